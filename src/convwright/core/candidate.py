@@ -1,0 +1,70 @@
+"""One way to compute one problem, and the reason why another way cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+
+Config = tuple[tuple[str, int | str], ...]
+
+
+class Source(StrEnum):
+    """Where the knowledge about a candidate comes from."""
+
+    PLANNER = "planner"
+    RULE = "rule"
+    RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way: a backend's algorithm in one configuration, or a rewrite around another candidate.
+
+    What stands here is known before anything is built. ``workspace_bytes`` None means that only building tells.
+
+    >>> problem = ConvProblem.parse("ic8ih9oc8kh3")
+    >>> leaf = Candidate(problem, "triton", "implicit-gemm", (("bm", 64),), Arithmetic.TF32X3, 0, True, Source.RULE)
+    >>> leaf.id
+    'triton/implicit-gemm[bm=64]'
+    """
+
+    problem: ConvProblem
+    backend: str
+    algorithm: str
+    config: Config
+    arithmetic: Arithmetic
+    workspace_bytes: int | None
+    deterministic: bool | None
+    source: Source
+    inner: Candidate | None = None
+
+    @property
+    def id(self) -> str:
+        if self.inner is not None:
+            return f"{self.algorithm}({', '.join([*(str(value) for _, value in self.config), self.inner.id])})"
+        config = ",".join(f"{name}={value}" for name, value in self.config)
+        return f"{self.backend}/{self.algorithm}" + (f"[{config}]" if config else "")
+
+    @property
+    def leaf(self) -> Candidate:
+        """The candidate that does the arithmetic, inside all rewrites."""
+        return self if self.inner is None else self.inner.leaf
+
+    @property
+    def depth(self) -> int:
+        """How many rewrites stand around the leaf."""
+        return 0 if self.inner is None else 1 + self.inner.depth
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An algorithm that cannot serve the problem, with the reason in words."""
+
+    id: str
+    reason: str
+
+
+Offer = Candidate | Refusal

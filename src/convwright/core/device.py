@@ -1,0 +1,43 @@
+"""What is true of a device, present or elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convwright.core.dtype import Arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """A device as data. None is what is not known, never 0.
+
+    ``torch_name`` is how PyTorch names the device where it is present ("cpu", "cuda:0"), and None where it is
+    elsewhere. ``properties_json`` is the property record that cuDNN plans from.
+    """
+
+    name: str
+    kind: str
+    architecture: str
+    torch_name: str | None = None
+    sm_count: int | None = None
+    threads: int | None = None
+    clock_mhz: int | None = None
+    memory_bytes: int | None = None
+    cache_bytes: int | None = None
+    bandwidth_bytes_per_us: float | None = None
+    peak_flops_per_us: tuple[tuple[Arithmetic, float], ...] = ()
+    properties_json: str | None = None
+    source: str = "machine"
+
+    @property
+    def present(self) -> bool:
+        return self.torch_name is not None
+
+    @property
+    def key(self) -> str:
+        """What must be equal for a measurement taken on one device to hold on another."""
+        return self.name if self.threads is None else f"{self.name}, {self.threads} threads"
+
+    def peak(self, arithmetic: Arithmetic) -> float | None:
+        """Floating-point operations per microsecond of the unit that ``arithmetic`` runs on."""
+        return dict(self.peak_flops_per_us).get(arithmetic.unit)

@@ -1,0 +1,51 @@
+"""What is fused behind a convolution: y = activation(conv + residual + bias)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from convwright.errors import BadInput
+
+
+class Activation(StrEnum):
+    NONE = "none"
+    RELU = "relu"
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """Applied in this order: the residual is added, then the bias, then the activation.
+
+    >>> str(Epilogue(bias=True, activation=Activation.RELU))
+    'bias+relu'
+    """
+
+    residual: bool = False
+    bias: bool = False
+    activation: Activation = Activation.NONE
+
+    def __bool__(self) -> bool:
+        return self != Epilogue()
+
+    def __str__(self) -> str:
+        parts = ["residual"] * self.residual + ["bias"] * self.bias
+        if self.activation is not Activation.NONE:
+            parts.append(self.activation)
+        return "+".join(parts) or "none"
+
+    @classmethod
+    def parse(cls, text: str) -> Epilogue:
+        words = [word for word in text.split("+") if word != "none"]
+        names = [word for word in words if word not in ("residual", "bias")]
+        if len(names) > 1 or len(set(words)) != len(words):
+            raise BadInput(f"an epilogue is residual+bias+activation, each at most once, got {text!r}")
+        return cls("residual" in words, "bias" in words, activation_named(names[0] if names else "none"))
+
+
+def activation_named(name: str | None) -> Activation:
+    """The activation called ``name``; None means none."""
+    try:
+        return Activation(name or "none")
+    except ValueError:
+        raise BadInput(f"activation must be one of {', '.join(Activation)}, got {name!r}") from None

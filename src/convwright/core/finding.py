@@ -1,0 +1,81 @@
+"""What was found out about a candidate: frozen data that goes to JSON and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from convwright.core.candidate import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def relative_halfwidth(self) -> float:
+        return (self.high - self.low) / 2 / abs(self.value) if self.value else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class KindError:
+    """Both errors on one kind of data: relative L2, and the largest |y − y64| / (|x| ∗ |w|) in units of roundoff."""
+
+    kind: str
+    relative_l2: float
+    scaled_max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One candidate, measured. Times in microseconds; None is what could not be known, never 0."""
+
+    device_us: Interval
+    host_us: Interval | None
+    prepare_us: Interval | None
+    errors: tuple[KindError, ...]
+    workspace_bytes: int
+    samples: int
+    conditions: tuple[tuple[str, str], ...]
+    energy_mj: float | None = None
+
+    def eager_us(self, *, weights_change: bool) -> float:
+        """What one eager call takes: the slower of device and host, and the packing where weights change."""
+        prepare = self.prepare_us.value if weights_change and self.prepare_us else 0.0
+        return max(self.device_us.value + prepare, self.host_us.value if self.host_us else 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Measurement:
+        def interval(name: str) -> Interval | None:
+            return Interval(**record[name]) if record[name] is not None else None
+
+        device_us = interval("device_us")
+        assert device_us is not None
+        return cls(
+            device_us=device_us,
+            host_us=interval("host_us"),
+            prepare_us=interval("prepare_us"),
+            errors=tuple(KindError(**error) for error in record["errors"]),
+            workspace_bytes=record["workspace_bytes"],
+            samples=record["samples"],
+            conditions=tuple((name, value) for name, value in record["conditions"]),
+            energy_mj=record["energy_mj"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A candidate and what is known of it. ``failure`` says why a candidate that should have run did not."""
+
+    candidate: Candidate
+    measurement: Measurement | None = None
+    failure: str | None = None
+    remembered: bool = False

@@ -1,0 +1,35 @@
+"""The physical limits of one problem on one device: no candidate can be faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Lower bounds of the time in microseconds; None where the device's rate is not known."""
+
+    bytes_us: float | None
+    arithmetic_us: float | None
+
+    @property
+    def limit_us(self) -> float | None:
+        known = [bound for bound in (self.bytes_us, self.arithmetic_us) if bound is not None]
+        return max(known) if known else None
+
+    def share(self, time_us: float) -> float | None:
+        """How much of the limit a time reaches: 1 is perfect, more is a bug."""
+        return self.limit_us / time_us if self.limit_us is not None else None
+
+
+def limits(candidate: Candidate, device: DeviceFacts) -> Limits:
+    """The bytes limit, true for every candidate, and the arithmetic limit of this one at its own peak."""
+    problem = candidate.problem
+    bandwidth, peak = device.bandwidth_bytes_per_us, device.peak(candidate.arithmetic)
+    return Limits(
+        bytes_us=problem.bytes / bandwidth if bandwidth else None,
+        arithmetic_us=problem.flops * candidate.arithmetic.products / peak if peak else None,
+    )

@@ -1,0 +1,193 @@
+"""The text form of a convolution: compact as in oneDNN's benchdnn, or full, which is the key.
+
+Compact: ``g32mb1ic32ih112oc32oh112kh3ph1``; omitted parts are inferred, ``dh`` counts from 0.
+Full: the same with nothing omitted, then ``dt:`` ``dir:`` ``tag:`` ``ep:`` (and ``flip:1``).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TypeVar
+
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType
+from convwright.core.epilogue import Epilogue
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
+from convwright.errors import BadInput
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_AXES = {1: "w", 2: "hw", 3: "dhw"}
+_NUMBER = re.compile(r"([a-z]+)(\d+)")
+_SIZES = {"g", "mb", "ic", "oc"} | {part + axis for part in ("i", "o", "k", "s", "p", "d") for axis in "dhw"}
+
+
+def full(problem: ConvProblem) -> str:
+    """The full text of ``problem``; ``parse`` gives the same problem back."""
+    axes = _AXES[problem.rank]
+    sizes = "".join(
+        name + axis + str(value)
+        for name, values in (
+            ("i", problem.x.shape[2:]), ("o", problem.y.shape[2:]), ("k", problem.taps), ("s", problem.stride),
+            ("p", [lo for lo, _ in problem.padding]), ("d", [dilation - 1 for dilation in problem.dilation]),
+        )
+        for axis, value in zip(axes, values, strict=True)
+    )  # fmt: skip
+    text = (
+        f"g{problem.groups}mb{problem.n}ic{problem.c}oc{problem.k}{sizes} "
+        f"dt:{problem.dtype} dir:{problem.direction} tag:{_tags(problem)} ep:{problem.epilogue}"
+    )
+    for name, side in _uneven_padding(problem):
+        text += f" {name}:{side}"
+    return text + (" flip:1" if problem.flip else "")
+
+
+def parse(text: str) -> ConvProblem:
+    """Read either form.
+
+    >>> parse("mb32ic256ih14oc256kh3ph1").key
+    'g1mb32ic256oc256ih14iw14oh14ow14kh3kw3sh1sw1ph1pw1dh0dw0 dt:fp32 dir:forward tag:nchw ep:none'
+    """
+    words = text.split()
+    if not words:
+        raise BadInput("a problem's text must not be empty, for example mb32ic256ih14oc256kh3ph1")
+    sizes = _read_sizes(words[0])
+    options = dict(_read_option(word) for word in words[1:])
+    axes = _which_axes(sizes, words[0])
+    dims = [_read_axis(sizes, axes, axis) for axis in axes]
+    groups, channels = sizes.get("g", 1), _need(sizes, "ic", words[0])
+    if groups < 1 or channels % groups:
+        raise BadInput(f"`ic` (={channels}) must be divisible by `g` (={groups}) in {words[0]!r}")
+    shapes = {
+        "x": (sizes.get("mb", 1), channels, *(dim["i"] for dim in dims)),
+        "w": (_need(sizes, "oc", words[0]), channels // groups, *(dim["k"] for dim in dims)),
+    }
+    shapes["y"] = (shapes["x"][0], shapes["w"][0], *(dim["o"] for dim in dims))
+    dtype = DType.parse(options.pop("dt", "fp32"))
+    specs = _read_tags(options.pop("tag", "nchw"), shapes, dtype)
+    problem = ConvProblem(
+        **specs,
+        stride=tuple(dim["s"] for dim in dims),
+        padding=tuple((dim["p"], int(options.pop(f"r{axis}", dim["r"]))) for axis, dim in zip(axes, dims, strict=True)),
+        dilation=tuple(dim["d"] + 1 for dim in dims),
+        groups=groups,
+        direction=_member(Direction, "dir", options.pop("dir", "forward")),
+        epilogue=Epilogue.parse(options.pop("ep", "none")),
+        flip=options.pop("flip", "0") == "1",
+    )
+    if options:
+        raise BadInput(f"a problem's options are dt, dir, tag, ep and flip, got {next(iter(options))!r} in {text!r}")
+    return problem
+
+
+def _read_sizes(word: str) -> dict[str, int]:
+    pairs = _NUMBER.findall(word)
+    if "".join(name + number for name, number in pairs) != word:
+        raise BadInput(f"a problem is written like mb32ic256ih14oc256kh3ph1, got {word!r}")
+    sizes: dict[str, int] = {}
+    for name, number in pairs:
+        if name not in _SIZES:
+            raise BadInput(
+                f"{name!r} in {word!r} is no size; the sizes are g, mb, ic, oc and i, o, k, s, p, d + d, h, w"
+            )
+        if name in sizes:
+            raise BadInput(f"{name!r} stands twice in {word!r}")
+        sizes[name] = int(number)
+    return sizes
+
+
+def _read_option(word: str) -> tuple[str, str]:
+    name, colon, value = word.partition(":")
+    if not colon or not value:
+        raise BadInput(f"an option is written name:value, for example dt:fp16, got {word!r}")
+    return name, value
+
+
+def _which_axes(sizes: dict[str, int], word: str) -> str:
+    present = {name[1] for name in sizes if len(name) == 2 and name[0] in "iok" and name[1] in "dhw"}
+    if not present:
+        raise BadInput(f"a problem needs a spatial size such as ih14 and a filter such as kh3, got {word!r}")
+    return "dhw" if "d" in present else "hw" if "h" in present else "w"
+
+
+def _read_axis(sizes: dict[str, int], axes: str, axis: str) -> dict[str, int]:
+    """The numbers of one dimension; what is missing is taken from the dimension before it, or inferred."""
+    donors = axis + "".join(other for other in reversed("dhw") if other in axes and other != axis)
+
+    def given(part: str) -> int | None:
+        return next((sizes[part + donor] for donor in donors if part + donor in sizes), None)
+
+    taps = given("k")
+    if taps is None:
+        raise BadInput(f"the filter's size k{axis} is missing")
+    stride, dilation, pad = given("s") or 1, given("d") or 0, given("p")
+    size, out = given("i"), given("o")
+    reach = (taps - 1) * (dilation + 1) + 1
+    if size is None and out is None:
+        raise BadInput(f"the input's size i{axis} is missing")
+    if size is None:
+        size = ((out or 1) - 1) * stride - 2 * (pad or 0) + reach
+    if pad is None:
+        pad = max(0, ((out - 1) * stride - size + reach) // 2) if out else 0
+    usual = (size + 2 * pad - reach) // stride + 1
+    right = pad if out is None or out == usual else (out - 1) * stride - size + reach - pad
+    if right < 0:
+        raise BadInput(f"o{axis}{out} is too small for i{axis}{size}k{axis}{taps}s{axis}{stride}p{axis}{pad}")
+    return {"i": size, "k": taps, "s": stride, "d": dilation, "p": pad, "r": right, "o": usual if out is None else out}
+
+
+def _need(sizes: dict[str, int], name: str, word: str) -> int:
+    if name not in sizes:
+        raise BadInput(f"{name!r} is missing in {word!r}")
+    return sizes[name]
+
+
+def _member(kind: type[_Choice], name: str, value: str) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        raise BadInput(f"`{name}` must be one of {', '.join(kind)}, got {value!r}") from None
+
+
+def _uneven_padding(problem: ConvProblem) -> list[tuple[str, int]]:
+    """The right padding of each dimension in which sizes alone would not give it back."""
+    axes = _AXES[problem.rank]
+    uneven = []
+    for axis, dim in zip(axes, problem.axes, strict=True):
+        lo, hi = dim.pad
+        usual = (dim.size + 2 * lo - dim.reach) // dim.stride + 1
+        inferred = lo if dim.out == usual else (dim.out - 1) * dim.stride - dim.size + dim.reach - lo
+        if inferred != hi:
+            uneven.append((f"r{axis}", hi))
+    return uneven
+
+
+def _tags(problem: ConvProblem) -> str:
+    tags = {name: _tag(spec) for name, spec in (("x", problem.x), ("w", problem.w), ("y", problem.y))}
+    if len(set(tags.values())) == 1:
+        return tags["x"]
+    return ",".join(f"{name}={tag}" for name, tag in tags.items())
+
+
+def _tag(spec: TensorSpec) -> str:
+    text = "/".join(map(str, spec.strides)) if spec.layout is Layout.STRIDED else str(spec.layout)
+    return text if spec.alignment >= 16 else f"{text}@{spec.alignment}"
+
+
+def _read_tags(text: str, shapes: dict[str, tuple[int, ...]], dtype: DType) -> dict[str, TensorSpec]:
+    tags = dict.fromkeys(shapes, text)
+    if "=" in text:
+        tags = dict(part.partition("=")[::2] for part in text.split(","))
+        if set(tags) != set(shapes):
+            raise BadInput(f"`tag` must name x, w and y, for example tag:x=nchw,w=nchw,y=nhwc, got {text!r}")
+    return {name: _read_spec(tags[name], shape, dtype) for name, shape in shapes.items()}
+
+
+def _read_spec(tag: str, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
+    order, _, alignment = tag.partition("@")
+    if "/" in order:
+        strides = tuple(int(part) for part in order.split("/") if part.isdigit())
+    else:
+        strides = dense_strides(shape, _member(Layout, "tag", order))
+    return TensorSpec(shape, dtype, strides, int(alignment or 16))

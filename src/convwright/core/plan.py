@@ -1,0 +1,55 @@
+"""A candidate made ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from convwright.core.candidate import Candidate, Offer
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Plan(Protocol):
+    """Runs one candidate. Calling it looks nothing up and synchronises nothing.
+
+    The first two operands are multiplied: (x, w) forward, (dy, w) backward data, (x, dy) backward weight; a weight
+    goes through ``prepare`` first. With ``out=`` and ``workspace=`` (at least ``workspace_bytes`` of uint8, aligned
+    to 256 bytes) given, nothing is allocated, except where ``writes_out`` is False: there the candidate is a call
+    of PyTorch's that makes its own output, which is then copied.
+    """
+
+    candidate: Candidate
+    workspace_bytes: int
+    writes_out: bool
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """Pack a weight into what the kernel wants; the weight itself where nothing need be done."""
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor: ...
+
+
+class Backend(Protocol):
+    """A way of computing. It answers three questions and nothing else; none knows another, nor the tuner."""
+
+    name: str
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        """What must be the same for an old finding to count."""
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        """Every way this backend could compute ``problem`` on ``device``, and a refusal for each that cannot."""
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan: ...

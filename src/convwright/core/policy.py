@@ -1,0 +1,67 @@
+"""What the user allows and wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from convwright.core.dtype import Arithmetic
+from convwright.errors import BadInput
+
+DEFAULT_WORKSPACE_BYTES = 1 << 30
+
+
+class Weights(StrEnum):
+    """Whether a packed weight may be kept: training changes weights between calls, inference does not."""
+
+    CHANGING = "changing"
+    CONSTANT = "constant"
+
+
+class Objective(StrEnum):
+    TIME = "time"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Limits and aims. The default allows exactly what PyTorch's own flags allow at the call.
+
+    ``max_workspace_bytes`` None means the smaller of 1 GiB and a tenth of the free memory; ``max_error`` is in
+    multiples of PyTorch's own error; ``arithmetic`` None means what PyTorch's flags permit.
+    """
+
+    max_workspace_bytes: int | None = None
+    max_error: float = 2.0
+    deterministic: bool = False
+    arithmetic: frozenset[Arithmetic] | None = None
+    weights: Weights = Weights.CHANGING
+    objective: Objective = Objective.TIME
+
+    def __post_init__(self) -> None:
+        if self.max_workspace_bytes is not None and self.max_workspace_bytes < 0:
+            raise BadInput(f"`max_workspace_bytes` must not be negative, got {self.max_workspace_bytes}")
+        if not self.max_error > 0:
+            raise BadInput(f"`max_error` must be positive (multiples of PyTorch's error), got {self.max_error}")
+        object.__setattr__(self, "weights", _member(Weights, "weights", self.weights))
+        object.__setattr__(self, "objective", _member(Objective, "objective", self.objective))
+
+    def objection(
+        self, *, workspace_bytes: int | None, arithmetic: Arithmetic, deterministic: bool | None
+    ) -> str | None:
+        """Why a candidate with these properties is not allowed, or None where it is."""
+        limit = DEFAULT_WORKSPACE_BYTES if self.max_workspace_bytes is None else self.max_workspace_bytes
+        if workspace_bytes is not None and workspace_bytes > limit:
+            return f"needs {workspace_bytes:,} bytes of workspace, {limit:,} are allowed"
+        if self.arithmetic is not None and arithmetic not in self.arithmetic:
+            return f"computes in {arithmetic}, allowed are {', '.join(sorted(self.arithmetic))}"
+        if self.deterministic and not deterministic:
+            return "is not known to be deterministic" if deterministic is None else "is not deterministic"
+        return None
+
+
+def _member(kind: type[StrEnum], name: str, value: str) -> StrEnum:
+    try:
+        return kind(value)
+    except ValueError:
+        raise BadInput(f"`{name}` must be one of {', '.join(kind)}, got {value!r}") from None

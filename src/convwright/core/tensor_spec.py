@@ -1,0 +1,90 @@
+"""What is known of one operand before any memory exists: shape, dtype, strides, alignment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+
+from convwright.core.dtype import DType
+from convwright.errors import BadInput
+
+
+class Layout(StrEnum):
+    """The order of the dimensions in memory, named as for images whatever the rank."""
+
+    NCHW = "nchw"
+    NHWC = "nhwc"
+    STRIDED = "strided"
+
+
+def dense_strides(shape: tuple[int, ...], layout: Layout = Layout.NCHW) -> tuple[int, ...]:
+    """Strides in elements, for logical order (N, C, spatial…), of a dense tensor in ``layout``.
+
+    >>> dense_strides((2, 3, 4, 5), Layout.NHWC)
+    (60, 1, 15, 3)
+    """
+    order = [*range(len(shape))]
+    if layout is Layout.NHWC:
+        order = [0, *order[2:], 1]
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def _same_order(shape: tuple[int, ...], given: tuple[int, ...], dense: tuple[int, ...]) -> bool:
+    """True where ``given`` addresses memory as ``dense`` does; the stride of a dimension of size 1 says nothing."""
+    return all(size <= 1 or a == b for size, a, b in zip(shape, given, dense, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One operand. Strides are in elements, alignment is of the first element, in bytes."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    strides: tuple[int, ...] = ()
+    alignment: int = 16
+
+    def __post_init__(self) -> None:
+        if any(size < 0 for size in self.shape):
+            raise BadInput(f"sizes must not be negative, got shape {self.shape}")
+        given = self.strides or dense_strides(self.shape)
+        if len(given) != len(self.shape):
+            raise BadInput(f"strides must have one entry per dimension of {self.shape}, got {given}")
+        for layout in (Layout.NCHW, Layout.NHWC):
+            dense = dense_strides(self.shape, layout)
+            if _same_order(self.shape, given, dense):
+                given = dense
+                break
+        object.__setattr__(self, "strides", given)
+
+    @property
+    def layout(self) -> Layout:
+        for layout in (Layout.NCHW, Layout.NHWC):
+            if self.strides == dense_strides(self.shape, layout):
+                return layout
+        return Layout.STRIDED
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements themselves, without any gaps between them."""
+        return self.numel * self.dtype.nbytes
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first element to the end of the last."""
+        if self.numel == 0:
+            return 0
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return (last + 1) * self.dtype.nbytes
+
+    def dense(self, layout: Layout) -> TensorSpec:
+        """The same operand, dense in ``layout`` and well aligned."""
+        return replace(self, strides=dense_strides(self.shape, layout), alignment=16)

@@ -1,0 +1,23 @@
+"""Every error that convwright raises on purpose: one sentence that says what was asked, expected and given."""
+
+from __future__ import annotations
+
+
+class ConvwrightError(Exception):
+    """Base of all errors raised by convwright."""
+
+
+class BadInput(ConvwrightError, ValueError):
+    """The caller asked for something that cannot be; the sentence says what was expected and what was given."""
+
+
+class Refused(ConvwrightError, RuntimeError):
+    """An algorithm was asked for by name and cannot serve the problem; the sentence carries its reason."""
+
+
+class BackendError(ConvwrightError, RuntimeError):
+    """A library underneath failed; its status is translated and the cause kept."""
+
+
+class StoreError(ConvwrightError, RuntimeError):
+    """The store of findings cannot be used as it is."""
