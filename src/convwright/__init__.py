@@ -1,1 +1,71 @@
-"""convwright."""
+"""convwright finds, for any convolution, every way of running it, says what each costs, and runs the best one.
+
+    import convwright as cw
+
+    cw.find(x, w, padding=1)                              # every way, measured, in one table
+    cw.find(cw.ConvProblem.parse("ic64ih56oc64kh3ph1"))   # the same from a description
+    cw.find(problem, device="h200", mode="heuristic")     # for a GPU that is elsewhere
+    cw.conv2d(x, w, b, padding=1, activation="relu")      # the best one, differentiable
+    cw.conv2d(x, w, algorithm="cudnn/fft-tiling")         # this one, or a clear error
+    cw.conv2d_into(buffer[:, 8:12], x, w)                 # into a slice of a larger buffer
+    cw.last_choice()                                      # what ran, and what it saved
+
+Importing convwright imports neither torch nor CUDA: each name below is fetched when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConvProblem": "convwright.core.problem",
+    "Policy": "convwright.core.policy",
+    "Direction": "convwright.core.direction",
+    "DeviceFacts": "convwright.core.device",
+    "Findings": "convwright.tune.find",
+    "ConvwrightError": "convwright.errors",
+    "BadInput": "convwright.errors",
+    "Refused": "convwright.errors",
+    "BackendError": "convwright.errors",
+    "StoreError": "convwright.errors",
+    "find": "convwright.ops.face",
+    "last_choice": "convwright.ops.face",
+    "conv2d": "convwright.ops.functional",
+    "conv2d_into": "convwright.ops.into",
+    "measure": "convwright.measure.timer",
+    "device_facts": "convwright.measure.machine",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]
+
+if TYPE_CHECKING:
+    from convwright.core.device import DeviceFacts as DeviceFacts
+    from convwright.core.direction import Direction as Direction
+    from convwright.core.policy import Policy as Policy
+    from convwright.core.problem import ConvProblem as ConvProblem
+    from convwright.errors import BackendError as BackendError
+    from convwright.errors import BadInput as BadInput
+    from convwright.errors import ConvwrightError as ConvwrightError
+    from convwright.errors import Refused as Refused
+    from convwright.errors import StoreError as StoreError
+    from convwright.measure.machine import device_facts as device_facts
+    from convwright.measure.timer import measure as measure
+    from convwright.ops.face import find as find
+    from convwright.ops.face import last_choice as last_choice
+    from convwright.ops.functional import conv2d as conv2d
+    from convwright.ops.into import conv2d_into as conv2d_into
+    from convwright.tune.find import Findings as Findings
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'convwright' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -73,9 +73,13 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A candidate and what is known of it. ``failure`` says why a candidate that should have run did not."""
+    """A candidate and what is known of it.
+
+    ``failure`` says why a candidate that should have run did not; ``note`` why one was not measured to the end.
+    """
 
     candidate: Candidate
     measurement: Measurement | None = None
     failure: str | None = None
+    note: str | None = None
     remembered: bool = False

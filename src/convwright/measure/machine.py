@@ -32,6 +32,18 @@ def device_facts(device: str | torch.device | DeviceFacts | None = None) -> Devi
     return profile(name)
 
 
+def free_memory_bytes(device: DeviceFacts) -> int | None:
+    """What is free on a device now; None where it is elsewhere."""
+    if device.torch_name is None:
+        return None
+    if device.kind == "cuda":
+        free, _total = torch.cuda.mem_get_info(device.torch_name)
+        return (
+            int(free) + torch.cuda.memory_reserved(device.torch_name) - torch.cuda.memory_allocated(device.torch_name)
+        )
+    return device.memory_bytes
+
+
 @lru_cache
 def _cpu(threads: int) -> DeviceFacts:
     # Peak and bandwidth of a CPU are not written anywhere that can be trusted, so its limits are unknown.

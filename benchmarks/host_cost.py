@@ -1,0 +1,143 @@
+"""What a repeated call costs the host: cw.conv2d, a Plan and F.conv2d, side by side with the project's own timer.
+
+    python benchmarks/host_cost.py [--out results.jsonl] [--budget-s 2]
+
+Each line compares two calls that were interleaved in one run of the timer. On a GPU the time is that of the host
+alone: the device is idle before and after each sample and nobody waits for it in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import convwright as cw
+from convwright.measure.clock import Clock, HostClock, WallClock
+from convwright.measure.compare import compare
+from convwright.measure.conditions import conditions
+from convwright.measure.machine import device_facts
+from convwright.measure.timer import measure_calls
+from convwright.ops.workspace import workspace
+from convwright.tune.session import session
+
+# (name, input, weight, dtype, channels last): small enough that the host decides.
+CASES = [
+    ("tiny", (1, 8, 8, 8), (8, 8, 3, 3), torch.float32, False),
+    ("small", (1, 32, 14, 14), (32, 32, 3, 3), torch.float32, False),
+    ("small half", (1, 32, 14, 14), (32, 32, 3, 3), torch.float16, True),
+]
+LIMITS = {"no gradient": 1.1, "forward and backward": 1.2, "plan": 0.5}
+
+
+def pairs(case: tuple, device: str) -> Iterator[tuple[str, str, Callable, Callable]]:
+    """(what, name, ours, PyTorch's) for one case; parameters on both sides alike."""
+    _, x_shape, w_shape, dtype, last = case
+    memory = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(x_shape, device=device, dtype=dtype).to(memory_format=memory)
+    w = torch.randn(w_shape, device=device, dtype=dtype).to(memory_format=memory)
+    b = torch.randn(w_shape[0], device=device, dtype=dtype)
+
+    def no_gradient(function: Callable) -> Callable:
+        def call() -> Tensor:
+            return function(x, w, b, 1, 1)
+
+        return call
+
+    def with_gradient(function: Callable) -> Callable:
+        inputs = [tensor.detach().clone().requires_grad_() for tensor in (x, w, b)]
+        with torch.no_grad():
+            dy = torch.randn_like(F.conv2d(*inputs, 1, 1))
+
+        def call() -> tuple[Tensor, ...]:
+            return torch.autograd.grad(function(*inputs, 1, 1), inputs, dy)
+
+        return call
+
+    families = families_for(device, dtype)
+    with torch.no_grad():
+        yield "no gradient", "chosen", no_gradient(cw.conv2d), no_gradient(F.conv2d)
+        for family in families:
+            name = served(x, w, b, family)
+            if name:
+                yield "no gradient", name, no_gradient(by_name(name)), no_gradient(F.conv2d)
+                yield "plan", name, planned(x, w, b, name), no_gradient(F.conv2d)
+    yield "forward and backward", "chosen", with_gradient(cw.conv2d), with_gradient(F.conv2d)
+    for family in families:
+        name = served(x, w, b, family)
+        if name:
+            yield "forward and backward", name, with_gradient(by_name(name)), with_gradient(F.conv2d)
+
+
+def families_for(device: str, dtype: torch.dtype) -> list[str]:
+    if device == "cpu":
+        return ["torch/default"]
+    kernel = "triton/implicit-gemm" if dtype is torch.float16 else "triton/implicit-gemm-3xtf32"
+    return ["torch/default", "cudnn/implicit-gemm", "cudnn/implicit-precomp-gemm", "cudnn/engine", kernel]
+
+
+def served(x: Tensor, w: Tensor, b: Tensor, family: str) -> str | None:
+    """The first candidate of a family for this problem, without a bias where it computes none."""
+    found = cw.find(x, w, b, padding=1, mode="heuristic")
+    ids = [verdict.finding.candidate.id for verdict in found.verdicts]
+    return next((name for name in ids if name.startswith(family) and "(" not in name), None)
+
+
+def by_name(name: str) -> Callable:
+    def call(x: Tensor, w: Tensor, b: Tensor, stride: int, padding: int) -> Tensor:
+        return cw.conv2d(x, w, b, stride, padding, algorithm=name)
+
+    return call
+
+
+def planned(x: Tensor, w: Tensor, b: Tensor, name: str) -> Callable:
+    cw.conv2d(x, w, b, 1, 1, algorithm=name)
+    choice = session().last
+    assert choice is not None
+    plan = choice.plan()
+    packed = plan.prepare(w)
+    out = torch.empty_like(F.conv2d(x, w, b, 1, 1))
+    scratch = workspace(plan.workspace_bytes, x.device) if plan.workspace_bytes else None
+    return lambda: plan(x, packed, b, None, out, scratch)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--budget-s", type=float, default=2.0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    clock: Clock = HostClock(options.device) if options.device == "cuda" else WallClock()
+    known = dict(conditions(device_facts(options.device)))
+    lines = []
+    for case in CASES:
+        if options.device == "cpu" and case[3] is torch.float16:
+            continue
+        for what, name, ours, theirs in pairs(case, options.device):
+            grad = what == "forward and backward"
+            with torch.set_grad_enabled(grad):
+                times = measure_calls({"ours": ours, "torch": theirs}, clock=clock, budget_us=options.budget_s * 1e6)
+            verdict = compare(times["ours"], times["torch"])
+            line = {
+                "benchmark": "host cost", "case": case[0], "what": what, "candidate": name,
+                "ours_us": times["ours"].call_us.value, "torch_us": times["torch"].call_us.value,
+                "ratio": verdict.ratio.value, "ratio_low": verdict.ratio.low, "ratio_high": verdict.ratio.high,
+                "limit": LIMITS[what], "samples": times["ours"].samples, "conditions": known,
+            }  # fmt: skip
+            lines.append(line)
+            print(
+                f"{case[0]:11} {what:21} {name:48} {line['ours_us']:8.2f} {line['torch_us']:8.2f} µs "
+                f"{line['ratio']:.3f} [{line['ratio_low']:.3f}, {line['ratio_high']:.3f}] of at most {LIMITS[what]}",
+                flush=True,
+            )
+    if options.out:
+        options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The backend `cudnn`: the classic API's algorithms and the graph API's engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convwright.backends.cudnn import classic, graph
+from convwright.backends.cudnn.library import Missing, load
+from convwright.core.candidate import Candidate, Offer
+from convwright.core.device import DeviceFacts
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+
+
+class Cudnn:
+    """Everything that cuDNN has, through both of its programming interfaces."""
+
+    name = "cudnn"
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        """The versions of cuDNN and, where there is one, of its front end: engines' numbers change with both."""
+        library, frontend = load(), graph.frontend_version()
+        version = f"cudnn {'missing' if isinstance(library, Missing) else library.version}"
+        return f"{version}, frontend {frontend}" if frontend else version
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        yield from classic.candidates(problem, device, policy)
+        yield from graph.candidates(problem, device, policy)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        build = graph.build if candidate.algorithm.startswith("engine-") else classic.build
+        return build(candidate, device)

@@ -1,0 +1,197 @@
+"""cuDNN's classic API: the numbered algorithms of each direction as candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ctypes import byref, c_size_t, c_void_p
+from dataclasses import dataclass
+
+import torch
+
+from convwright.backends.cudnn.classic_plan import ClassicPlan, Enqueue, fused_call, plain_call
+from convwright.backends.cudnn.descriptors import ConvDescriptors, describe, objection
+from convwright.backends.cudnn.library import Missing, handle, load
+from convwright.backends.cudnn.status import SUCCESS
+from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import Arithmetic, DType, native_arithmetic
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.errors import BackendError, BadInput, Refused
+from convwright.tensors import torch_dtype
+
+_FIRST_WITH_TF32 = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One of cuDNN's algorithms. ``fuses`` says that it computes an epilogue in the same call."""
+
+    name: str
+    number: int
+    deterministic: bool = True
+    fuses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The algorithms of one direction and cuDNN's functions for them."""
+
+    function: str
+    workspace_query: str
+    algorithms: tuple[Algorithm, ...]
+
+
+FAMILIES = {
+    Direction.FORWARD: Family(
+        "cudnnConvolutionForward",
+        "cudnnGetConvolutionForwardWorkspaceSize",
+        algorithms=(
+            Algorithm("implicit-gemm", 0),
+            Algorithm("implicit-precomp-gemm", 1, fuses=True),
+            Algorithm("gemm", 2),
+            Algorithm("direct", 3),
+            Algorithm("fft", 4),
+            Algorithm("fft-tiling", 5),
+            Algorithm("winograd", 6),
+            Algorithm("winograd-nonfused", 7),
+        ),
+    ),
+    Direction.BACKWARD_DATA: Family(
+        "cudnnConvolutionBackwardData",
+        "cudnnGetConvolutionBackwardDataWorkspaceSize",
+        algorithms=(
+            Algorithm("algo-0", 0, deterministic=False),
+            Algorithm("algo-1", 1),
+            Algorithm("fft", 2),
+            Algorithm("fft-tiling", 3),
+            Algorithm("winograd", 4),
+            Algorithm("winograd-nonfused", 5),
+        ),
+    ),
+    Direction.BACKWARD_WEIGHT: Family(
+        "cudnnConvolutionBackwardFilter",
+        "cudnnGetConvolutionBackwardFilterWorkspaceSize",
+        algorithms=(
+            Algorithm("algo-0", 0, deterministic=False),
+            Algorithm("algo-1", 1),
+            Algorithm("fft", 2),
+            Algorithm("algo-3", 3, deterministic=False),
+            Algorithm("winograd", 4),
+            Algorithm("winograd-nonfused", 5),
+            Algorithm("fft-tiling", 6),
+        ),
+    ),
+}
+
+
+def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+    """Every algorithm of the problem's direction in every arithmetic, as cuDNN on the live device answers for it.
+
+    What ``policy`` forbids is offered all the same: whoever chooses says so in the table.
+    """
+    for arithmetic, config in _variants(problem.dtype):
+        asked = _described(problem, device, arithmetic)
+        for algorithm in FAMILIES[problem.direction].algorithms:
+            answer = asked if isinstance(asked, str) else _workspace_bytes(problem, device, asked, algorithm)
+            candidate = Candidate(
+                problem,
+                "cudnn",
+                algorithm.name,
+                config,
+                arithmetic,
+                workspace_bytes=answer if isinstance(answer, int) else None,
+                deterministic=algorithm.deterministic,
+                source=Source.PLANNER,
+            )
+            yield Refusal(candidate.id, answer) if isinstance(answer, str) else candidate
+
+
+def build(candidate: Candidate, device: DeviceFacts) -> Plan:
+    """The candidate made ready on the live device; cuDNN is asked once more whether it serves."""
+    problem, algorithm = candidate.problem, _algorithm_of(candidate)
+    asked = _described(problem, device, candidate.arithmetic)
+    answer = asked if isinstance(asked, str) else _workspace_bytes(problem, device, asked, algorithm)
+    if isinstance(asked, str) or isinstance(answer, str):
+        raise Refused(f"{candidate.id}: {answer}")
+    enqueue = _enqueue(problem, device, asked, algorithm, answer)
+    return ClassicPlan(candidate, asked.library, enqueue, workspace_bytes=answer, device=_torch_device(device))
+
+
+def _variants(dtype: DType) -> tuple[tuple[Arithmetic, Config], ...]:
+    """What a math type can ask for. A candidate without one in its name computes in the dtype's own arithmetic."""
+    own: tuple[Arithmetic, Config] = native_arithmetic(dtype, tf32=False), ()
+    return (own, (Arithmetic.TF32, (("math", "tf32"),))) if dtype is DType.FP32 else (own,)
+
+
+def _algorithm_of(candidate: Candidate) -> Algorithm:
+    family = FAMILIES[candidate.problem.direction]
+    found = next((algorithm for algorithm in family.algorithms if algorithm.name == candidate.algorithm), None)
+    if found is None:
+        names = ", ".join(algorithm.name for algorithm in family.algorithms)
+        raise BadInput(f"algorithms of the classic API {candidate.problem.direction} are {names}, got {candidate.id!r}")
+    return found
+
+
+def _described(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> ConvDescriptors | str:
+    """The problem in cuDNN's descriptors, or why no classic algorithm can be asked about it."""
+    library = load()
+    reason = _device_objection(device, arithmetic) or objection(problem)
+    if reason is not None or isinstance(library, Missing):
+        return reason or str(library)
+    try:
+        _current_handle(device)
+        return describe(library, problem, arithmetic)
+    except BackendError as failure:
+        return str(failure)
+
+
+def _device_objection(device: DeviceFacts, arithmetic: Arithmetic) -> str | None:
+    if device.kind != "cuda":
+        return f"cuDNN computes on NVIDIA's GPUs, and {device.name} is not one"
+    if not device.present:
+        return f"the classic API answers only for a device that is present, and {device.name} is elsewhere"
+    if arithmetic is Arithmetic.TF32 and _compute_capability(device) < _FIRST_WITH_TF32:
+        return f"{device.name} ({device.architecture}) has no TF32"
+    return None
+
+
+def _compute_capability(device: DeviceFacts) -> int:
+    return int("".join(filter(str.isdigit, device.architecture)) or 0)
+
+
+def _torch_device(device: DeviceFacts) -> torch.device:
+    return torch.device(str(device.torch_name))
+
+
+def _current_handle(device: DeviceFacts) -> c_void_p:
+    index: int = _torch_device(device).index
+    return handle(index, torch.cuda.current_stream(index).cuda_stream)
+
+
+def _workspace_bytes(
+    problem: ConvProblem, device: DeviceFacts, described: ConvDescriptors, algorithm: Algorithm
+) -> int | str:
+    """How much workspace ``algorithm`` needs, or why it cannot serve."""
+    if problem.epilogue and not algorithm.fuses:
+        return f"computes the convolution alone, not {problem.epilogue}; `unfuse` puts that into a kernel of its own"
+    family, size, library = FAMILIES[problem.direction], c_size_t(), described.library
+    first, second, out = described.operands(problem.direction)
+    asked = first, second, described.convolution, out, algorithm.number, byref(size)
+    with torch.cuda.device(_torch_device(device)):
+        status = library.status(family.workspace_query, _current_handle(device), *asked)
+    return size.value if status == SUCCESS else library.explain(status)
+
+
+def _enqueue(
+    problem: ConvProblem, device: DeviceFacts, described: ConvDescriptors, algorithm: Algorithm, workspace_bytes: int
+) -> Enqueue:
+    fixed = algorithm.number, workspace_bytes
+    if not problem.epilogue:
+        return plain_call(FAMILIES[problem.direction].function, problem, described, *fixed)
+    if problem.epilogue.bias:
+        return fused_call(problem, described, *fixed)
+    zeros = torch.zeros(problem.k, dtype=torch_dtype(problem.dtype), device=_torch_device(device))
+    return fused_call(problem, described, *fixed, zero_bias=zeros)

@@ -1,0 +1,155 @@
+"""A classic algorithm made ready: one foreign call with everything but the pointers prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import addressof, c_double, c_float, c_void_p
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.backends.cudnn.descriptors import (
+    ConvDescriptors,
+    activation_descriptor,
+    bias_descriptor,
+    filter_layout,
+    is_dense,
+)
+from convwright.backends.cudnn.library import Library, handle
+from convwright.core.candidate import Candidate
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType
+from convwright.core.problem import ConvProblem
+from convwright.errors import BackendError
+from convwright.tensors import empty, spec_of, torch_dtype
+
+# (handle, first, second, bias, residual, out, workspace) → status. All pointers are local to a call, so that one plan
+# can serve several threads.
+Enqueue = Callable[[c_void_p, int, int, Any, Any, int, int], Any]
+
+_FLOATS = c_float(1.0), c_float(0.0)
+_DOUBLES = c_double(1.0), c_double(0.0)
+
+
+class ClassicPlan:
+    """Runs one classic algorithm on PyTorch's current stream of the plan's device.
+
+    Operands must have the shapes and strides of ``candidate.problem``, and be there if its epilogue names them: nothing
+    is checked at the call. The first call on a stream makes a handle, so call once before capturing a CUDA graph.
+    """
+
+    writes_out = True
+
+    def __init__(
+        self, candidate: Candidate, library: Library, enqueue: Enqueue, *, workspace_bytes: int, device: torch.device
+    ) -> None:
+        problem = candidate.problem
+        self.candidate = candidate
+        self.workspace_bytes = workspace_bytes
+        self._library = library
+        self._enqueue = enqueue
+        self._device_index: int = device.index
+        self._layout = filter_layout(problem)
+        self._weight = problem.w.dense(self._layout)
+        self._dense_strides = {self._weight.strides}
+        out = problem.output
+        self._new_out = partial(
+            torch.empty_strided, out.shape, out.strides, dtype=torch_dtype(out.dtype), device=device
+        )  # fmt: skip
+        self._new_workspace = partial(torch.empty, workspace_bytes, dtype=torch.uint8, device=device)
+        self._handles: dict[int, c_void_p] = {}
+        self._current_device = torch._C._cuda_getDevice
+        self._current_stream = torch._C._cuda_getCurrentRawStream
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """The weight itself where it is dense in the activations' layout, else a copy that is."""
+        if weight.stride() in self._dense_strides:
+            return weight
+        if not is_dense(spec_of(weight), self._layout):
+            return empty(self._weight, weight.device).copy_(weight)
+        # A dimension of size 1 may have any stride, so that one layout can be written in several ways.
+        self._dense_strides.add(weight.stride())
+        return weight
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        if self._current_device() != self._device_index:
+            with torch.cuda.device(self._device_index):
+                return self(first, second, bias, residual, out, workspace)
+        stream = self._current_stream(self._device_index)
+        cudnn = self._handles.get(stream) or self._handle(stream)
+        if out is None:
+            out = self._new_out()
+        if workspace is None and self.workspace_bytes:
+            workspace = self._new_workspace()
+        scratch = 0 if workspace is None else workspace.data_ptr()
+        status = self._enqueue(cudnn, first.data_ptr(), second.data_ptr(), bias, residual, out.data_ptr(), scratch)
+        if status:
+            raise BackendError(f"{self.candidate.id}: {self._library.explain(status)}")
+        return out
+
+    def _handle(self, stream: int) -> c_void_p:
+        return self._handles.setdefault(stream, handle(self._device_index, stream))
+
+
+def plain_call(
+    name: str, problem: ConvProblem, described: ConvDescriptors, number: int, workspace_bytes: int
+) -> Enqueue:
+    """The convolution alone: cuDNN's function ``name`` with the algorithm ``number``."""
+    function = described.library.functions[name]
+    convolution = described.convolution
+    weight_first = problem.direction is Direction.BACKWARD_DATA
+    one, zero = _scalars(problem.dtype)
+    a, b, c = described.operands(problem.direction)
+
+    def enqueue(cudnn: c_void_p, first: int, second: int, _: Any, __: Any, out: int, workspace: int) -> Any:
+        if weight_first:
+            first, second = second, first
+        return function(cudnn, one, a, first, b, second, convolution, number, workspace, workspace_bytes, zero, c, out)
+
+    return enqueue
+
+
+def fused_call(
+    problem: ConvProblem,
+    described: ConvDescriptors,
+    number: int,
+    workspace_bytes: int,
+    *,
+    zero_bias: Tensor | None = None,
+) -> Enqueue:
+    """Convolution, residual, bias, activation. cuDNN always adds a bias: ``zero_bias`` where the problem has none."""
+    library = described.library
+    function = library.functions["cudnnConvolutionBiasActivationForward"]
+    x, w, y, convolution = described.x, described.w, described.y, described.convolution
+    bias_ = bias_descriptor(library, problem)
+    activation = activation_descriptor(library, problem.epilogue.activation)
+    one, zero = _scalars(problem.dtype)
+
+    has_residual = problem.epilogue.residual
+
+    def enqueue(cudnn: c_void_p, first: int, second: int, bias: Any, residual: Any, out: int, workspace: int) -> Any:
+        added = (bias if zero_bias is None else zero_bias).data_ptr()
+        # A residual scaled by 0 is not read, but its address must be valid.
+        scale, z = (one, residual.data_ptr()) if has_residual else (zero, out)
+        fixed = number, workspace, workspace_bytes
+        return function(
+            cudnn, one, x, first, w, second, convolution, *fixed, scale, y, z, bias_, added, activation, y, out
+        )  # fmt: skip
+
+    return enqueue
+
+
+def _scalars(dtype: DType) -> tuple[c_void_p, c_void_p]:
+    """The addresses of 1 and 0 in the type that cuDNN reads its scaling factors in."""
+    one, zero = _DOUBLES if dtype is DType.FP64 else _FLOATS
+    return c_void_p(addressof(one)), c_void_p(addressof(zero))

@@ -1,0 +1,88 @@
+"""cuDNN's engines: which ones it proposes for a graph, and one by its number and knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from convwright.backends.cudnn.graph_attributes import KNOB_KINDS, Attribute, Kind, NumericalNote
+from convwright.backends.cudnn.graph_descriptor import Descriptor
+from convwright.errors import BackendError
+
+Knobs = tuple[tuple[int, int], ...]
+
+# Two heuristics, and what they leave out; asked in the order A, B, FALLBACK.
+_MODE_A, _MODE_B, _FALLBACK = 3, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine in one configuration. The numbers mean something for one pattern and version of cuDNN only."""
+
+    index: int
+    knobs: Knobs
+    notes: frozenset[NumericalNote]
+    config: Descriptor
+
+
+def proposed_engines(graph: Descriptor, device: Descriptor) -> list[Engine]:
+    """What cuDNN proposes for ``graph`` on ``device``, best first, each once.
+
+    Raises what cuDNN said last where no heuristic has a proposal.
+    """
+    found: dict[tuple[int, Knobs], Engine] = {}
+    failure = BackendError("cuDNN proposes no engine")
+    for mode in (_MODE_A, _MODE_B, _FALLBACK):
+        try:
+            for engine in _ask(graph, device, mode):
+                found.setdefault((engine.index, engine.knobs), engine)
+        except BackendError as error:
+            failure = error
+    if not found:
+        raise failure
+    return list(found.values())
+
+
+def engine_config(graph: Descriptor, device: Descriptor, index: int, knobs: Knobs) -> Descriptor:
+    """The configuration of the engine numbered ``index`` with ``knobs`` chosen, without asking a heuristic."""
+    engine = Descriptor(Kind.ENGINE).set(Attribute.ENGINE_GRAPH, graph).set(Attribute.ENGINE_INDEX, index)
+    config = Descriptor(Kind.ENGINE_CONFIG).set(
+        Attribute.CONFIG_ENGINE, engine.set(Attribute.ENGINE_DEVICE, device).finalize()
+    )
+    choices = [
+        Descriptor(Kind.KNOB_CHOICE).set(Attribute.KNOB_TYPE, knob).set(Attribute.KNOB_VALUE, value).finalize()
+        for knob, value in knobs
+    ]
+    return (config.set(Attribute.CONFIG_KNOB_CHOICES, *choices) if choices else config).finalize()
+
+
+def execution_plan(config: Descriptor, device: Descriptor) -> Descriptor:
+    """The configuration made ready to run; raised in cuDNN's words where the device or the shape does not allow it."""
+    plan = Descriptor(Kind.EXECUTION_PLAN).set(Attribute.PLAN_CONFIG, config)
+    return plan.set(Attribute.PLAN_DEVICE, device).finalize()
+
+
+def workspace_bytes(plan: Descriptor) -> int:
+    """What a finalized plan must be given to run."""
+    (needed,) = plan.get(Attribute.PLAN_WORKSPACE_BYTES)
+    return int(needed)
+
+
+def _ask(graph: Descriptor, device: Descriptor, mode: int) -> Iterator[Engine]:
+    heuristics = Descriptor(Kind.ENGINE_HEURISTICS).set(Attribute.HEURISTICS_GRAPH, graph)
+    heuristics.set(Attribute.HEURISTICS_MODE, mode).set(Attribute.HEURISTICS_DEVICE, device).finalize()
+    most = heuristics.count(Attribute.HEURISTICS_RESULTS)
+    configs = heuristics.fill(Attribute.HEURISTICS_RESULTS, [Descriptor(Kind.ENGINE_CONFIG) for _ in range(most)])
+    # Made once and written over for each configuration: there are 44 kinds of knob and some 80 configurations.
+    choices = [Descriptor(Kind.KNOB_CHOICE) for _ in range(KNOB_KINDS)]
+    for config in configs:
+        yield _describe(config, choices)
+
+
+def _describe(config: Descriptor, choices: Sequence[Descriptor]) -> Engine:
+    (engine,) = config.fill(Attribute.CONFIG_ENGINE, [Descriptor(Kind.ENGINE)])
+    chosen = config.fill(Attribute.CONFIG_KNOB_CHOICES, choices)
+    knobs = ((*choice.get(Attribute.KNOB_TYPE), *choice.get(Attribute.KNOB_VALUE)) for choice in chosen)
+    (index,) = engine.get(Attribute.ENGINE_INDEX)
+    notes = engine.get(Attribute.ENGINE_NUMERICAL_NOTES, len(NumericalNote))
+    return Engine(index, tuple(sorted(knobs)), frozenset(map(NumericalNote, notes)), config)

@@ -1,0 +1,120 @@
+"""Runs one engine of cuDNN's graph API: one foreign call per convolution."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from convwright.backends.cudnn.graph_attributes import Attribute, Kind
+from convwright.backends.cudnn.graph_descriptor import Descriptor, cudnn, functions
+from convwright.backends.cudnn.graph_engine import workspace_bytes
+from convwright.backends.cudnn.graph_problem import UID, graph_operands
+from convwright.backends.cudnn.library import handle
+from convwright.core.candidate import Candidate
+from convwright.core.direction import Role
+from convwright.errors import BackendError, BadInput
+from convwright.tensors import empty, spec_of, torch_dtype
+
+# Allocators hand out the same few addresses again and again.
+_MOST_PACKS = 64
+
+
+class GraphPlan:
+    """An execution plan of cuDNN's on one device.
+
+    A call tells cuDNN the operands' addresses by a variant pack; finished packs are kept by those addresses. A CUDA
+    graph that captured a call needs this plan to live as long as itself.
+    """
+
+    writes_out = True
+
+    def __init__(self, candidate: Candidate, plan: Descriptor, device: torch.device) -> None:
+        problem = candidate.problem
+        self.candidate = candidate
+        self.workspace_bytes = workspace_bytes(plan)
+        self._plan = plan
+        self._index: int = device.index
+        out, dtype = problem.output, torch_dtype(problem.dtype)
+        self._new_out = partial(torch.empty_strided, out.shape, out.strides, dtype=dtype, device=device)
+        self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=device)
+        # cuDNN's compiled pattern adds a bias even where the problem has none.
+        added = bool(problem.epilogue) and not problem.epilogue.bias
+        self._zeros = torch.zeros(problem.k, dtype=dtype, device=device) if added else None
+        self._no_bias = 0 if self._zeros is None else self._zeros.data_ptr()
+        needed = graph_operands(problem)
+        order = (*problem.direction.operands, Role.BIAS, Role.RESIDUAL, problem.direction.output)
+        self._places = tuple((at, role, needed[role].alignment) for at, role in enumerate(order) if role in needed)
+        self._packs: dict[tuple[int, ...], Descriptor] = {}
+        self._packing = threading.Lock()
+        self._handles: dict[int, int | None] = {}
+        self._execute = functions()["cudnnBackendExecute"]
+        self._current_device = torch._C._cuda_getDevice
+        self._current_stream = torch._C._cuda_getCurrentRawStream
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """The weight with the strides and the alignment that the plan was made for; itself where it has them."""
+        problem = self.candidate.problem
+        given = spec_of(weight)
+        if Role.W not in problem.operands or (
+            given.strides == problem.w.strides and given.alignment >= problem.w.alignment
+        ):
+            return weight
+        return empty(problem.w, weight.device).copy_(weight.detach())
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        if self._current_device() != self._index:
+            with torch.cuda.device(self._index):
+                return self(first, second, bias, residual, out, workspace)
+        if out is None:
+            out = self._new_out()
+        if workspace is None and self.workspace_bytes:
+            workspace = self._new_workspace()
+        pointers = (
+            first.data_ptr(),
+            second.data_ptr(),
+            self._no_bias if bias is None else bias.data_ptr(),
+            0 if residual is None else residual.data_ptr(),
+            out.data_ptr(),
+            0 if workspace is None else workspace.data_ptr(),
+        )
+        pack = self._packs.get(pointers) or self._packed(pointers)
+        stream = self._current_stream(self._index)
+        status = self._execute(self._handles.get(stream) or self._handle(stream), self._plan.address, pack.address)
+        if status:
+            raise BackendError(f"{self.candidate.id}: {cudnn().explain(status)}")
+        return out
+
+    def _handle(self, stream: int) -> int | None:
+        return self._handles.setdefault(stream, handle(self._index, stream).value)
+
+    def _packed(self, pointers: tuple[int, ...]) -> Descriptor:
+        for at, role, alignment in self._places:
+            if not pointers[at]:
+                raise BadInput(f"{self.candidate.id} needs `{role}`, as its problem says, got none")
+            if pointers[at] % alignment:
+                raise BadInput(
+                    f"`{role}` must be aligned to {alignment} bytes, as its problem says, got {pointers[at]:#x}"
+                )
+        pack = (
+            Descriptor(Kind.VARIANT_PACK)
+            .set(Attribute.PACK_UIDS, *(UID[role] for _, role, _ in self._places))
+            .set(Attribute.PACK_POINTERS, *(pointers[at] for at, _, _ in self._places))
+            .set(Attribute.PACK_WORKSPACE, pointers[-1])
+            .finalize()
+        )
+        with self._packing:
+            if len(self._packs) >= _MOST_PACKS:
+                del self._packs[next(iter(self._packs))]
+            self._packs[pointers] = pack
+        return pack

@@ -1,0 +1,131 @@
+"""A convolution, and what is fused behind it, as an operation graph of cuDNN's."""
+
+from __future__ import annotations
+
+from convwright.backends.cudnn.graph_attributes import Attribute, Kind
+from convwright.backends.cudnn.graph_descriptor import Descriptor
+from convwright.backends.cudnn.graph_tensor import DATA_TYPE, GraphTensor, common_layout
+from convwright.core.direction import Direction, Role
+from convwright.core.dtype import DType
+from convwright.core.epilogue import Activation
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+
+UID = {role: number for number, role in enumerate(Role, start=1)}
+_FIRST_VIRTUAL_UID = 101
+_TRUE_CONVOLUTION, _CROSS_CORRELATION = 0, 1
+_ADD, _RELU = 0, 100
+
+_KIND = {
+    Direction.FORWARD: Kind.CONVOLUTION_FORWARD,
+    Direction.BACKWARD_DATA: Kind.CONVOLUTION_BACKWARD_DATA,
+    Direction.BACKWARD_WEIGHT: Kind.CONVOLUTION_BACKWARD_WEIGHT,
+}
+_WINDOW_AND_SCALES = {
+    Direction.FORWARD: (Attribute.FORWARD_CONVOLUTION, Attribute.FORWARD_ALPHA, Attribute.FORWARD_BETA),
+    Direction.BACKWARD_DATA: (
+        Attribute.BACKWARD_DATA_CONVOLUTION,
+        Attribute.BACKWARD_DATA_ALPHA,
+        Attribute.BACKWARD_DATA_BETA,
+    ),
+    Direction.BACKWARD_WEIGHT: (
+        Attribute.BACKWARD_WEIGHT_CONVOLUTION,
+        Attribute.BACKWARD_WEIGHT_ALPHA,
+        Attribute.BACKWARD_WEIGHT_BETA,
+    ),
+}
+_OPERAND = {
+    (Direction.FORWARD, Role.X): Attribute.FORWARD_X,
+    (Direction.FORWARD, Role.W): Attribute.FORWARD_W,
+    (Direction.FORWARD, Role.Y): Attribute.FORWARD_Y,
+    (Direction.BACKWARD_DATA, Role.DY): Attribute.BACKWARD_DATA_DY,
+    (Direction.BACKWARD_DATA, Role.W): Attribute.BACKWARD_DATA_W,
+    (Direction.BACKWARD_DATA, Role.DX): Attribute.BACKWARD_DATA_DX,
+    (Direction.BACKWARD_WEIGHT, Role.X): Attribute.BACKWARD_WEIGHT_X,
+    (Direction.BACKWARD_WEIGHT, Role.DY): Attribute.BACKWARD_WEIGHT_DY,
+    (Direction.BACKWARD_WEIGHT, Role.DW): Attribute.BACKWARD_WEIGHT_DW,
+}
+
+
+def graph_operands(problem: ConvProblem) -> dict[Role, TensorSpec]:
+    """Every tensor in memory that the graph refers to, the output last.
+
+    cuDNN's compiled pattern always adds a bias, so there is one wherever anything is fused.
+    """
+    operands = dict(problem.operands)
+    output = operands.pop(problem.direction.output)
+    if problem.epilogue:
+        # A bias is often a piece of a larger buffer; asking for more alignment gives no other engines.
+        shape = (1, problem.k, *(1,) * problem.rank)
+        operands[Role.BIAS] = TensorSpec(shape, problem.dtype, alignment=problem.dtype.nbytes)
+    return {**operands, problem.direction.output: output}
+
+
+def operation_graph(problem: ConvProblem) -> Descriptor:
+    """The graph, finalized. Where cuDNN refuses it, that is raised in cuDNN's words."""
+    layout = common_layout(problem)
+    seen = {role: GraphTensor.of(spec, layout) for role, spec in graph_operands(problem).items()}
+    tensors = {role: tensor.descriptor(UID[role]) for role, tensor in seen.items()}
+    output = problem.direction.output
+    steps = _epilogue(problem, tensors)
+    between = seen[output].virtual(_compute_dtype(problem))
+    results = [between.descriptor(_FIRST_VIRTUAL_UID + i, virtual=True) for i in range(len(steps))]
+    results.append(tensors[output])
+    operations = [_convolution(problem, {**tensors, output: results[0]})]
+    for (mode, other), source, target in zip(steps, results, results[1:], strict=False):
+        operations.append(_pointwise(problem, mode, source, other, target))
+    return Descriptor(Kind.OPERATION_GRAPH).set(Attribute.GRAPH_OPERATIONS, *operations).finalize()
+
+
+def _epilogue(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> list[tuple[int, Descriptor | None]]:
+    # The order of cuDNN's compiled pattern; any other would be compiled at run time or refused.
+    steps: list[tuple[int, Descriptor | None]] = []
+    if problem.epilogue.residual:
+        steps.append((_ADD, tensors[Role.RESIDUAL]))
+    if problem.epilogue:
+        steps.append((_ADD, tensors[Role.BIAS]))
+    if problem.epilogue.activation is Activation.RELU:
+        steps.append((_RELU, None))
+    return steps
+
+
+def _convolution(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> Descriptor:
+    direction = problem.direction
+    window, alpha, beta = _WINDOW_AND_SCALES[direction]
+    operation = Descriptor(_KIND[direction]).set(window, _window(problem)).set(alpha, 1.0).set(beta, 0.0)
+    for role in (*direction.operands, direction.output):
+        operation.set(_OPERAND[direction, role], tensors[role])
+    return operation.finalize()
+
+
+def _window(problem: ConvProblem) -> Descriptor:
+    # One dimension is computed as two of height 1.
+    zeros, ones = ((0,), (1,)) if problem.rank == 1 else ((), ())
+    before, after = zip(*problem.padding, strict=True)
+    return (
+        Descriptor(Kind.CONVOLUTION)
+        .set(Attribute.CONVOLUTION_COMPUTE_TYPE, DATA_TYPE[_compute_dtype(problem)])
+        .set(Attribute.CONVOLUTION_MODE, _TRUE_CONVOLUTION if problem.flip else _CROSS_CORRELATION)
+        .set(Attribute.CONVOLUTION_SPATIAL_DIMS, max(problem.rank, 2))
+        .set(Attribute.CONVOLUTION_STRIDES, *ones, *problem.stride)
+        .set(Attribute.CONVOLUTION_DILATIONS, *ones, *problem.dilation)
+        .set(Attribute.CONVOLUTION_PRE_PADDINGS, *zeros, *before)
+        .set(Attribute.CONVOLUTION_POST_PADDINGS, *zeros, *after)
+        .finalize()
+    )
+
+
+def _pointwise(
+    problem: ConvProblem, mode: int, source: Descriptor, other: Descriptor | None, target: Descriptor
+) -> Descriptor:
+    function = Descriptor(Kind.POINTWISE).set(Attribute.POINTWISE_MODE, mode)
+    function.set(Attribute.POINTWISE_COMPUTE_TYPE, DATA_TYPE[_compute_dtype(problem)]).finalize()
+    operation = Descriptor(Kind.POINTWISE_OPERATION).set(Attribute.POINTWISE_DESCRIPTOR, function)
+    operation.set(Attribute.POINTWISE_X, source).set(Attribute.POINTWISE_Y, target)
+    if other is not None:
+        operation.set(Attribute.POINTWISE_B, other)
+    return operation.finalize()
+
+
+def _compute_dtype(problem: ConvProblem) -> DType:
+    return DType.FP64 if problem.dtype is DType.FP64 else DType.FP32

@@ -1,0 +1,63 @@
+"""An operand as cuDNN's graph API is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from convwright.backends.cudnn.graph_attributes import Attribute, Kind
+from convwright.backends.cudnn.graph_descriptor import Descriptor
+from convwright.core.dtype import DType
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
+
+DATA_TYPE = {DType.FP32: 0, DType.FP64: 1, DType.FP16: 2, DType.BF16: 9}
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTensor:
+    """Sizes and strides (in elements) in at least two spatial dimensions, and the alignment in bytes."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    alignment: int
+    dtype: DType
+
+    @classmethod
+    def of(cls, spec: TensorSpec, layout: Layout) -> Self:
+        """``spec``, seen in ``layout`` where its strides fit that as well; one dimension becomes two of height 1."""
+        strides = dense_strides(spec.shape, layout) if _fits_both(spec) else spec.strides
+        if len(spec.shape) != 3:
+            return cls(spec.shape, strides, spec.alignment, spec.dtype)
+        (n, c, w), (per_n, per_c, per_w) = spec.shape, strides
+        return cls((n, c, 1, w), (per_n, per_c, w * per_w, per_w), spec.alignment, spec.dtype)
+
+    def virtual(self, dtype: DType) -> GraphTensor:
+        """The same tensor as a result that never reaches memory."""
+        return replace(self, dtype=dtype, alignment=16)
+
+    def descriptor(self, uid: int, *, virtual: bool = False) -> Descriptor:
+        return (
+            Descriptor(Kind.TENSOR)
+            .set(Attribute.TENSOR_UID, uid)
+            .set(Attribute.TENSOR_DATA_TYPE, DATA_TYPE[self.dtype])
+            .set(Attribute.TENSOR_SIZES, *self.sizes)
+            .set(Attribute.TENSOR_STRIDES, *self.strides)
+            .set(Attribute.TENSOR_ALIGNMENT_BYTES, self.alignment)
+            .set(Attribute.TENSOR_IS_VIRTUAL, virtual)
+            .finalize()
+        )
+
+
+def common_layout(problem: ConvProblem) -> Layout:
+    """The layout to read into operands whose strides fit two, such as a 1x1 filter's.
+
+    Taken for NCHW among NHWC ones, such an operand would cost cuDNN its best engines or a pass over it.
+    """
+    layouts = {spec.layout for spec in (problem.x, problem.w, problem.y) if not _fits_both(spec)}
+    return Layout.NCHW if Layout.NCHW in layouts and Layout.NHWC not in layouts else Layout.NHWC
+
+
+def _fits_both(spec: TensorSpec) -> bool:
+    # A spec whose strides are those of both layouts calls itself NCHW.
+    return spec.layout is Layout.NCHW and spec.dense(Layout.NHWC).layout is Layout.NCHW

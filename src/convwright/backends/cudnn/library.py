@@ -1,0 +1,184 @@
+"""libcudnn, found and loaded once: its functions with their types, and its handles."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from ctypes import c_char_p, c_double, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from convwright.backends.cudnn.status import SUCCESS, explain
+from convwright.errors import BackendError
+
+SONAME = "libcudnn.so.9"
+
+_P, _I, _D, _Z = c_void_p, c_int, c_double, c_size_t
+_WORKSPACE_QUERY = (_P, _P, _P, _P, _P, _I, _P)
+_HEURISTIC_QUERY = (_P, _P, _P, _P, _P, _I, _P, _P)
+_CONVOLUTION = (_P, _P, _P, _P, _P, _P, _P, _I, _P, _Z, _P, _P, _P)
+_CREATE_OR_DESTROY = {
+    f"cudnn{verb}{noun}Descriptor": (_P,)
+    for verb in ("Create", "Destroy")
+    for noun in ("Tensor", "Filter", "Convolution", "Activation")
+}
+
+# Every function that is called returns a status, except the two that _open treats by name.
+SIGNATURES: Mapping[str, tuple[Any, ...]] = {
+    "cudnnGetVersion": (),
+    "cudnnGetLastErrorString": (c_char_p, _Z),
+    "cudnnCreate": (_P,),
+    "cudnnSetStream": (_P, _P),
+    **_CREATE_OR_DESTROY,
+    "cudnnSetTensorNdDescriptor": (_P, _I, _I, _P, _P),
+    "cudnnGetTensorNdDescriptor": (_P, _I, _P, _P, _P, _P),
+    "cudnnSetFilterNdDescriptor": (_P, _I, _I, _I, _P),
+    "cudnnGetFilterNdDescriptor": (_P, _I, _P, _P, _P, _P),
+    "cudnnSetConvolutionNdDescriptor": (_P, _I, _P, _P, _P, _I, _I),
+    "cudnnGetConvolutionNdDescriptor": (_P, _I, _P, _P, _P, _P, _P, _P),
+    "cudnnSetConvolutionGroupCount": (_P, _I),
+    "cudnnGetConvolutionGroupCount": (_P, _P),
+    "cudnnSetConvolutionMathType": (_P, _I),
+    "cudnnGetConvolutionMathType": (_P, _P),
+    "cudnnSetActivationDescriptor": (_P, _I, _I, _D),
+    "cudnnGetConvolutionNdForwardOutputDim": (_P, _P, _P, _I, _P),
+    "cudnnGetConvolutionForwardWorkspaceSize": _WORKSPACE_QUERY,
+    "cudnnGetConvolutionBackwardDataWorkspaceSize": _WORKSPACE_QUERY,
+    "cudnnGetConvolutionBackwardFilterWorkspaceSize": _WORKSPACE_QUERY,
+    "cudnnGetConvolutionForwardAlgorithm_v7": _HEURISTIC_QUERY,
+    "cudnnGetConvolutionBackwardDataAlgorithm_v7": _HEURISTIC_QUERY,
+    "cudnnGetConvolutionBackwardFilterAlgorithm_v7": _HEURISTIC_QUERY,
+    "cudnnConvolutionForward": _CONVOLUTION,
+    "cudnnConvolutionBackwardData": _CONVOLUTION,
+    "cudnnConvolutionBackwardFilter": _CONVOLUTION,
+    "cudnnConvolutionBiasActivationForward": (*_CONVOLUTION[:10], _P, _P, _P, _P, _P, _P, _P, _P),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """cuDNN as loaded: ``version`` as cuDNN counts it (91900 is 9.19.0), and its functions by name."""
+
+    version: int
+    path: str
+    functions: Mapping[str, Callable[..., Any]]
+
+    def status(self, name: str, *args: object) -> int:
+        """Call ``name`` and return its status, for where a refusal is an answer."""
+        return int(self.functions[name](*args))
+
+    def call(self, name: str, *args: object) -> None:
+        """Call ``name``; anything but success is raised in words."""
+        status = self.status(name, *args)
+        if status != SUCCESS:
+            raise BackendError(f"{name}: {self.explain(status)}")
+
+    def explain(self, status: int) -> str:
+        """``status`` in words, with what cuDNN said last in this thread."""
+        own_words = ctypes.create_string_buffer(1024)
+        self.functions["cudnnGetLastErrorString"](own_words, len(own_words))
+        return explain(status, own_words.value.decode(errors="replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """cuDNN cannot be loaded here, with the reason in words."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@lru_cache
+def load() -> Library | Missing:
+    """cuDNN: the one that PyTorch has loaded, or else one that is installed beside it or on the system."""
+    try:
+        return _open(SONAME, mode=os.RTLD_NOLOAD)
+    except (OSError, AttributeError):  # not loaded yet, or a system without such a mode
+        return _load_installed()
+
+
+def _load_installed() -> Library | Missing:
+    for needed in _installed("*/lib/libcublasLt.so.*", "*/lib/libnvrtc.so.*"):
+        _preload(needed)
+    failures = []
+    for path in (*map(str, _installed(f"cudnn/lib/{SONAME}")), SONAME):
+        try:
+            return _open(path)
+        except (OSError, AttributeError) as failure:
+            failures.append(str(failure))
+    return Missing(f"cuDNN 9 could not be loaded ({'; '.join(failures)}); `pip install convwright[plan]` brings it")
+
+
+def _open(path: str, *, mode: int = 0) -> Library:
+    # PyDLL keeps the GIL during a call. Calls only enqueue and are short; handing the GIL over would cost more than
+    # they take, and without it two threads that share a stream, and so a handle, can never be inside cuDNN at once.
+    dll = ctypes.PyDLL(path, mode=mode or ctypes.DEFAULT_MODE)
+    functions = {name: getattr(dll, name) for name in SIGNATURES}
+    for name, function in functions.items():
+        function.argtypes = SIGNATURES[name]
+    functions["cudnnGetVersion"].restype = c_size_t
+    functions["cudnnGetLastErrorString"].restype = None
+    return Library(functions["cudnnGetVersion"](), path, functions)
+
+
+def _installed(*patterns: str) -> Iterator[Path]:
+    """Files of NVIDIA's wheels, those beside PyTorch first."""
+    spec = find_spec("nvidia")
+    roots = [Path(torch.__file__).parents[1] / "nvidia", *map(Path, (spec and spec.submodule_search_locations) or ())]
+    for root in dict.fromkeys(roots):
+        for pattern in patterns:
+            yield from sorted(root.glob(pattern))
+
+
+def _preload(path: Path) -> None:
+    # cuDNN opens these by their plain names, which only succeeds for what is loaded already. Without them it still
+    # loads and merely refuses more, so a failure here is not one of loading.
+    try:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return
+
+
+# Handles live as long as the process: at exit the CUDA context may be gone before they would be destroyed.
+_handles: dict[tuple[int, int], c_void_p] = {}
+_spares: dict[int, c_void_p] = {}
+_making = threading.Lock()
+
+
+def handle(device_index: int, stream: int) -> c_void_p:
+    """The cuDNN handle of a device and a stream of it (as an address), made when first asked for."""
+    key = (device_index, stream)
+    if key not in _handles:
+        with _making:
+            if key not in _handles:
+                _handles[key] = _bound_handle(device_index, stream)
+    return _handles[key]
+
+
+def _bound_handle(device_index: int, stream: int) -> c_void_p:
+    library = load()
+    if isinstance(library, Missing):
+        raise BackendError(library.reason)
+    with torch.cuda.device(device_index):
+        made = _spares.pop(device_index, None) or _new_handle(library)
+        library.call("cudnnSetStream", made, stream)
+        # A graph is captured on a stream of its own, which no warm-up has seen, and making a handle allocates, which
+        # capture forbids: so one is kept ready.
+        if device_index not in _spares and not torch.cuda.is_current_stream_capturing():
+            _spares[device_index] = _new_handle(library)
+    return made
+
+
+def _new_handle(library: Library) -> c_void_p:
+    made = c_void_p()
+    library.call("cudnnCreate", ctypes.byref(made))
+    return made

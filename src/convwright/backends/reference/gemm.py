@@ -1,0 +1,128 @@
+"""Convolution as one matrix product per group: the textbook algorithm, on one path for 1 to 3 dimensions.
+
+The input is unfolded into columns, one row per channel and tap, one column per image and output position. Then
+
+    forward           y       = w · columns(x)
+    backward weight   dw      = dy · columns(x)ᵀ
+    backward data     columns = wᵀ · dy,  and dx is the columns folded back, where they overlap added up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from convwright.backends.reference.matmul import multiply
+from convwright.backends.reference.matrices import Matrices
+from convwright.core.candidate import Candidate
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation
+from convwright.core.problem import ConvProblem
+from convwright.tensors import carve, empty
+
+Buffers = dict[str, Tensor]
+
+
+def workspace_bytes(problem: ConvProblem) -> int:
+    """What the columns take, and copies of operands that must be padded or do not lie as a matrix."""
+    return Matrices(problem).memory.nbytes
+
+
+class GemmPlan:
+    """Runs ``reference/gemm``."""
+
+    writes_out = True
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        self.problem = candidate.problem
+        self.matrices = Matrices(candidate.problem)
+        self.workspace_bytes = self.matrices.memory.nbytes
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """The weight as a stack of matrices, mirrored where the problem asks for a true convolution."""
+        if self.problem.flip:
+            weight = weight.flip([*range(2, weight.dim())])
+        return weight.reshape(self.matrices.w_shape).contiguous()
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        if out is None:
+            out = empty(self.problem.output, first.device)
+        if workspace is None:
+            workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=first.device)
+        offsets, specs = self.matrices.memory.offsets, self.matrices.buffers
+        buffers = {name: carve(workspace, offsets[name], spec) for name, spec in specs.items()}
+        if self.problem.direction is Direction.FORWARD:
+            self._forward(first, second, out, buffers)
+            return self._epilogue(out, bias, residual)
+        if self.problem.direction is Direction.BACKWARD_DATA:
+            return self._backward_data(first, second, out, buffers)
+        return self._backward_weight(first, second, out, buffers)
+
+    def _forward(self, x: Tensor, w: Tensor, y: Tensor, buffers: Buffers) -> None:
+        columns = self._unfold(x, buffers)
+        if "y" in buffers:
+            multiply(w, columns, out=buffers["y"].view(self.matrices.y_shape))
+            self.matrices.by_group(y).copy_(buffers["y"])
+        else:
+            multiply(w, columns, out=self.matrices.by_group(y).view(self.matrices.y_shape))
+
+    def _backward_data(self, dy: Tensor, w: Tensor, dx: Tensor, buffers: Buffers) -> Tensor:
+        columns = buffers["columns"]
+        multiply(w.mT, self._y_matrix(dy, buffers), out=columns.view(self.matrices.columns_shape))
+        return self._fold(columns, dx, buffers)
+
+    def _backward_weight(self, x: Tensor, dy: Tensor, dw: Tensor, buffers: Buffers) -> Tensor:
+        columns = self._unfold(x, buffers)
+        target = buffers.get("w", dw)
+        multiply(self._y_matrix(dy, buffers), columns.mT, out=target.view(self.matrices.w_shape))
+        if self.problem.flip:
+            source, result, taps = self.matrices.by_tap(target), self.matrices.by_tap(dw), [*self._taps()]
+            for tap, mirrored in zip(taps, reversed(taps), strict=True):
+                result[tap].copy_(source[mirrored])
+        elif target is not dw:
+            dw.copy_(target)
+        return dw
+
+    def _unfold(self, x: Tensor, buffers: Buffers) -> Tensor:
+        """The columns of ``x``, as a stack of matrices."""
+        if "padded" in buffers:
+            padded = buffers["padded"].zero_()
+            self.matrices.interior(padded).copy_(x)
+            x = padded
+        return buffers["columns"].copy_(self.matrices.windows(x)).view(self.matrices.columns_shape)
+
+    def _fold(self, columns: Tensor, dx: Tensor, buffers: Buffers) -> Tensor:
+        """Add every column to where it was seen. Within one tap no element is seen twice."""
+        padded = buffers.get("padded", dx).zero_()
+        windows, columns = self.matrices.by_tap(self.matrices.windows(padded)), self.matrices.by_tap(columns)
+        for tap in self._taps():
+            windows[tap].add_(columns[tap])
+        return dx if padded is dx else dx.copy_(self.matrices.interior(padded))
+
+    def _y_matrix(self, dy: Tensor, buffers: Buffers) -> Tensor:
+        grouped = self.matrices.by_group(dy)
+        if "y" in buffers:
+            grouped = buffers["y"].copy_(grouped)
+        return grouped.view(self.matrices.y_shape)
+
+    def _epilogue(self, y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
+        if residual is not None:
+            y.add_(residual)
+        if bias is not None:
+            y.add_(bias.view(-1, *[1] * self.problem.rank))
+        return y.relu_() if self.problem.epilogue.activation is Activation.RELU else y
+
+    def _taps(self) -> Iterator[tuple[int, ...]]:
+        return product(*map(range, self.problem.taps))

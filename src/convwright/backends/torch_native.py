@@ -1,0 +1,177 @@
+"""What PyTorch itself would do: the baseline of every table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from convwright import flags
+from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import Arithmetic, DType, native_arithmetic
+from convwright.core.epilogue import Activation
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+
+FORWARD: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = torch.ops.aten.convolution_backward.default
+
+
+class TorchNative:
+    """``torch/default`` calls ``F.conv2d`` (and its siblings and their gradients) itself.
+
+    For fp32 on a GPU it stands twice in a table, with PyTorch's TF32 flag on and off, since these are two
+    computations; the one that PyTorch's flag selects at the call is the baseline.
+    """
+
+    name = "torch"
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        cudnn = torch.backends.cudnn.version() if device.kind == "cuda" else None
+        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "")
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        if not device.present:
+            yield Refusal(
+                "torch/default", f"PyTorch can only be asked on a device that is present, not on {device.name}"
+            )
+            return
+        if problem.dtype is DType.FP32 and device.kind == "cuda":
+            for switch in ("on", "off"):
+                yield _candidate(problem, (("tf32", switch),), policy)
+        else:
+            yield _candidate(problem, (), policy)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        return TorchPlan(candidate)
+
+
+def _candidate(problem: ConvProblem, config: Config, policy: Policy) -> Candidate:
+    return Candidate(
+        problem=problem,
+        backend="torch",
+        algorithm="default",
+        config=config,
+        arithmetic=native_arithmetic(problem.dtype, tf32=("tf32", "on") in config),
+        workspace_bytes=0,  # PyTorch takes its workspace from its own allocator, within its own limit
+        deterministic=policy.deterministic or None,  # as PyTorch's own flag makes it
+        source=Source.RULE,
+    )
+
+
+class TorchPlan:
+    """Runs PyTorch's own call, with the TF32 flag that the candidate stands for."""
+
+    workspace_bytes = 0
+    writes_out = False
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        problem = candidate.problem
+        compute = {
+            Direction.FORWARD: _forward,
+            Direction.BACKWARD_DATA: _backward_data,
+            Direction.BACKWARD_WEIGHT: _backward_weight,
+        }[problem.direction](problem)
+        self._compute = _with_tf32(compute, candidate.arithmetic is Arithmetic.TF32) if candidate.config else compute
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        result = self._compute(first, second, bias, residual)
+        return result if out is None else out.copy_(result)
+
+
+def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
+    convolve, padding = FORWARD[problem.rank], problem.symmetric_padding
+    outside = [side for pair in reversed(problem.padding) for side in pair]
+    relu = problem.epilogue.activation is Activation.RELU
+    flipped = tuple(range(2, problem.rank + 2)) if problem.flip else None
+
+    def forward(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
+        if padding is None:
+            x = F.pad(x, outside)
+        if flipped:
+            w = w.flip(flipped)
+        y = convolve(x, w, bias, problem.stride, padding or 0, problem.dilation, problem.groups)
+        if residual is not None:
+            y = y.add_(residual) if not y.requires_grad else y + residual
+        return torch.relu_(y) if relu and not y.requires_grad else torch.relu(y) if relu else y
+
+    return forward
+
+
+def _backward_data(problem: ConvProblem) -> Callable[..., Tensor]:
+    call = _backward_call(problem, (True, False, False))
+    inside = tuple(slice(lo, lo + size) for (lo, _), size in zip(problem.padding, problem.x.shape[2:], strict=True))
+    crop = problem.symmetric_padding is None
+    padded = TensorSpec(_padded(problem), problem.dtype) if crop else problem.x
+
+    def backward(dy: Tensor, w: Tensor, _bias: Any, _residual: Any) -> Tensor:
+        dx = call(dy, _unread(padded, dy), w)[0]
+        return dx[(..., *inside)] if crop else dx
+
+    return backward
+
+
+def _backward_weight(problem: ConvProblem) -> Callable[..., Tensor]:
+    call = _backward_call(problem, (False, True, False))
+    outside = [side for pair in reversed(problem.padding) for side in pair]
+    crop = problem.symmetric_padding is None
+    flipped = tuple(range(2, problem.rank + 2)) if problem.flip else None
+
+    def backward(x: Tensor, dy: Tensor, _bias: Any, _residual: Any) -> Tensor:
+        dw = call(dy, F.pad(x, outside) if crop else x, _unread(problem.w, dy))[1]
+        return dw.flip(flipped) if flipped else dw
+
+    return backward
+
+
+def _backward_call(problem: ConvProblem, mask: tuple[bool, bool, bool]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    padding, flipped = problem.symmetric_padding or (0,) * problem.rank, tuple(range(2, problem.rank + 2))
+
+    def call(dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if problem.flip and mask[0]:
+            w = w.flip(flipped)
+        none = [0] * problem.rank
+        return _backward(
+            dy, x, w, None, problem.stride, padding, problem.dilation, False, none, problem.groups, mask
+        )  # fmt: skip
+
+    return call
+
+
+def _padded(problem: ConvProblem) -> tuple[int, ...]:
+    spatial = (size + lo + hi for size, (lo, hi) in zip(problem.x.shape[2:], problem.padding, strict=True))
+    return (*problem.x.shape[:2], *spatial)
+
+
+def _unread(spec: TensorSpec, dy: Tensor) -> Tensor:
+    """Stands for an operand of which only the shape and layout matter."""
+    return torch.empty_strided(spec.shape, spec.strides, dtype=dy.dtype, device=dy.device)
+
+
+def _with_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[..., Tensor]:
+    def switched(*operands: Tensor | None) -> Tensor:
+        if flags.tf32_allowed() == allowed:
+            return compute(*operands)
+        with flags.tf32(allowed):
+            return compute(*operands)
+
+    return switched

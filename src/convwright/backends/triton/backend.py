@@ -1,0 +1,85 @@
+"""Our own kernels, written in Triton."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from convwright.backends.triton.implicit_gemm import offers
+from convwright.core.candidate import Candidate, Offer, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.errors import BackendError
+
+_OLDEST_ARCHITECTURE = 80
+
+
+class TritonKernels:
+    """Kernels for NVIDIA GPUs from sm_80 on; in Triton's interpreter (``TRITON_INTERPRET=1``) they run on the CPU."""
+
+    name = "triton"
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        return f"triton {_triton_version()}, kernels {_source_hash()}"
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        reason = _device_reason(device) or _interpreter_reason(problem)
+        if reason is not None:
+            yield Refusal("triton/implicit-gemm", reason)
+            return
+        yield from offers(problem, device)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
+
+        reason = _device_reason(device)
+        if reason is not None:
+            raise BackendError(f"{candidate.id} {reason}")
+        return ImplicitGemmPlan(candidate, device)
+
+
+def _device_reason(device: DeviceFacts) -> str | None:
+    """Why no kernel can run on ``device``, or None where kernels can."""
+    if find_spec("triton") is None:
+        return "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
+    from convwright.backends.triton.launch import interpreting
+
+    if interpreting():
+        return None
+    if device.kind != "cuda":
+        return f"needs an NVIDIA GPU of architecture sm_80 or newer, this is {device.name} ({device.kind})"
+    number = device.architecture.removeprefix("sm_")
+    if not number.isdigit() or int(number) < _OLDEST_ARCHITECTURE:
+        return f"needs an NVIDIA GPU of architecture sm_80 or newer, {device.name} is {device.architecture}"
+    return None
+
+
+def _interpreter_reason(problem: ConvProblem) -> str | None:
+    from convwright.backends.triton.launch import interpreting
+
+    # It holds bf16 as bare 16-bit integers and multiplies those.
+    if problem.dtype is DType.BF16 and interpreting():
+        return "cannot run in Triton's interpreter, whose products of bf16 are wrong"
+    return None
+
+
+@cache
+def _triton_version() -> str:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "absent"
+
+
+@cache
+def _source_hash() -> str:
+    """Of all files beside this one: a kernel's time depends on its launch and its configurations too."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]

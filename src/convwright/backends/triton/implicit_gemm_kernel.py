@@ -1,0 +1,166 @@
+"""The kernel: a forward convolution as one matrix product whose left matrix is never written down.
+
+Rows are output pixels (n, p, q), columns are output channels, and the sum runs over taps and input channels (r, s, c).
+The input lies as N H W C, the weight as K R S C, so that both matrices are contiguous along the sum.
+"""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _tf32_parts(value):
+    """Two TF32 numbers whose sum is ``value`` to 22 bits or more; the low one is NaN where ``value`` is not finite."""
+    # Half a unit of the last kept place is added to the bits, so the high part is rounded, not cut: a cut would
+    # leave low parts of one sign, and with them the neglected product of low parts would be a bias.
+    bits = value.to(tl.int32, bitcast=True)
+    high = ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return high, value - high
+
+
+@triton.jit
+def _dot_3xtf32(x_tile, w_high, w_low):
+    """The product of fp32 tiles by three TF32 products, small ones first, summed from zero."""
+    x_high, x_low = _tf32_parts(x_tile)
+    total = tl.dot(x_low, w_high, input_precision="tf32")
+    total = tl.dot(x_high, w_low, total, input_precision="tf32")
+    return tl.dot(x_high, w_high, total, input_precision="tf32")
+
+
+# fmt: off
+@triton.jit
+def _sum_over_taps(
+    x_rows, w_columns, h, v,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    FLIP: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):
+    # fmt: on
+    """One tile of the matrix product in fp32; (h, v) is where each row's first tap reads."""
+    DEPTH: tl.constexpr = R * S * C
+    BLOCKS_C: tl.constexpr = (C + BK - 1) // BK
+    STEPS: tl.constexpr = (DEPTH + BK - 1) // BK if FLAT else R * S * BLOCKS_C
+    TAIL: tl.constexpr = (DEPTH if FLAT else C) % BK != 0
+
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in tl.range(STEPS):
+        if FLAT:
+            depth = step * BK + tl.arange(0, BK)
+            tap = depth // C
+            c = depth % C
+            inside = depth < DEPTH
+        else:
+            tap = step // BLOCKS_C
+            c = step % BLOCKS_C * BK + tl.arange(0, BK)
+            inside = c < C
+        h_tap = tap // S * DILATION_H
+        v_tap = tap % S * DILATION_W
+        x_at = x_rows[:, None] + (h_tap * X_H + v_tap * X_W + c)[None, :]
+        w_at = w_columns[None, :] + ((R * S - 1 - tap if FLIP else tap) * C + c)[:, None]
+
+        if PADDED:
+            if FLAT:
+                h_read = h[:, None] + h_tap[None, :]
+                v_read = v[:, None] + v_tap[None, :]
+            else:
+                h_read = (h + h_tap)[:, None]
+                v_read = (v + v_tap)[:, None]
+            real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W)
+            if TAIL:
+                real = real & inside[None, :]
+            x_tile = tl.load(x_at, mask=real, other=0.0)
+        elif TAIL:
+            x_tile = tl.load(x_at, mask=inside[None, :], other=0.0)
+        else:
+            x_tile = tl.load(x_at)
+        w_tile = tl.load(w_at, mask=inside[:, None], other=0.0) if TAIL else tl.load(w_at)
+
+        # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they
+        # sum one step from zero, and the steps are added here in fp32, which rounds.
+        if SPLIT and PACKED:
+            low_at = w_at + K * DEPTH
+            w_low = tl.load(low_at, mask=inside[:, None], other=0.0) if TAIL else tl.load(low_at)
+            total += _dot_3xtf32(x_tile, w_tile, w_low)
+        elif SPLIT:
+            w_high, w_low = _tf32_parts(w_tile)
+            total += _dot_3xtf32(x_tile, w_high, w_low)
+        else:
+            total = tl.dot(x_tile, w_tile, total, input_precision="tf32")
+    return total
+
+
+# fmt: off
+@triton.jit
+def implicit_gemm(
+    x, w, bias, residual, y,
+    N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+    SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr, WIDE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr,
+):
+    # fmt: on
+    """y = relu(conv(x, w) + residual + bias).
+
+    X_* and Y_* are strides; TOP and LEFT are padding; SPLIT computes fp32 by three TF32 products, PACKED takes the
+    weight as its two parts, one behind the other; FLAT lets a step of the sum run across taps; WIDE makes offsets
+    64 bits wide.
+    """
+    M: tl.constexpr = N * P * Q
+    TILES_M: tl.constexpr = (M + BM - 1) // BM
+    TILES_N: tl.constexpr = (K + BN - 1) // BN
+
+    # Neighbouring programs share GROUP_M row tiles, whose input then stays in the cache.
+    program = tl.program_id(0)
+    group = program // (GROUP_M * TILES_N)
+    within = program % (GROUP_M * TILES_N)
+    rows = min(TILES_M - group * GROUP_M, GROUP_M)
+    m = (group * GROUP_M + within % rows) * BM + tl.arange(0, BM)
+    k = within // rows * BN + tl.arange(0, BN)
+
+    # Rows and columns past the end read the last one again, which is cheaper than masking every load.
+    m_read = tl.minimum(m, M - 1)
+    k_read = tl.minimum(k, K - 1) if K % BN else k
+    n = m_read // (P * Q)
+    h = m_read // Q % P * STRIDE_H - TOP
+    v = m_read % Q * STRIDE_W - LEFT
+    if WIDE:
+        n = n.to(tl.int64)
+    x_rows = x + (n * X_N + h * X_H + v * X_W)
+    w_columns = w + k_read * (R * S * C)
+
+    total = _sum_over_taps(
+        x_rows, w_columns, h, v, C, H, W, K, R, S, X_H, X_W, DILATION_H, DILATION_W,
+        FLIP, PADDED, SPLIT, PACKED, FLAT, BM, BN, BK,
+    )  # fmt: skip
+    if SPLIT:
+        # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
+        # of the numbers as they are, in the rare tile that needs it.
+        lost = total != total
+        if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
+            whole = _sum_over_taps(
+                x_rows, w_columns, h, v, C, H, W, K, R, S, X_H, X_W, DILATION_H, DILATION_W,
+                FLIP, PADDED, False, PACKED, FLAT, BM, BN, BK,
+            )  # fmt: skip
+            total = tl.where(lost, whole, total)
+
+    n = m // (P * Q)
+    if WIDE:
+        n = n.to(tl.int64)
+    at = (n * Y_N + m // Q % P * Y_P + m % Q * Y_Q)[:, None] + k[None, :]
+    kept = (m < M)[:, None] & (k < K)[None, :]
+    if RESIDUAL:
+        total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
+    if BIAS:
+        total += tl.load(bias + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
+    if RELU:
+        total = tl.where(total < 0, 0.0, total)  # unlike a maximum, this keeps NaN
+    tl.store(y + at, total.to(y.dtype.element_ty), mask=kept)

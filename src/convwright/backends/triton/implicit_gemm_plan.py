@@ -1,0 +1,94 @@
+"""The implicit GEMM made ready for one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from convwright.backends.triton.implicit_gemm import algorithm_of, blocks, constants
+from convwright.backends.triton.implicit_gemm_tiles import Tile
+from convwright.backends.triton.launch import KernelCall
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
+from convwright.core.tensor_spec import TensorSpec
+from convwright.errors import BadInput
+from convwright.tensors import empty, torch_dtype
+
+_TRITON_NAME = {DType.FP16: "fp16", DType.BF16: "bf16", DType.FP32: "fp32"}
+
+
+class ImplicitGemmPlan:
+    """Runs one configuration of the implicit GEMM; its device must be PyTorch's current one."""
+
+    workspace_bytes = 0
+    writes_out = True
+
+    def __init__(self, candidate: Candidate, device: DeviceFacts) -> None:
+        self.candidate = candidate
+        self._packed = algorithm_of(candidate).packed
+        self._takes_bias = candidate.problem.epilogue.bias
+        self._takes_residual = candidate.problem.epilogue.residual
+        self._launch = kernel_call(candidate).on(device)
+        self._new_output = _allocator(candidate.problem.y, device.torch_name or "cpu")
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """The weight with its channels last in memory: itself where it is so already and need not be split."""
+        channels_last = weight.movedim(1, -1).contiguous()
+        return _tf32_parts(channels_last) if self._packed else channels_last
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        if (bias is None) is self._takes_bias or (residual is None) is self._takes_residual:
+            raise BadInput(_wrong_operands(self.candidate, bias, residual))
+        if out is None:
+            out = self._new_output()
+        self._launch(first, second, bias, residual, out)
+        return out
+
+
+def kernel_call(candidate: Candidate) -> KernelCall:
+    """What the driver is asked to launch for ``candidate``."""
+    from convwright.backends.triton.implicit_gemm_kernel import implicit_gemm
+
+    problem, tile = candidate.problem, Tile.of(candidate)
+    # The residual lies as the output does; of the bias, whose loads are few, nothing is assumed.
+    alignment = {
+        "x": problem.x.alignment, "w": problem.w.alignment, "bias": problem.dtype.nbytes,
+        "residual": problem.y.alignment, "y": problem.y.alignment,
+    }  # fmt: skip
+    pointers = {name: (_TRITON_NAME[problem.dtype], nbytes) for name, nbytes in alignment.items()}
+    told = constants(problem, algorithm_of(candidate), tile)
+    return KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
+
+
+def _tf32_parts(weight: Tensor) -> Tensor:
+    """Two tensors of TF32 numbers, one behind the other in memory, whose sum is ``weight``."""
+    rounded = ((weight.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+    # Rounding on the bits may carry a NaN over into a zero.
+    high = torch.where(weight.isnan(), weight, rounded)
+    return torch.stack((high, weight - high))
+
+
+def _allocator(spec: TensorSpec, device: str) -> Callable[[], Tensor]:
+    """Makes outputs; on the GPU by the call of compiled PyTorch programs, which is quicker than the public one."""
+    quick = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+    if quick is None or not device.startswith("cuda"):
+        return lambda: empty(spec, device)
+    shape, strides, dtype = spec.shape, spec.strides, torch_dtype(spec.dtype)
+    return lambda: quick(shape, strides, dtype)
+
+
+def _wrong_operands(candidate: Candidate, bias: Tensor | None, residual: Tensor | None) -> str:
+    given = [name for name, tensor in (("bias", bias), ("residual", residual)) if tensor is not None]
+    named = " and ".join(given) or "neither bias nor residual"
+    return f"the plan was built for the epilogue {candidate.problem.epilogue}, got {named}"

@@ -1,0 +1,127 @@
+"""The configurations of the implicit GEMM: which tiles there are, and which few are worth trying on a problem."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+
+from convwright.core.candidate import Candidate, Config
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+
+MOST_TILES = 8
+
+# Shared memory that one block may ask for. An architecture that is not listed is taken to have the least.
+_SHARED_BYTES = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 232_448, 103: 232_448}
+_LEAST_SHARED_BYTES = 101_376
+
+# Products per cycle and multiprocessor on Hopper. Only their ratios matter, and those are alike on other devices.
+_PRODUCTS_PER_CYCLE = {
+    Arithmetic.FP16_ACC32: 2048,
+    Arithmetic.BF16_ACC32: 2048,
+    Arithmetic.TF32: 1024,
+    Arithmetic.TF32X3: 1024 / 3,
+}
+_CACHE_BYTES_PER_CYCLE = 32
+_TILE_CYCLES = 1500  # from a block's start to its first product, and its epilogue
+_STEP_CYCLES = 100  # barriers and waits of one step, where no other block fills them
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one block computes: ``bm`` pixels by ``bn`` channels, ``bk`` of the sum at a step.
+
+    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor.
+    """
+
+    bm: int
+    bn: int
+    bk: int
+    warps: int
+    stages: int
+    regs: int | None = None
+
+    @property
+    def config(self) -> Config:
+        """As it stands in a candidate's id."""
+        named = zip((field.name for field in fields(self)), astuple(self), strict=True)
+        return tuple((name, value) for name, value in named if value is not None)
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> Tile:
+        return cls(**{name: int(value) for name, value in candidate.config})
+
+    def runs_across_taps(self, channels: int, taps: int) -> bool:
+        """Whether a step of the sum may hold several taps. It costs index arithmetic, and saves idle products."""
+        padded = -(-channels // self.bk) * self.bk
+        return taps > 1 and padded >= 1.3 * channels
+
+    def steps(self, channels: int, taps: int) -> int:
+        if self.runs_across_taps(channels, taps):
+            return -(-channels * taps // self.bk)
+        return -(-channels // self.bk) * taps
+
+    def shared_bytes(self, nbytes: int, *, packed: bool) -> int:
+        """An upper bound: the compiler saves a stage where an operand goes on to registers."""
+        return self.stages * (self.bm + self.bn * (1 + packed)) * self.bk * nbytes
+
+
+_HALF = (
+    Tile(128, 256, 64, 8, 3), Tile(256, 128, 64, 8, 3), Tile(256, 64, 64, 8, 4),
+    Tile(128, 128, 64, 8, 3), Tile(128, 128, 64, 4, 3), Tile(128, 128, 32, 8, 4),
+    Tile(128, 64, 64, 4, 4), Tile(128, 64, 64, 8, 4), Tile(128, 64, 32, 4, 4), Tile(128, 32, 32, 4, 4),
+    Tile(64, 128, 64, 4, 4), Tile(64, 64, 64, 4, 4), Tile(64, 64, 128, 4, 3), Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 64, 4, 4), Tile(64, 32, 32, 4, 4), Tile(64, 16, 64, 4, 4),
+    Tile(32, 64, 64, 4, 4), Tile(16, 64, 128, 4, 4),
+)  # fmt: skip
+_TF32 = (
+    Tile(256, 64, 32, 8, 4), Tile(128, 128, 32, 8, 3), Tile(128, 128, 32, 8, 4),
+    Tile(128, 64, 32, 4, 4), Tile(128, 64, 32, 8, 4), Tile(128, 64, 16, 4, 4), Tile(128, 32, 32, 4, 4),
+    Tile(64, 128, 32, 4, 4), Tile(64, 64, 32, 4, 4), Tile(64, 64, 64, 4, 3), Tile(64, 64, 16, 4, 4),
+    Tile(64, 32, 32, 4, 4), Tile(64, 16, 32, 4, 4), Tile(32, 64, 32, 4, 4), Tile(16, 64, 64, 4, 4),
+)  # fmt: skip
+# Half of the registers hold the step's own sum, so larger tiles spill.
+_TF32X3 = (
+    Tile(128, 128, 32, 8, 3), Tile(128, 128, 16, 8, 4), Tile(128, 64, 64, 8, 2),
+    Tile(128, 64, 32, 8, 3, regs=128), Tile(128, 32, 32, 4, 3), Tile(64, 128, 32, 4, 3),
+    Tile(64, 64, 32, 4, 3), Tile(64, 64, 16, 4, 4), Tile(64, 32, 32, 4, 4), Tile(64, 16, 32, 4, 4),
+    Tile(32, 64, 32, 4, 4), Tile(16, 64, 32, 4, 4),
+)  # fmt: skip
+TILES = {
+    Arithmetic.FP16_ACC32: _HALF,
+    Arithmetic.BF16_ACC32: _HALF,
+    Arithmetic.TF32: _TF32,
+    Arithmetic.TF32X3: _TF32X3,
+}
+
+
+def shared_limit(device: DeviceFacts) -> int:
+    """Bytes of shared memory that one block may ask for."""
+    name = device.architecture.removeprefix("sm_")
+    return _SHARED_BYTES.get(int(name), _LEAST_SHARED_BYTES) if name.isdigit() else _LEAST_SHARED_BYTES
+
+
+def best_tiles(
+    problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, packed: bool, count: int
+) -> tuple[Tile, ...]:
+    """The ``count`` tiles that should be fastest, by estimate, the best first."""
+    limit, nbytes = shared_limit(device), problem.dtype.nbytes
+    fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, packed=packed) <= limit]
+    ranked = sorted(fitting, key=lambda tile: _cycles(tile, problem, arithmetic, device, packed))
+    return tuple(ranked[:count])
+
+
+def _cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, packed: bool) -> float:
+    """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
+    taps = problem.w.numel // (problem.k * problem.c)
+    pixels = problem.y.numel // problem.k
+    blocks = -(-pixels // tile.bm) * -(-problem.k // tile.bn)
+    mine = -(-blocks // (device.sm_count or 100))
+    fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, packed=packed))
+    together = min(mine, fitting, 16 // tile.warps)
+    steps = tile.steps(problem.c, taps)
+    # Below 64 rows the warp-group instructions do not serve, and the older ones run at half the rate.
+    rate = _PRODUCTS_PER_CYCLE[arithmetic] / (2 if tile.bm < 64 else 1)
+    products = tile.bm * tile.bn * tile.bk / rate
+    loads = (tile.bm + tile.bn * (1 + packed)) * tile.bk * problem.dtype.nbytes / _CACHE_BYTES_PER_CYCLE
+    return mine * (steps * (max(products, loads) + _STEP_CYCLES / together) + _TILE_CYCLES / together)

@@ -1,0 +1,171 @@
+"""Compiling a Triton kernel once and launching it with one foreign call, past Triton's dispatch in Python."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from convwright.core.device import DeviceFacts
+from convwright.errors import BackendError
+
+_LARGEST_SHARED_BYTES_BY_DEFAULT = 48 * 1024
+_MAX_DYNAMIC_SHARED_BYTES, _PREFER_SHARED = 8, 1  # CU_FUNC_ATTRIBUTE_…, CU_FUNC_CACHE_…
+_SCRATCH_POINTERS = 2  # every kernel of Triton's takes a global and a profile scratch behind its own arguments
+
+
+class Launch(Protocol):
+    """A kernel with its grid: called with the operands in the kernel's order, None for one that it does not use."""
+
+    def __call__(self, *operands: Tensor | None) -> None: ...
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """What is to be launched: a kernel, its pointers with dtype and alignment in bytes, its constants, its grid."""
+
+    kernel: Any
+    pointers: Mapping[str, tuple[str, int]]
+    constants: Mapping[str, object]
+    blocks: int
+    warps: int
+    stages: int
+    registers: int | None = None
+
+    def compile(self, architecture: str) -> Any:
+        """Triton's compiled kernel for ``architecture`` ("sm_90"). Needs neither a GPU nor a driver."""
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+
+        signature = {name: f"*{dtype}" for name, (dtype, _) in self.pointers.items()}
+        signature |= dict.fromkeys(self.constants, "constexpr")
+        alignments = [alignment for _, alignment in self.pointers.values()]
+        hints = {(place,): [["tt.divisibility", alignment]] for place, alignment in enumerate(alignments)}
+        source = ASTSource(self.kernel, signature, dict(self.constants), hints)
+        target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
+        options = {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
+        return triton.compile(source, target=target, options=options)
+
+    def interpreted(self, *operands: Tensor | None) -> None:
+        """Run in Triton's interpreter, on tensors of the CPU."""
+        self.kernel[(self.blocks,)](*operands, **self.constants)
+
+    def on(self, device: DeviceFacts) -> Launch:
+        """Ready to run on ``device``."""
+        if interpreting():
+            return self.interpreted
+        if device.torch_name is None:
+            raise BackendError(f"a kernel can be built only for a device that is present, {device.name} is not")
+        try:
+            compiled = self.compile(device.architecture)
+        except Exception as error:  # Triton's compiler has no common error
+            raise BackendError(f"Triton cannot compile {self.kernel.__name__}: {error}") from error
+        return _DriverLaunch(compiled, self, torch.device(device.torch_name).index or 0)
+
+
+def interpreting() -> bool:
+    """Whether Triton runs kernels in its interpreter (``TRITON_INTERPRET=1``)."""
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
+
+
+class _LaunchConfig(ctypes.Structure):
+    """``CUlaunchConfig`` of the driver."""
+
+    _fields_ = (
+        *((f"{what}_{axis}", ctypes.c_uint) for what in ("grid", "block") for axis in "xyz"),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class _DriverLaunch:
+    """Everything but the operands' addresses and the stream is laid out once; a call refills those, in about 1 µs."""
+
+    def __init__(self, compiled: Any, call: KernelCall, device_index: int) -> None:
+        metadata, count = compiled.metadata, len(call.pointers) + _SCRATCH_POINTERS
+        needs = (metadata.global_scratch_size, metadata.profile_scratch_size, metadata.num_ctas - 1)
+        if any(needs) or metadata.launch_cooperative_grid or metadata.launch_pdl:
+            raise BackendError(f"{metadata.name} needs scratch memory, clusters or a cooperative launch, none is given")
+        self._device_index = device_index
+        self._function = ctypes.c_void_p(_function(device_index, compiled))
+        self._config = _LaunchConfig(call.blocks, 1, 1, 32 * metadata.num_warps, 1, 1, metadata.shared)
+        self._config_at = ctypes.c_void_p(ctypes.addressof(self._config))
+        self._addresses = (ctypes.c_uint64 * count)()
+        start = ctypes.addressof(self._addresses)
+        self._places = (ctypes.c_void_p * count)(*(start + 8 * place for place in range(count)))
+        self._places_at = ctypes.c_void_p(ctypes.addressof(self._places))
+        self._fill = struct.Struct(f"{len(call.pointers)}Q").pack_into
+        self._enqueue = _driver().cuLaunchKernelEx
+        self._stream: Any = torch._C._cuda_getCurrentRawStream
+        # Another thread may take over between filling the buffer and launching with it.
+        self._buffer = threading.Lock()
+
+    def __call__(self, *operands: Tensor | None) -> None:
+        with self._buffer:
+            self._fill(self._addresses, 0, *[0 if tensor is None else tensor.data_ptr() for tensor in operands])
+            self._config.stream = self._stream(self._device_index)
+            status = self._enqueue(self._config_at, self._function, self._places_at, None)
+        if status:
+            raise BackendError(f"launching a kernel on cuda:{self._device_index} failed: {_meaning(status)}")
+
+
+# Handles of loaded kernels live as long as the process: a captured graph may hold one after its plan is gone.
+_functions: dict[tuple[int, str], int] = {}
+
+
+def _function(device_index: int, compiled: Any) -> int:
+    key = (device_index, compiled.hash)
+    if key not in _functions:
+        _functions[key] = _load(device_index, compiled.asm["cubin"], compiled.metadata)
+    return _functions[key]
+
+
+def _load(device_index: int, cubin: bytes, metadata: Any) -> int:
+    device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    _run("cuInit", 0)
+    _run("cuDeviceGet", ctypes.byref(device), device_index)
+    _run("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    _run("cuCtxPushCurrent_v2", context)
+    try:
+        _run("cuModuleLoadData", ctypes.byref(module), cubin)
+        _run("cuModuleGetFunction", ctypes.byref(function), module, metadata.name.encode())
+        if metadata.shared > _LARGEST_SHARED_BYTES_BY_DEFAULT:
+            _run("cuFuncSetCacheConfig", function, _PREFER_SHARED)
+            _run("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_BYTES, metadata.shared)
+    finally:
+        _run("cuCtxPopCurrent_v2", ctypes.byref(context))
+    return function.value or 0
+
+
+@cache
+def _driver() -> ctypes.PyDLL:
+    # PyDLL keeps the interpreter's lock during the call: a launch is shorter than giving the lock up and back.
+    return ctypes.PyDLL("libcuda.so.1")
+
+
+def _run(name: str, *arguments: Any) -> None:
+    status = getattr(_driver(), name)(*arguments)
+    if status:
+        raise BackendError(f"{name} of the CUDA driver failed: {_meaning(status)}")
+
+
+def _meaning(status: int) -> str:
+    """The driver's own name and words for a status."""
+    texts = []
+    for lookup in (_driver().cuGetErrorName, _driver().cuGetErrorString):
+        text = ctypes.c_char_p()
+        lookup(status, ctypes.byref(text))
+        texts.append((text.value or b"unknown").decode())
+    return f"{texts[0]} ({status}), {texts[1]}"

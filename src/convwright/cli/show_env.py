@@ -1,0 +1,51 @@
+"""``convwright show-env``: what convwright sees on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+
+def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """What convwright sees here: devices, libraries, backends, PyTorch's flags, the store."""
+    facts = _facts()
+    if as_json:
+        print(json.dumps(facts, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            for inner, each in value.items():
+                table.add_row(f"{name}: {inner}", str(each))
+        else:
+            table.add_row(name, str(value))
+    Console().print(table)
+
+
+def _facts() -> dict[str, Any]:
+    from convwright import __version__, flags
+    from convwright.backends.registry import backends
+    from convwright.core.profiles import names
+    from convwright.measure.conditions import conditions
+    from convwright.measure.machine import device_facts
+    from convwright.settings import settings
+    from convwright.tune.session import session
+
+    device = device_facts()
+    store = session().store
+    return {
+        "convwright": __version__,
+        "device": {"name": device.key, "architecture": device.architecture, "source": device.source},
+        "elsewhere": ", ".join(names()),
+        "conditions": dict(conditions(device)),
+        "backends": {backend.name: backend.fingerprint(device) for backend in backends()},
+        "flags": {"fp32 convolutions may use tf32": flags.tf32_allowed(), "deterministic": flags.deterministic()},
+        "mode": str(settings().mode),
+        "store": str(store.path) if store.path else "in memory",
+        **({"store note": store.note} if store.note else {}),
+    }

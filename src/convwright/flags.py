@@ -1,0 +1,58 @@
+"""PyTorch's own switches, read at the call: they say what a user has already permitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType, permitted_arithmetic
+from convwright.core.policy import Policy
+
+_C: Any = torch._C
+# The older torch.backends.cudnn.allow_tf32 raises where convolutions and RNNs are set differently.
+_precision = _C._get_fp32_precision_getter
+_set_precision = _C._set_fp32_precision_setter
+
+
+def tf32_allowed() -> bool:
+    """True where PyTorch may compute fp32 convolutions on a GPU in TF32, which is its default."""
+    return bool(_precision("cuda", "conv") == "tf32")
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Let PyTorch's convolutions use TF32, or not, inside the block."""
+    before = _precision("cuda", "conv")
+    _set_precision("cuda", "conv", "tf32" if allowed else "ieee")
+    try:
+        yield
+    finally:
+        _set_precision("cuda", "conv", before)
+
+
+def deterministic() -> bool:
+    """True where PyTorch's flags ask for the same result from run to run."""
+    return bool(_C._get_deterministic_algorithms() or _C._get_cudnn_deterministic())
+
+
+def state() -> tuple[object, ...]:
+    """All flags that bear on the choice for a CUDA tensor, as one comparable value."""
+    return (
+        _precision("cuda", "conv"),
+        _C._get_cudnn_deterministic(),
+        _C._get_deterministic_algorithms(),
+        _C._get_cudnn_enabled(),
+    )
+
+
+def resolved(policy: Policy, dtype: DType, device: DeviceFacts) -> Policy:
+    """``policy`` with what it leaves open filled in from PyTorch's flags."""
+    arithmetic = policy.arithmetic
+    if arithmetic is None:
+        arithmetic = permitted_arithmetic(dtype, tf32=device.kind == "cuda" and tf32_allowed())
+    return replace(policy, arithmetic=arithmetic, deterministic=policy.deterministic or deterministic())

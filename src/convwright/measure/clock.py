@@ -1,0 +1,191 @@
+"""Clocks: how long n calls take."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import cycle, repeat
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+import torch
+
+from convwright.errors import BadInput
+
+Call = Callable[[], object] | Sequence[Callable[[], object]]
+
+# How far the host gets ahead of the device before a sample begins.
+_AHEAD_US = 50.0
+_MOST_AHEAD_US = 10_000.0
+_CYCLES_PER_US = 2000
+
+_cuda: Any = torch.cuda  # Streams, events and the spinning kernel have no types.
+
+
+class Clock(Protocol):
+    """Times n calls as one sample. ``sample_us`` is how long a sample must be to be read well."""
+
+    sample_us: float
+
+    def time_us(self, call: Callable[[], object], n: int) -> float: ...
+
+    def now_us(self) -> float:
+        """The time since any fixed moment; budgets are kept by it."""
+
+
+def rotating(call: Call) -> Callable[[], object]:
+    """One call for a sequence of equivalent ones over different inputs: each time the next one.
+
+    With more inputs than the cache holds every call finds its own cold.
+
+    >>> turn = rotating([lambda: "a", lambda: "b"])
+    >>> turn(), turn(), turn()
+    ('a', 'b', 'a')
+    """
+    if callable(call):
+        return call
+    if not call:
+        raise BadInput("a call must be a function or a sequence of at least one, got an empty sequence")
+    if len(call) == 1:
+        return call[0]
+    turns = cycle(call)
+    return lambda: next(turns)()
+
+
+class WallClock:
+    """Wall time on the host, for calls that have ended when they return."""
+
+    # The counter resolves a thousandth of this; the shorter a sample, the less often other work falls into it.
+    sample_us = 20.0
+
+    def now_us(self) -> float:
+        return perf_counter_ns() / 1000
+
+    def time_us(self, call: Callable[[], object], n: int) -> float:
+        with _no_garbage_collection():
+            return _loop_us(call, n)
+
+
+class HostClock(WallClock):
+    """What n calls cost the host: wall time without waiting for the device, which is idle before and after.
+
+    Samples are short, since a host that is far ahead of the device is made to wait for room in the queue.
+    """
+
+    def __init__(self, device: torch.device | str = "cuda") -> None:
+        self.device = torch.device(device)
+
+    def time_us(self, call: Callable[[], object], n: int) -> float:
+        torch.cuda.synchronize(self.device)
+        try:
+            return super().time_us(call, n)
+        finally:
+            torch.cuda.synchronize(self.device)
+
+
+class CudaGraphClock(WallClock):
+    """Device time of n calls, replayed as one CUDA graph of n nodes: no launch interval hides in it.
+
+    Graphs and the calls in them live as long as the clock, so a clock serves one run. What cannot be captured is
+    launched n times between events instead, and ``fallbacks`` keeps the reasons. ``flush_cache`` overwrites the L2
+    cache before each sample, so that what the sample reads first is cold.
+    """
+
+    sample_us = 100.0  # Events resolve about half a microsecond.
+
+    def __init__(self, device: torch.device | str = "cuda", *, flush_cache: bool = False) -> None:
+        index = torch.device(device).index
+        self.device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
+        self.fallbacks: list[str] = []
+        self._stream = _cuda.Stream(self.device)
+        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._eager: dict[int, float] = {}
+        self._calls: dict[int, Callable[[], object]] = {}
+        self._flush: torch.Tensor | None = None
+        if flush_cache:
+            cache_bytes = torch.cuda.get_device_properties(self.device).L2_cache_size
+            self._flush = torch.empty(2 * cache_bytes, dtype=torch.uint8, device=self.device)
+
+    def time_us(self, call: Callable[[], object], n: int) -> float:
+        with torch.cuda.device(self.device), torch.cuda.stream(self._stream), _no_garbage_collection():
+            if id(call) not in self._calls:
+                self._meet(call)
+            graph = self._graph(call, n)
+            if graph is not None:
+                return self._between_events(graph.replay, _AHEAD_US)
+            return self._between_events(lambda: _loop_us(call, n), _AHEAD_US + n * self._eager[id(call)])
+
+    def _meet(self, call: Callable[[], object]) -> None:
+        """Warm up: what loads, compiles or allocates for good must not do so inside a capture."""
+        self._stream.wait_stream(torch.cuda.default_stream(self.device))
+        self._calls[id(call)] = call  # Kept alive, so that its id stays its own.
+        for _ in repeat(None, 3):
+            call()
+        self._stream.synchronize()
+
+    def _graph(self, call: Callable[[], object], n: int) -> torch.cuda.CUDAGraph | None:
+        key = (id(call), n)
+        if key not in self._graphs and id(call) not in self._eager:
+            try:
+                self._graphs[key] = self._capture(call, n)
+            except RuntimeError as error:
+                self.fallbacks.append(f"no CUDA graph, launched one by one: {str(error).splitlines()[0]}")
+                self._recover()
+                self._eager[id(call)] = _loop_us(call, 3) / 3
+        return self._graphs.get(key)
+
+    def _capture(self, call: Callable[[], object], n: int) -> torch.cuda.CUDAGraph:
+        # Not `torch.cuda.graph`: it collects garbage and empties the allocator's cache at each capture.
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        try:
+            for _ in repeat(None, n):
+                call()
+        except BaseException:
+            with suppress(RuntimeError):  # It would only say that something went wrong before.
+                graph.capture_end()
+            raise
+        graph.capture_end()
+        graph.replay()  # The first replay uploads the graph.
+        return graph
+
+    def _recover(self) -> None:
+        """After a failed capture PyTorch (before 2.12) takes it for still under way: freeing memory and random
+        numbers would fail from then on (pytorch#180395). The pool is closed by hand, the generator by a capture."""
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream.synchronize()
+        self._capture(torch.zeros(1, device=self.device).zero_, 1)
+
+    def _between_events(self, work: Callable[[], object], ahead_us: float) -> float:
+        start, end = _cuda.Event(enable_timing=True), _cuda.Event(enable_timing=True)
+        if self._flush is not None:
+            self._flush.zero_()
+        # The device spins while the host queues everything, so that no launch falls between the events.
+        _cuda._sleep(int(min(ahead_us, _MOST_AHEAD_US) * _CYCLES_PER_US))
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1000
+
+
+def _loop_us(call: Callable[[], object], n: int) -> float:
+    start_ns = perf_counter_ns()
+    for _ in repeat(None, n):
+        call()
+    return (perf_counter_ns() - start_ns) / 1000
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,60 @@
+"""Which of two timings from the same run is the shorter, said only where it can be known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from convwright.core.finding import Interval
+from convwright.errors import BadInput
+from convwright.measure.regression import paired_ratio
+
+if TYPE_CHECKING:
+    from convwright.measure.timer import Timing
+
+TIE = 0.02
+TIE_HALFWIDTH = 0.005
+
+
+class Outcome(StrEnum):
+    SAME = "same"
+    FAST = "fast"
+    SLOW = "slow"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one timing is beside another. ``ratio`` is its time divided by the other's."""
+
+    outcome: Outcome
+    ratio: Interval
+
+    def __str__(self) -> str:
+        return f"{self.outcome}: {self.ratio.value:.3f} times, 95 % {self.ratio.low:.3f} to {self.ratio.high:.3f}"
+
+
+def compare(a: Timing, b: Timing) -> Verdict:
+    """What ``a`` is beside ``b``.
+
+    FAST or SLOW: the whole interval of the ratio lies beyond a tie. SAME: the ratio is within 2 % and both times are
+    known within 1 % (±0.5 %). AMBIGUOUS: anything else, and measuring longer may settle it. The ratio is taken round by
+    round, so drift that touches both cancels.
+    """
+    if a.run != b.run:
+        raise BadInput("two timings can be compared if one run of measure_calls took both, these are from two runs")
+    ratio = paired_ratio(a.round_slopes_us, b.round_slopes_us)
+    return Verdict(_outcome(ratio, max(a.call_us.relative_halfwidth, b.call_us.relative_halfwidth)), ratio)
+
+
+def beyond_tie(ratio: Interval) -> bool:
+    """True where the interval leaves no room for a tie."""
+    return ratio.low > 1 + TIE or ratio.high < 1 / (1 + TIE)
+
+
+def _outcome(ratio: Interval, halfwidth: float) -> Outcome:
+    if beyond_tie(ratio):
+        return Outcome.SLOW if ratio.value > 1 else Outcome.FAST
+    within = 1 / (1 + TIE) <= ratio.value <= 1 + TIE
+    return Outcome.SAME if within and halfwidth <= TIE_HALFWIDTH else Outcome.AMBIGUOUS

@@ -1,0 +1,139 @@
+"""The kinds of data on which errors are checked, as operands of a problem."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import log2, prod, sqrt
+
+import torch
+from torch import Tensor
+
+from convwright.core.direction import Direction, Role
+from convwright.core.dtype import DType
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.tensors import empty, torch_dtype
+
+
+class Kind(StrEnum):
+    """What the numbers are like. All but INTEGERS are normally distributed before anything is done to them."""
+
+    NORMAL = "normal"
+    POSITIVE = "positive"
+    CHANNEL_SCALED = "channel-scaled"
+    LARGE = "large"
+    INFINITY = "infinity"
+    NAN = "nan"
+    INTEGERS = "integers"
+
+
+FINITE_KINDS = (Kind.NORMAL, Kind.POSITIVE, Kind.CHANNEL_SCALED, Kind.LARGE)
+NON_FINITE_KINDS = (Kind.INFINITY, Kind.NAN)
+ERROR_KINDS = FINITE_KINDS + NON_FINITE_KINDS
+
+# The first operand is scaled by 2^e and the second by 2^-e: e leaves the first about 2^2.5 below overflow in fp16,
+# and elsewhere enough room that sums over an image stay in range, as a Fourier transform needs; 2^-e is still normal.
+_LARGE_EXPONENT = {DType.FP64: 1000, DType.FP32: 110, DType.BF16: 110, DType.FP16: 11}
+
+# Integers up to here are exact in the dtype.
+_EXACT_INTEGERS = {DType.FP64: 2.0**53, DType.FP32: 2.0**24, DType.BF16: 2.0**8, DType.FP16: 2.0**11}
+
+
+def reduction(problem: ConvProblem) -> int:
+    """Products that are summed into one element of the output, away from the borders.
+
+    >>> reduction(ConvProblem.parse("ic8ih9oc16kh3"))
+    72
+    """
+    if problem.direction is Direction.FORWARD:
+        return problem.w.shape[1] * prod(problem.taps)
+    if problem.direction is Direction.BACKWARD_DATA:
+        return problem.k // problem.groups * prod(problem.taps)
+    return problem.n * prod(problem.y.shape[2:])
+
+
+def operands(
+    problem: ConvProblem, kind: Kind | str, device: torch.device | str, *, seed: int = 0
+) -> dict[Role, Tensor]:
+    """All operands of ``problem`` but the output, by role, with the strides that the problem says.
+
+    The first of the two that are multiplied carries what is special about ``kind``; the second is scaled so that
+    results are of order 1. Equal seeds give equal data on equal devices.
+
+    >>> problem = ConvProblem.parse("ic8ih9oc16kh3 ep:bias")
+    >>> {str(role): tuple(tensor.shape) for role, tensor in operands(problem, "normal", "cpu").items()}
+    {'x': (1, 8, 9, 9), 'w': (16, 8, 3, 3), 'bias': (16,)}
+    """
+    kind = Kind(kind)
+    generator = torch.Generator(device).manual_seed(seed)
+    made: dict[Role, Tensor] = {}
+    for role, spec in problem.operands.items():
+        if role is not problem.direction.output:
+            values = _integers(problem, spec, generator) if kind is Kind.INTEGERS else _normal(spec, generator)
+            made[role] = _placed(_shaped(values, problem, role, kind), spec)
+    return made
+
+
+def _normal(spec: TensorSpec, generator: torch.Generator) -> Tensor:
+    drawn_in = torch.float64 if spec.dtype is DType.FP64 else torch.float32
+    return torch.randn(spec.shape, generator=generator, device=generator.device, dtype=drawn_in)
+
+
+def _integers(problem: ConvProblem, spec: TensorSpec, generator: torch.Generator) -> Tensor:
+    """±1 and ±2, so few that the sum of all |products| stays exact in the dtype, in whatever order it is taken."""
+    share = sqrt(_EXACT_INTEGERS[spec.dtype] / (16 * max(reduction(problem), 1)))
+    values = torch.randint(1, 3, spec.shape, generator=generator, device=generator.device).float()
+    luck = torch.rand(spec.shape, generator=generator, device=generator.device)
+    sign = torch.rand(spec.shape, generator=generator, device=generator.device)
+    return torch.where(luck < min(share, 0.5), torch.where(sign < 0.5, -values, values), torch.zeros_like(values))
+
+
+def _shaped(values: Tensor, problem: ConvProblem, role: Role, kind: Kind) -> Tensor:
+    """What makes normal values the operand ``role`` of ``kind``. All factors but the channels' are powers of two."""
+    first, second = problem.direction.operands
+    if kind is Kind.INTEGERS or role not in (first, second):
+        return values
+    if kind is Kind.LARGE:
+        exponent = _LARGE_EXPONENT[problem.dtype]
+        return values * 2.0 ** (exponent if role is first else -exponent)
+    if role is second:
+        return values * 2.0 ** -round(log2(max(reduction(problem), 1)) / 2)
+    if kind is Kind.POSITIVE:
+        return values.relu()
+    if kind is Kind.CHANNEL_SCALED:
+        return values * _channel_factors(values)
+    if kind in NON_FINITE_KINDS and values.numel():
+        values[_used_position(problem, role)] = torch.inf if kind is Kind.INFINITY else torch.nan
+    return values
+
+
+def _channel_factors(values: Tensor) -> Tensor:
+    """From 1e-3 to 1e3 over the channels, small and large side by side."""
+    channels = values.shape[1]
+    factors = torch.logspace(-3, 3, channels, device=values.device, dtype=values.dtype)
+    order = torch.arange(channels, device=values.device)
+    mixed = torch.where(order % 2 == 0, order // 2, channels - 1 - order // 2)
+    return factors[mixed].reshape(1, channels, *[1] * (values.dim() - 2))
+
+
+def _used_position(problem: ConvProblem, role: Role) -> tuple[int, ...]:
+    """A position in the middle that meets at least one filter tap: stride and dilation may leave others unread."""
+    if role is Role.DY:
+        return tuple(size // 2 for size in problem.y.shape)
+    read = (
+        axis.out // 2 * axis.stride + axis.taps // 2 * axis.dilation - axis.pad[0]
+        for axis in problem.axes
+    )  # fmt: skip
+    inside = (min(max(position, 0), axis.size - 1) for position, axis in zip(read, problem.axes, strict=True))
+    return (problem.n // 2, problem.c // 2, *inside)
+
+
+def _placed(values: Tensor, spec: TensorSpec) -> Tensor:
+    """The values in memory laid out as the spec says, NaN in any gaps so that reading there shows."""
+    tensor = empty(spec, values.device)
+    if spec.layout is Layout.STRIDED and spec.numel:
+        tensor.as_strided((spec.span_bytes // spec.dtype.nbytes,), (1,)).fill_(torch.nan)
+    # An expanded dimension has stride 0: it holds one value however long it is.
+    stored = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in spec.strides)
+    tensor[stored].copy_(values[stored].to(torch_dtype(spec.dtype)))
+    return tensor

@@ -1,0 +1,57 @@
+"""The convolution written in PyTorch's own functions, for calls that only PyTorch can serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from convwright.core.epilogue import activation_named
+from convwright.core.problem import IntOrTuple
+from convwright.errors import BadInput
+
+_C: Any = torch._C
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def foreign(*operands: Tensor | None) -> bool:
+    """True where someone must see PyTorch's own functions: subclasses, functorch, dispatch modes, tracers.
+
+    Empty and unbatched inputs go the same way, since there is nothing to tune.
+    """
+    tensors = [tensor for tensor in operands if tensor is not None]
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise BadInput(f"conv2d works on tensors, got {type(tensor).__name__}")
+    return (
+        any(type(tensor) not in _PLAIN or tensor.numel() == 0 for tensor in tensors)
+        or tensors[0].dim() == tensors[1].dim() - 1
+        or _C._functorch.peek_interpreter_stack() is not None
+        or _C._len_torch_dispatch_stack() > 0
+        or _C._get_tracing_state() is not None
+    )
+
+
+def composite(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: IntOrTuple,
+    padding: IntOrTuple | str,
+    dilation: IntOrTuple,
+    groups: int,
+    activation: str | None,
+    *,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``activation(F.conv2d(x, w, bias, …) + residual)``."""
+    convolve: Any = F.conv2d
+    y: Tensor = convolve(x, w, bias, stride, padding, dilation, groups)
+    if residual is not None:
+        y = y + residual
+    if activation_named(activation) != "none":
+        y = getattr(torch, activation or "")(y)
+    return y if out is None else out.copy_(y)

@@ -1,0 +1,72 @@
+"""The parts of the public face that are about knowing rather than computing."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem, IntOrTuple
+from convwright.errors import BadInput
+from convwright.measure.machine import device_facts
+from convwright.ops.describe import Padding, problem_of
+from convwright.settings import Mode, mode_named
+from convwright.tune import find as tuner
+from convwright.tune.find import Findings
+from convwright.tune.session import Choice, session
+from convwright.tune.store import Store
+
+
+def find(
+    what: ConvProblem | str | Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    stride: IntOrTuple = 1,
+    padding: Padding = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    direction: Direction | str = Direction.FORWARD,
+    device: str | DeviceFacts | None = None,
+    policy: Policy | None = None,
+    mode: Mode | str = Mode.FULL,
+    budget_us: float | None = None,
+    store: Store | None = None,
+) -> Findings:
+    """Every way of computing a convolution, ranked, with the reason why each won, lost or was refused.
+
+    ``what`` is a problem, its text form, or an input tensor that is followed by its ``weight``. For a device that is
+    elsewhere ("h200") nothing runs. ``mode`` "heuristic" runs nothing either, "quick" keeps to 200 ms, "full"
+    measures every candidate. Findings are remembered in ``store``, by default the one of this process.
+
+    >>> from convwright.core.policy import Policy
+    >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic", store=Store.open(None))
+    >>> [verdict.finding.candidate.id for verdict in found.verdicts][:2]
+    ['torch/default', 'reference/gemm']
+    """
+    if isinstance(what, Tensor):
+        if weight is None:
+            raise BadInput("find takes a problem, its text, or an input tensor and its weight; the weight is missing")
+        problem = problem_of(
+            what, weight, bias,
+            stride=stride, padding=padding, dilation=dilation, groups=groups,
+            activation=activation, direction=Direction(direction),
+        )  # fmt: skip
+        device = device or str(what.device)
+    else:
+        problem = ConvProblem.parse(what) if isinstance(what, str) else what
+    return tuner.find(
+        problem,
+        device_facts(device),
+        policy or Policy(),
+        mode=mode_named(mode),
+        store=store or session().store,
+        budget_us=budget_us,
+    )
+
+
+def last_choice() -> Choice | None:
+    """What was chosen at the latest first meeting of a problem in this process, or None."""
+    return session().last

@@ -1,0 +1,126 @@
+"""``conv2d`` as users call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright import flags
+from convwright.core.policy import Policy
+from convwright.core.problem import IntOrTuple
+from convwright.errors import BadInput
+from convwright.ops import slots
+from convwright.ops.composite import composite, foreign
+from convwright.ops.decide import decide
+from convwright.ops.describe import Padding, problem_of
+from convwright.ops.slots import Slot
+from convwright.ops.tracing import traced
+
+_C: Any = torch._C
+_torch_conv2d: Any = torch.conv2d
+_slots_of = slots.table.get
+_grad_enabled = torch.is_grad_enabled
+_flags = flags.state
+_is_compiling = torch.compiler.is_compiling
+
+
+def conv2d(
+    input: Tensor,  # noqa: A002  the names are those of torch.nn.functional.conv2d
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrTuple = 1,
+    padding: Padding = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    *,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    algorithm: str | None = None,
+    policy: Policy | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``torch.nn.functional.conv2d``, computed by the best candidate that ``policy`` allows.
+
+    ``residual`` is added and ``activation`` ("relu") applied behind the convolution. ``algorithm`` asks for one
+    candidate by its id. ``out`` takes the result where no gradient is wanted. A problem that is met for the first
+    time is tuned within a small budget; what was found is remembered across processes.
+
+    >>> import torch
+    >>> conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3), padding=1, activation="relu")[0, 0, 0].tolist()
+    [4.0, 6.0, 6.0, 4.0]
+    """
+    if residual is None and out is None and not _is_compiling():
+        slot = _slots_of(id(weight))
+        if slot is not None:
+            arguments = (bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
+            grad = _grad_enabled()
+            while slot is not None:
+                if (
+                    slot.arguments == arguments
+                    and slot.grad is grad
+                    and (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
+                    and (slot.flags is None or slot.flags == _flags())
+                ):
+                    if slot.run is None:
+                        return _torch_conv2d(input, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
+                    return slot.run(input, weight, bias)
+                slot = slot.next
+    return _beyond(
+        input, weight, bias, (stride, padding, dilation, groups, activation, algorithm, policy), residual, out
+    )
+
+
+def _beyond(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    arguments: tuple[Any, ...],
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
+    """All calls that the first look does not settle: with a residual or an output given, new ones, foreign tensors."""
+    if _is_compiling():
+        y = traced(x, w, bias, *arguments[:5], residual)
+        return y if out is None else out.copy_(y)
+    if foreign(x, w, bias, residual, out):
+        return composite(x, w, bias, *arguments[:5], residual=residual, out=out)
+    operands = (x, w, bias, residual, out)
+    tensors = tuple(tensor for tensor in operands if tensor is not None)
+    extended = (bias is None, *arguments)
+    if residual is not None or out is not None:
+        extended = (residual is None, out is None, *extended)
+        slot = _slots_of(id(w))
+        while slot is not None:
+            same = slot.arguments == extended and slot.grad is _grad_enabled()
+            if same and slot.matches(*tensors) and (slot.flags is None or slot.flags == _flags()):
+                assert slot.run is not None
+                return slot.run(*operands)
+            slot = slot.next
+    return _first_meeting(operands, tensors, arguments, extended)
+
+
+def _first_meeting(
+    operands: tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None],
+    tensors: tuple[Tensor, ...],
+    arguments: tuple[Any, ...],
+    extended: tuple[Any, ...],
+) -> Tensor:
+    x, w, bias, residual, out = operands
+    stride, padding, dilation, groups, activation, algorithm, policy = arguments
+    problem = problem_of(
+        x, w, bias,
+        stride=stride, padding=padding, dilation=dilation, groups=groups,
+        activation=activation, residual=residual, out=out,
+    )  # fmt: skip
+    if out is not None and _grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        raise BadInput(
+            "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
+        )
+    decision = decide(problem, tensors, algorithm=algorithm, policy=policy or Policy())
+    slots.remember(w, Slot(tensors, extended, _grad_enabled(), decision.run))
+    if decision.run is None:
+        result: Tensor = _torch_conv2d(x, w, bias, stride, padding, dilation, groups)
+        return result
+    return decision.run(*operands)

@@ -1,0 +1,112 @@
+"""A convolution that writes into a slice of a larger buffer, with a gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from convwright.core.policy import Policy
+from convwright.core.problem import IntOrTuple
+from convwright.ops.autograd import Training
+from convwright.ops.composite import composite, foreign
+from convwright.ops.decide import training
+from convwright.ops.describe import Padding, problem_of
+from convwright.ops.functional import conv2d
+from convwright.ops.regions import base_of, check_apart, log_write, untouched_since
+
+
+def conv2d_into(
+    out: Tensor,
+    input: Tensor,  # noqa: A002  the names are those of torch.nn.functional.conv2d
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrTuple = 1,
+    padding: Padding = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    *,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    algorithm: str | None = None,
+    policy: Policy | None = None,
+) -> Tensor:
+    """``out`` becomes the convolution and is returned, as an in-place operation that autograd follows.
+
+    ``out`` may be a slice of a buffer of which ``input`` is another slice, as in densely connected networks: the
+    gradient is right as long as nothing writes over what a backward pass still needs, and an error where it does.
+
+    >>> import torch
+    >>> buffer, weight = torch.ones(1, 3, 4, 4), torch.ones(1, 2, 1, 1, requires_grad=True)
+    >>> conv2d_into(buffer[:, 2:], buffer[:, :2], weight).sum().backward()
+    >>> buffer[0, :, 0, 0].tolist(), weight.grad.flatten().tolist()
+    ([1.0, 1.0, 2.0], [16.0, 16.0])
+    """
+    operands = (input, weight, bias, residual, out)
+    if torch.compiler.is_compiling() or foreign(*operands):
+        y = composite(input, weight, bias, stride, padding, dilation, groups, activation, residual=residual)
+        return out.copy_(y)
+    check_apart(out, input)
+    problem = problem_of(
+        input, weight, bias,
+        stride=stride, padding=padding, dilation=dilation, groups=groups,
+        activation=activation, residual=residual, out=out,
+    )  # fmt: skip
+    tensors = [tensor for tensor in operands if tensor is not None]
+    before = out._version
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        made = training(problem, (input, weight), algorithm=algorithm, policy=policy or Policy())
+        stamp = [before]
+        result: Tensor = Into.apply(out, input, weight, bias, residual, made, stamp)
+        stamp[0] = result._version  # autograd counts the write up only when the node is finished
+    else:
+        result = conv2d(
+            input, weight, bias, stride, padding, dilation, groups,
+            activation=activation, residual=residual, algorithm=algorithm, policy=policy, out=out,
+        )  # fmt: skip
+    log_write(out, before)
+    return result
+
+
+class Into(torch.autograd.Function):
+    """The in-place node. What ``out`` held before plays no part in what it holds afterwards."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        out: Tensor,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        training: Training,
+        stamp: list[int],
+    ) -> Tensor:
+        training.forward(x, w, bias, residual, out)
+        ctx.mark_dirty(out)
+        ctx.training, ctx.shares = training, base_of(x) is base_of(out)
+        # PyTorch would refuse a saved slice of a buffer after a write to any other slice of it.
+        ctx.save_for_backward(None if ctx.shares else x, w)
+        ctx.x = x.detach() if ctx.shares else None
+        ctx.y = out.detach()
+        ctx.stamp = stamp
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, w = ctx.saved_tensors
+        training: Training = ctx.training
+        for saved in (ctx.x, ctx.y if training.relu else None):
+            if saved is not None and not untouched_since(saved, ctx.stamp[0]):
+                raise RuntimeError(
+                    "a slice that conv2d_into needs for its gradient was written over after it was used: "
+                    f"its buffer is at version {saved._version}, and not all writes since {ctx.stamp[0]} left it alone"
+                )
+        inner = training.before_activation(dy, ctx.y if training.relu else None)
+        needs = ctx.needs_input_grad
+        made = training.gradients(inner, ctx.x if ctx.shares else x, w, needs[1:4])
+        # Zero, not None: for a slice, None would drop the gradient of the whole buffer.
+        return (torch.zeros_like(dy) if needs[0] else None, *made, inner if needs[4] else None, None, None)

@@ -1,0 +1,91 @@
+"""Which part of a buffer was written when: lets a backward pass use a slice that later writes left alone.
+
+PyTorch keeps one version for a whole buffer, so any write to any slice makes it refuse every slice that was saved
+before. Here each write to a slice is logged with the versions before and after it; a saved slice is intact if all
+versions since then are accounted for by writes that do not touch it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from convwright.errors import BadInput
+
+_MOST_WRITES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box inside a dense buffer; None stands for all of it."""
+
+    box: tuple[tuple[int, int], ...] | None
+
+    def overlaps(self, other: Region) -> bool:
+        if self.box is None or other.box is None:
+            return True
+        return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    before: int
+    after: int
+    region: Region
+
+
+_log: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def base_of(tensor: Tensor) -> Tensor:
+    return tensor if tensor._base is None else tensor._base
+
+
+def region_of(tensor: Tensor) -> Region:
+    """The box of its buffer that ``tensor`` covers; the whole buffer where it is not a box of it."""
+    base = base_of(tensor)
+    if tensor.dim() != base.dim() or tensor.stride() != base.stride():
+        return Region(None)
+    offset, starts = tensor.storage_offset() - base.storage_offset(), [0] * base.dim()
+    for dim in sorted(range(base.dim()), key=base.stride, reverse=True):
+        step = base.stride(dim)
+        starts[dim], offset = divmod(offset, step) if step else (0, offset)
+    ends = [start + size for start, size in zip(starts, tensor.shape, strict=True)]
+    inside = all(end <= size for end, size in zip(ends, base.shape, strict=True))
+    return Region(tuple(zip(starts, ends, strict=True)) if inside and offset == 0 else None)
+
+
+def check_apart(out: Tensor, x: Tensor) -> None:
+    """Refuse an output that overlaps the input: candidates read while they write."""
+    if base_of(out) is base_of(x) and region_of(out).overlaps(region_of(x)):
+        raise BadInput(
+            "`out` and `input` must not overlap: "
+            f"they are {_words(region_of(out))} and {_words(region_of(x))} of the same buffer"
+        )
+
+
+def _words(region: Region) -> str:
+    if region.box is None:
+        return "a part"
+    return "[" + ", ".join(f"{start}:{end}" for start, end in region.box) + "]"
+
+
+def log_write(tensor: Tensor, before: int) -> None:
+    """Note that ``tensor`` was written to, which took its buffer from version ``before`` to the present one."""
+    writes = _log.setdefault(base_of(tensor), [])
+    writes.append(Write(before, tensor._version, region_of(tensor)))
+    del writes[:-_MOST_WRITES]
+
+
+def untouched_since(tensor: Tensor, version: int) -> bool:
+    """True where every write to the buffer since ``version`` is known and left ``tensor`` alone."""
+    region, now = region_of(tensor), tensor._version
+    writes = {write.before: write for write in _log.get(base_of(tensor), [])}
+    while version < now:
+        write = writes.get(version)
+        if write is None or write.region.overlaps(region):
+            return False
+        version = write.after
+    return version == now

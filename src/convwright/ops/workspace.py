@@ -1,0 +1,39 @@
+"""One workspace per stream, as large as the largest need so far."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_C: Any = torch._C
+_held: dict[tuple[int, int], Tensor] = {}
+
+
+def workspace(nbytes: int, device: torch.device) -> Tensor:
+    """At least ``nbytes`` of scratch memory for the current stream of ``device`` (on a CPU: for this thread).
+
+    Kernels on one stream run one after the other, so they can share it. While a CUDA graph is being captured the
+    memory comes from that graph's own pool: what a graph has seen must live as long as the graph.
+    """
+    if device.type != "cuda":
+        return _grown((-1, threading.get_ident()), nbytes, device)
+    if _C._cuda_isCurrentStreamCapturing():
+        return torch.empty(nbytes, dtype=torch.uint8, device=device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _grown((index, _C._cuda_getCurrentRawStream(index)), nbytes, device)
+
+
+def release() -> None:
+    """Give all workspaces back to PyTorch's allocator."""
+    _held.clear()
+
+
+def _grown(owner: tuple[int, int], nbytes: int, device: torch.device) -> Tensor:
+    held = _held.get(owner)
+    if held is None or held.numel() < nbytes:
+        # The smaller one is freed in stream order by PyTorch's allocator, after the kernels that still use it.
+        held = _held[owner] = torch.empty(nbytes, dtype=torch.uint8, device=device)
+    return held

@@ -1,0 +1,166 @@
+"""Find every way of computing a problem, measure what is worth measuring, and choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from convwright import flags
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Finding, Measurement
+from convwright.core.limits import limits
+from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Policy
+from convwright.core.problem import ConvProblem
+from convwright.measure.machine import free_memory_bytes
+from convwright.settings import QUICK_BUDGET_US, Mode
+from convwright.tune import listing
+from convwright.tune.choose import Verdict, choose, is_torch
+from convwright.tune.measuring import measure_candidates
+from convwright.tune.store import Store
+
+FULL_BUDGET_US = 30e6
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that is known of one problem on one device: rows ranked with reasons, and refusals."""
+
+    problem: ConvProblem
+    device: DeviceFacts
+    policy: Policy
+    mode: Mode
+    verdicts: tuple[Verdict, ...]
+    refusals: tuple[Refusal, ...]
+    baseline: Finding | None
+
+    @property
+    def choice(self) -> Finding | None:
+        """The winner; None where nothing is allowed, or nothing was measured and the device is elsewhere."""
+        first = self.verdicts[0] if self.verdicts else None
+        return first.finding if first is not None and first.reason.startswith("the winner") else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as data."""
+        return {
+            "problem": self.problem.key,
+            "device": self.device.key,
+            "mode": self.mode,
+            "choice": self.choice.candidate.id if self.choice else None,
+            "baseline": self.baseline.candidate.id if self.baseline else None,
+            "candidates": [_row(verdict, self.device) for verdict in self.verdicts],
+            "refusals": [{"id": refusal.id, "reason": refusal.reason} for refusal in self.refusals],
+        }
+
+
+def find(
+    problem: ConvProblem,
+    device: DeviceFacts,
+    policy: Policy,
+    *,
+    mode: Mode,
+    store: Store,
+    budget_us: float | None = None,
+) -> Findings:
+    """Search for the best candidate. What the store already knows is not measured again.
+
+    In mode ``heuristic``, and for a device that is elsewhere, nothing runs: candidates come in the order in which
+    their backends believe in them.
+    """
+    policy = resolved(policy, problem, device)
+    offers = [*listing.direct(problem, device, policy), *listing.rewritten(problem, device, policy)]
+    listed, refusals = listing.candidates(offers), tuple(listing.refusals(offers))
+    base = baseline_of(listed, policy)
+    known = _remembered(problem, device, listed, store)
+    if (
+        mode in (Mode.QUICK, Mode.FULL)
+        and device.present
+        and not _searched(problem, device, policy, mode, store, known)
+    ):
+        budget = budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US)
+        worth = [c for c in listing.spread(listed) if _worth_measuring(c, policy) and c.id not in known]
+        fresh = measure_candidates(worth, base, known, problem, device, policy, mode=mode, budget_us=budget)
+        for finding in fresh:
+            if finding.measurement is not None or finding.failure is not None:
+                print_ = listing.fingerprint(finding.candidate, device)
+                name = finding.candidate.id
+                store.record(problem.key, device.key, name, print_, finding.measurement, finding.failure)
+        store.record_search(problem.key, device.key, _scope(policy, mode), [c.id for c in listed])
+        known |= {finding.candidate.id: finding for finding in fresh}
+    rows = [known.get(candidate.id, Finding(candidate)) for candidate in listed]
+    baseline = next((row for row in rows if base is not None and row.candidate == base), None)
+    return Findings(problem, device, policy, mode, choose(rows, baseline, policy), refusals, baseline)
+
+
+def resolved(policy: Policy, problem: ConvProblem, device: DeviceFacts) -> Policy:
+    """``policy`` with PyTorch's permission and the default workspace filled in."""
+    workspace = policy.max_workspace_bytes
+    if workspace is None:
+        free = free_memory_bytes(device)
+        workspace = min(DEFAULT_WORKSPACE_BYTES, free // 10) if free is not None else DEFAULT_WORKSPACE_BYTES
+    return flags.resolved(replace(policy, max_workspace_bytes=workspace), problem.dtype, device)
+
+
+def baseline_of(listed: list[Candidate], policy: Policy) -> Candidate | None:
+    """PyTorch's own call as its flags make it."""
+    own = [candidate for candidate in listed if is_torch(candidate) and candidate.inner is None]
+    return next((c for c in own if policy.arithmetic is None or c.arithmetic in policy.arithmetic), None)
+
+
+def _remembered(problem: ConvProblem, device: DeviceFacts, listed: list[Candidate], store: Store) -> dict[str, Finding]:
+    stored = store.findings(problem.key, device.key)
+    prints = {c.leaf.backend: listing.fingerprint(c, device) for c in listed}
+    return {
+        candidate.id: Finding(candidate, entry.measurement, entry.failure, remembered=True)
+        for candidate in listed
+        if (entry := stored.get(candidate.id)) is not None and entry.fingerprint == prints[candidate.leaf.backend]
+    }
+
+
+def _searched(
+    problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, known: dict[str, Finding]
+) -> bool:
+    """True where an earlier search under the same permission was at least as thorough and still counts."""
+    thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
+    return bool(known) and any(store.search(problem.key, device.key, _scope(policy, m)) is not None for m in thorough)
+
+
+def _scope(policy: Policy, mode: Mode) -> str:
+    arithmetic = ",".join(sorted(policy.arithmetic or ()))
+    # Free memory changes from minute to minute; a search does not become a new one with it.
+    workspace = (policy.max_workspace_bytes or 0).bit_length()
+    return f"{mode} {arithmetic} deterministic={policy.deterministic} workspace<2^{workspace}"
+
+
+def _worth_measuring(candidate: Candidate, policy: Policy) -> bool:
+    """What policy forbids is listed but not run; PyTorch's other TF32 setting is, as the second baseline."""
+    if is_torch(candidate):
+        return True
+    allowed = policy.objection(
+        workspace_bytes=candidate.workspace_bytes,
+        arithmetic=candidate.arithmetic,
+        deterministic=candidate.deterministic,
+    )
+    return allowed is None
+
+
+def _row(verdict: Verdict, device: DeviceFacts) -> dict[str, Any]:
+    candidate, measurement = verdict.finding.candidate, verdict.finding.measurement
+    bound = limits(candidate, device)
+    return {
+        "id": candidate.id,
+        "arithmetic": candidate.arithmetic,
+        "workspace_bytes": _workspace(candidate, measurement),
+        "deterministic": candidate.deterministic,
+        "source": candidate.source,
+        "bytes_limit_us": bound.bytes_us,
+        "arithmetic_limit_us": bound.arithmetic_us,
+        "eager_us": verdict.eager_us,
+        "remembered": verdict.finding.remembered,
+        "reason": verdict.reason,
+        "measurement": measurement.to_json() if measurement else None,
+    }
+
+
+def _workspace(candidate: Candidate, measurement: Measurement | None) -> int | None:
+    return measurement.workspace_bytes if measurement else candidate.workspace_bytes

@@ -1,0 +1,70 @@
+"""Every way of computing a problem: each backend's offers, and rewrites around the most promising."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from convwright.backends.registry import backend, backends
+from convwright.core.candidate import Candidate, Offer, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.rewrites import REWRITES
+from convwright.rewrites.rewrite import wrap_plan
+
+
+def direct(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
+    """What the backends offer and refuse, in the registry's order."""
+    return [offer for member in backends() for offer in member.candidates(problem, device, policy)]
+
+
+def rewritten(problem: ConvProblem, device: DeviceFacts, policy: Policy, *, most: int = 2) -> list[Offer]:
+    """Each rewrite around the ``most`` first candidates that policy allows for its inner problem."""
+    offers: list[Offer] = []
+    for rewrite in REWRITES:
+        for arguments in rewrite.arguments(problem, device):
+            if isinstance(arguments, Refusal):
+                offers.append(arguments)
+                continue
+            inner = candidates(direct(rewrite.inner(problem, arguments), device, policy))
+            promising = [candidate for candidate in spread(inner) if _allowed(candidate, policy)][:most]
+            offers.extend(rewrite.wrap(problem, arguments, candidate) for candidate in promising)
+    return offers
+
+
+def build(candidate: Candidate, device: DeviceFacts) -> Plan:
+    """Make a candidate, rewritten or not, ready to run."""
+    return wrap_plan(candidate, lambda leaf: backend(leaf.backend).build(leaf, device))
+
+
+def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:
+    """What must be the same for a finding about this candidate to count."""
+    return backend(candidate.leaf.backend).fingerprint(device)
+
+
+def candidates(offers: Iterable[Offer]) -> list[Candidate]:
+    return [offer for offer in offers if isinstance(offer, Candidate)]
+
+
+def refusals(offers: Iterable[Offer]) -> list[Refusal]:
+    return [offer for offer in offers if isinstance(offer, Refusal)]
+
+
+def spread(listed: Sequence[Candidate]) -> list[Candidate]:
+    """The first of each backend, then the second of each, …: each backend puts its most promising first."""
+    ranks: dict[str, int] = {}
+    keyed = []
+    for position, candidate in enumerate(listed):
+        kind = f"{candidate.leaf.backend} {candidate.depth}"
+        ranks[kind] = ranks.get(kind, -1) + 1
+        keyed.append((ranks[kind], position, candidate))
+    return [candidate for _, _, candidate in sorted(keyed, key=lambda entry: entry[:2])]
+
+
+def _allowed(candidate: Candidate, policy: Policy) -> bool:
+    return None is policy.objection(
+        workspace_bytes=candidate.workspace_bytes,
+        arithmetic=candidate.arithmetic,
+        deterministic=candidate.deterministic,
+    )

@@ -1,0 +1,163 @@
+"""The file that findings are kept in: its tables, its version, and what is done about a file that cannot be used."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from convwright.errors import StoreError
+
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 30.0
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS finding (
+        problem TEXT NOT NULL, device TEXT NOT NULL, candidate TEXT NOT NULL, fingerprint TEXT NOT NULL,
+        measurement TEXT, failure TEXT, created REAL NOT NULL,
+        PRIMARY KEY (problem, device, candidate)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS search (
+        problem TEXT NOT NULL, device TEXT NOT NULL, scope TEXT NOT NULL,
+        candidates TEXT NOT NULL, created REAL NOT NULL,
+        PRIMARY KEY (problem, device, scope)
+    ) WITHOUT ROWID""",
+)
+
+
+class Opened(NamedTuple):
+    """A database with all its tables. ``note`` says where it is not simply the file that was asked for."""
+
+    connection: sqlite3.Connection
+    in_memory: bool
+    note: str | None = None
+
+
+def connect(path: Path | None) -> Opened:
+    """Open the database at ``path``.
+
+    No path, or one that cannot be used, gives a database in memory. A corrupt file is set aside.
+    """
+    if path is None:
+        return _in_memory(None)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _open_or_replace(path)
+    except (OSError, sqlite3.DatabaseError) as error:
+        return _in_memory(f"findings are kept in memory only, since {path} cannot be used: {error}")
+
+
+def is_corrupt(error: sqlite3.Error) -> bool:
+    """True where the file itself is damaged, or is no database at all."""
+    return _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def set_aside(path: Path) -> str | None:
+    """Rename a corrupt file and its log, and say so; None where another process has already done it."""
+    with _alone_in(path.parent):
+        if not path.exists() or _is_sound(path):
+            return None
+        target = path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        for suffix in ("-wal", "-shm"):
+            log = path.with_name(path.name + suffix)
+            if log.exists():
+                log.rename(target.with_name(target.name + suffix))
+        path.rename(target)
+    return f"{path} was corrupt and now lies at {target}"
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Of several processes that meet a corrupt file only one may rename it, or a late one would rename the new file."""
+    # The folder is locked and not the file: to close a file that SQLite has open would drop SQLite's own locks on it.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_or_replace(path: Path) -> Opened:
+    try:
+        return Opened(_open(path), in_memory=False)
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+    note = set_aside(path)
+    return Opened(_open(path), in_memory=False, note=note)
+
+
+def _in_memory(note: str | None) -> Opened:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    _create_tables(connection)
+    return Opened(connection, in_memory=True, note=note)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        _refuse_newer(connection, path)
+        _switch_to_wal(connection)
+        # Safe against a killed process; a power cut can lose the newest findings, never the file.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        _create_tables(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
+    version = _version(connection)
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was written by a newer convwright (schema {version}, this one knows {SCHEMA_VERSION}); "
+            "upgrade convwright or set CONVWRIGHT_STORE to another path"
+        )
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Let readers and one writer work at the same time. File systems that cannot keep their own journal mode."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait by itself where two processes switch at the same moment.
+            if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")  # fails here, and not at the first finding, where the file is read-only
+    if _version(connection) < SCHEMA_VERSION:
+        for table in _TABLES:
+            connection.execute(table)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _is_sound(path: Path) -> bool:
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)
+    try:
+        return bool(connection.execute("PRAGMA quick_check").fetchone()[0] == "ok")
+    except sqlite3.DatabaseError as error:
+        return not is_corrupt(error)
+    finally:
+        connection.close()
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,116 @@
+"""The process's memory of choices: one store, one mode, and what was chosen for each problem so far."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from convwright import flags
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy, Weights
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput, Refused
+from convwright.settings import Mode, settings
+from convwright.tune import listing
+from convwright.tune.choose import is_torch
+from convwright.tune.find import Findings, baseline_of, find, resolved
+from convwright.tune.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What runs. ``saved_us`` is the time an eager call saves over PyTorch's own; None where that is not known."""
+
+    candidate: Candidate
+    device: DeviceFacts
+    saved_us: float | None = None
+
+    @property
+    def is_torch(self) -> bool:
+        """True where PyTorch's own call, as its flags make it, was chosen."""
+        return is_torch(self.candidate) and self.candidate.inner is None
+
+    def plan(self) -> Plan:
+        """The candidate made ready; the same plan at every call."""
+        return _plan(self.candidate, self.device)
+
+
+class Session:
+    """Chooses for every problem once and remembers it."""
+
+    def __init__(self, mode: Mode, store: Store) -> None:
+        self.mode = mode
+        self.store = store
+        self.last: Choice | None = None
+        self._chosen: dict[object, Choice] = {}
+        self._one_search_at_a_time = threading.RLock()
+
+    def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
+        """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
+        key = (problem, device.key, policy, algorithm, flags.state())
+        with self._one_search_at_a_time:
+            if key not in self._chosen:
+                self._chosen[key] = self._search(problem, device, policy, algorithm)
+            self.last = self._chosen[key]
+        return self.last
+
+    def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
+        if algorithm is not None:
+            return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
+        mode = Mode.HEURISTIC if _capturing(device) and self.mode is not Mode.OFF else self.mode
+        if mode is Mode.OFF:
+            return _torchs_own(problem, device, resolved(policy, problem, device))
+        found = find(problem, device, policy, mode=mode, store=self.store)
+        if found.choice is None:
+            return _torchs_own(problem, device, resolved(policy, problem, device))
+        return Choice(found.choice.candidate, device, _saved_us(found, policy))
+
+
+@lru_cache
+def session() -> Session:
+    """The session of this process, as its environment asks for."""
+    return Session(settings().mode, Store.open(settings().store_path))
+
+
+def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
+    """The candidate whose id is ``algorithm``, or the first whose id without its configuration is."""
+    offers = listing.direct(problem, device, policy)
+    if "(" in algorithm:
+        offers += listing.rewritten(problem, device, policy)
+    candidates = listing.candidates(offers)
+    exact = [c for c in candidates if c.id == algorithm]
+    family = [c for c in candidates if c.id.partition("[")[0] == algorithm]
+    if exact or family:
+        own = baseline_of(family, policy)
+        return exact[0] if exact else own or family[0]
+    for refusal in listing.refusals(offers):
+        if algorithm in (refusal.id, refusal.id.partition("[")[0]):
+            raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
+    known = sorted({c.id.partition("[")[0] for c in candidates})
+    raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {', '.join(known)}")
+
+
+def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
+    return Choice(named("torch/default", problem, device, policy), device)
+
+
+def _saved_us(found: Findings, policy: Policy) -> float | None:
+    best, baseline = found.choice, found.baseline
+    if best is None or baseline is None or best.measurement is None or baseline.measurement is None:
+        return None
+    change = policy.weights is Weights.CHANGING
+    return baseline.measurement.eager_us(weights_change=change) - best.measurement.eager_us(weights_change=change)
+
+
+def _capturing(device: DeviceFacts) -> bool:
+    return device.kind == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+@lru_cache(maxsize=1024)
+def _plan(candidate: Candidate, device: DeviceFacts) -> Plan:
+    return listing.build(candidate, device)

@@ -1,0 +1,306 @@
+"""cuDNN's graph API, planned for an H200 that need not be here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from convwright.backends.cudnn import graph
+from convwright.backends.cudnn.graph_attributes import Attribute, Kind, NumericalNote
+from convwright.backends.cudnn.graph_descriptor import Descriptor
+from convwright.backends.cudnn.graph_device import device_properties
+from convwright.backends.cudnn.graph_engine import workspace_bytes
+from convwright.backends.cudnn.graph_plan import GraphPlan
+from convwright.backends.cudnn.graph_tensor import GraphTensor, common_layout
+from convwright.backends.cudnn.library import Missing, load
+from convwright.core.candidate import Candidate, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic, DType
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.core.tensor_spec import Layout
+from convwright.errors import BackendError, BadInput, Refused
+from convwright.tensors import empty
+
+pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
+
+H200 = profile("h200")
+RESNET = "mb32ic256ih14oc256kh3ph1"
+SMALL = "mb2ic16ih10oc16kh3ph1"
+
+
+def planned(text: str, device: DeviceFacts = H200) -> list[Candidate]:
+    offers = list(graph.candidates(ConvProblem.parse(text), device, Policy()))
+    return [offer for offer in offers if isinstance(offer, Candidate)]
+
+
+def refusals(text: str, device: DeviceFacts = H200) -> list[Refusal]:
+    offers = list(graph.candidates(ConvProblem.parse(text), device, Policy()))
+    return [offer for offer in offers if isinstance(offer, Refusal)]
+
+
+@pytest.mark.parametrize("text", [f"{RESNET} dt:fp16 tag:nhwc", RESNET])
+def test_many_engines_are_listed_each_once(text: str) -> None:
+    candidates = planned(text)
+    ids = [candidate.id for candidate in candidates]
+    assert len(ids) >= 20
+    assert len(set(ids)) == len(ids)
+    assert all(candidate.backend == "cudnn" and candidate.source is Source.PLANNER for candidate in candidates)
+    assert all(isinstance(candidate.workspace_bytes, int) for candidate in candidates)
+    assert all(name.startswith("k") for candidate in candidates for name, _ in candidate.config)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{RESNET} dt:bf16 tag:nhwc",
+        f"{RESNET} dt:fp64",
+        *(f"{RESNET} dt:fp16 tag:nhwc dir:{direction}" for direction in ("backward_data", "backward_weight")),
+        *(f"{RESNET} dir:{direction}" for direction in ("backward_data", "backward_weight")),
+        *(f"{RESNET} dt:fp16 tag:nhwc ep:{ep}" for ep in ("bias", "relu", "bias+relu", "residual+bias+relu")),
+        f"{RESNET} ep:bias+relu",
+        f"{RESNET} ep:residual",
+        "mb4ic64iw100oc64kw3pw1",
+        "mb4ic64iw100oc64kw3pw1 dt:fp16 tag:nhwc ep:bias+relu",
+        "mb2ic32id8ih14iw14oc32kd3kh3kw3pd1ph1pw1 dt:fp16 tag:nhwc",
+        "mb2ic32id8ih14iw14oc32kd3kh3kw3pd1ph1pw1 dir:backward_weight",
+        "g32mb2ic128ih14oc128kh3ph1 dt:fp16 tag:nhwc",
+        "g128mb2ic128ih14oc128kh3ph1",
+        "mb1ic8ih9oc8oh9kh3ph0",
+        f"{RESNET} flip:1",
+        f"{RESNET} tag:x=100352/196/14/1,w=nchw,y=nchw",
+    ],
+)
+def test_every_form_of_convolution_is_planned(text: str) -> None:
+    assert len(planned(text)) >= 3
+
+
+def test_padding_may_differ_before_and_after() -> None:
+    candidate = planned("mb1ic8ih9oc8oh9kh3ph0")[0]
+    node = json.loads(graph.finalized(candidate, H200).text(Attribute.PLAN_JSON))["operationGraph"]["nodes"][0]
+    assert (node["pad_lower"], node["pad_upper"]) == ([0, 0], [2, 2])
+
+
+def test_tensor_cores_on_fp32_are_called_tf32() -> None:
+    named = {candidate.algorithm: candidate.arithmetic for candidate in planned(RESNET)}
+    assert set(named.values()) == {Arithmetic.TF32, Arithmetic.FP32}
+    # The oldest engine of all multiplies in fp32; 67 is the planner's first choice, three times too fast for that.
+    assert named["engine-0"] is Arithmetic.FP32
+    assert named["engine-67"] is Arithmetic.TF32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(DType.FP16, Arithmetic.FP16_ACC32), (DType.BF16, Arithmetic.BF16_ACC32), (DType.FP64, Arithmetic.FP64)],
+)
+def test_other_dtypes_have_one_arithmetic(dtype: DType, expected: Arithmetic) -> None:
+    assert {candidate.arithmetic for candidate in planned(f"{RESNET} dt:{dtype} tag:nhwc")} == {expected}
+
+
+def test_inputs_rounded_in_an_unknown_way_are_called_tf32() -> None:
+    notes = frozenset({NumericalNote.DOWN_CONVERT_INPUTS})
+    assert graph.arithmetic(DType.FP32, notes) is Arithmetic.TF32
+
+
+def test_determinism_is_known() -> None:
+    assert all(candidate.deterministic for candidate in planned(RESNET))
+    for direction in ("backward_data", "backward_weight"):
+        assert {candidate.deterministic for candidate in planned(f"{RESNET} dir:{direction}")} == {True, False}
+
+
+def test_lower_alignment_leaves_fewer_engines() -> None:
+    assert 0 < len(planned(f"{RESNET} dt:fp16 tag:x=nhwc@2,w=nhwc,y=nhwc")) < len(planned(f"{RESNET} dt:fp16 tag:nhwc"))
+
+
+def test_a_pointwise_filter_is_seen_in_the_layout_of_its_input() -> None:
+    problem = ConvProblem.parse("mb2ic16ih8oc32kh1 dt:fp16 tag:nhwc")
+    assert problem.w.layout is Layout.NCHW
+    assert GraphTensor.of(problem.w, common_layout(problem)).strides == (16, 1, 16, 16)
+    assert common_layout(ConvProblem.parse("mb2ic16ih8oc32kh1")) is Layout.NCHW
+
+
+def test_listing_is_the_same_in_every_process() -> None:
+    program = (
+        "from convwright.backends.cudnn import graph; from convwright.core.policy import Policy;"
+        "from convwright.core.problem import ConvProblem; from convwright.core.profiles import profile;"
+        f"offers = graph.candidates(ConvProblem.parse('{RESNET}'), profile('h200'), Policy());"
+        "print(*((offer.id, offer.workspace_bytes) for offer in offers), sep='\\n')"
+    )
+    runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True) for _ in range(2)]
+    assert runs[0].returncode == 0, runs[0].stderr
+    here = [str((candidate.id, candidate.workspace_bytes)) for candidate in planned(RESNET)]
+    assert runs[0].stdout.split("\n")[:-1] == runs[1].stdout.split("\n")[:-1] == here
+
+
+def test_planning_again_gives_the_same() -> None:
+    first = planned(SMALL)
+    graph._offers.cache_clear()
+    assert planned(SMALL) == first
+
+
+@pytest.mark.parametrize("text", [RESNET, f"{RESNET} dt:fp16 tag:nhwc ep:bias+relu", f"{SMALL} dir:backward_weight"])
+def test_a_remembered_candidate_is_finalized_without_planning(text: str) -> None:
+    for candidate in planned(text):
+        plan = graph.finalized(candidate, H200)
+        engine = json.loads(plan.text(Attribute.PLAN_JSON))["engine"]
+        assert f"engine-{engine['engineId']}" == candidate.algorithm
+        # A knob left to the engine is written as -1.
+        chosen = sorted(value for value in engine.get("knobChoices", {}).values() if value != -1)
+        assert chosen == sorted(value for _, value in candidate.config if value != -1)
+        assert workspace_bytes(plan) == candidate.workspace_bytes
+
+
+def test_a_plan_survives_its_json() -> None:
+    plan = graph.finalized(planned(SMALL)[0], H200)
+    written = plan.text(Attribute.PLAN_JSON)
+    read = Descriptor(Kind.EXECUTION_PLAN).set(Attribute.PLAN_DEVICE, device_properties(H200))
+    assert read.set_text(Attribute.PLAN_JSON, written).finalize().text(Attribute.PLAN_JSON) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mb0ic8ih9oc8kh3", "bad parameter"),
+        ("mb2ic16ih14oc16kh3ph1 dt:fp32 tag:x=nchw@2,w=nchw,y=nchw", "ptrAlignment"),
+    ],
+)
+def test_a_graph_that_cudnn_refuses_is_one_refusal_in_words(text: str, words: str) -> None:
+    (refusal,) = refusals(text)
+    assert refusal.id == "cudnn/graph"
+    assert words in refusal.reason
+    assert not planned(text)
+
+
+def test_devices_that_cannot_be_planned_for_are_refused_in_words() -> None:
+    unknown = replace(H200, name="Some GPU", properties_json=None)
+    assert "no record" in refusals(SMALL, unknown)[0].reason
+    assert "NVIDIA" in refusals(SMALL, DeviceFacts("A CPU", "cpu", "x86_64"))[0].reason
+
+
+def test_an_engine_that_does_not_exist_is_refused_by_cudnn() -> None:
+    with pytest.raises(BackendError, match="status"):
+        graph.finalized(replace(planned(SMALL)[0], algorithm="engine-9999"), H200)
+
+
+def test_a_device_elsewhere_cannot_run() -> None:
+    with pytest.raises(Refused, match="not in this machine"):
+        graph.build(planned(SMALL)[0], H200)
+
+
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_the_list_is_that_of_nvidias_front_end(dtype: str, tag: str) -> None:
+    frontend = pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
+    problem = ConvProblem.parse(f"{RESNET} dt:{dtype} tag:{tag}")
+    kind = {"fp32": frontend.data_type.FLOAT, "fp16": frontend.data_type.HALF}[dtype]
+    theirs = frontend.pygraph(
+        io_data_type=kind,
+        intermediate_data_type=frontend.data_type.FLOAT,
+        compute_data_type=frontend.data_type.FLOAT,
+        device_property=frontend.create_device_properties(H200.properties_json),
+    )
+    x, w = (theirs.tensor(dim=list(spec.shape), stride=list(spec.strides)) for spec in (problem.x, problem.w))
+    y = theirs.conv_fprop(x, w, padding=[1, 1], stride=[1, 1], dilation=[1, 1])
+    y.set_output(True).set_data_type(kind).set_dim(list(problem.y.shape)).set_stride(list(problem.y.strides))
+    theirs.validate()
+    theirs.build_operation_graph()
+    theirs.create_execution_plans([frontend.heur_mode.A, frontend.heur_mode.B, frontend.heur_mode.FALLBACK])
+    names = dict.fromkeys(theirs.get_plan_name_at_index(i) for i in range(theirs.get_execution_plan_count()))
+    ours = ["_".join([candidate.algorithm, *(f"{k}={v}" for k, v in candidate.config)]) for candidate in planned(
+        problem.key
+    )]  # fmt: skip
+    assert ours == [name.replace("eng", "engine-", 1) for name in names]
+
+
+# Calls, as far as they go without a GPU: everything but the foreign call itself.
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[object, ...]]]:
+    made: list[tuple[object, ...]] = []
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
+    monkeypatch.setattr(GraphPlan, "_handle", lambda plan, stream: 1)
+    return made
+
+
+def plan_here(text: str, calls: list[tuple[object, ...]], status: int = 0) -> GraphPlan:
+    plan = GraphPlan(planned(text)[0], graph.finalized(planned(text)[0], H200), torch.device("cpu", 0))
+    plan._execute = lambda *arguments: calls.append(arguments) or status  # type: ignore[func-returns-value]
+    return plan
+
+
+def test_a_call_is_one_foreign_call_and_its_pack_is_kept(calls: list[tuple[object, ...]]) -> None:
+    plan = plan_here(f"{SMALL} dt:fp16 tag:nhwc", calls)
+    problem = plan.candidate.problem
+    x, w, y = (empty(spec, "cpu") for spec in (problem.x, problem.w, problem.y))
+    workspace = torch.empty(plan.workspace_bytes + 1, dtype=torch.uint8)
+    assert plan(x, w, out=y, workspace=workspace) is y
+    plan(x, w, out=y, workspace=workspace)
+    assert len(calls) == 2
+    assert calls[0] == calls[1]
+    other = plan(x, w, workspace=workspace)
+    assert (other.shape, other.stride()) == (problem.y.shape, problem.y.strides)
+    assert calls[2] != calls[0]
+
+
+def test_packs_are_kept_within_bounds(calls: list[tuple[object, ...]]) -> None:
+    plan = plan_here(SMALL, calls)
+    problem = plan.candidate.problem
+    x, w = empty(problem.x, "cpu"), empty(problem.w, "cpu")
+    kept = [plan(x, w) for _ in range(100)]
+    assert len(kept) == 100
+    assert len(plan._packs) <= 64
+
+
+def test_what_the_epilogue_needs_is_asked_for(calls: list[tuple[object, ...]]) -> None:
+    plan = plan_here(f"{SMALL} ep:residual+bias+relu", calls)
+    problem = plan.candidate.problem
+    x, w, z = (empty(spec, "cpu") for spec in (problem.x, problem.w, problem.y))
+    bias = torch.zeros(problem.k + 1)
+    with pytest.raises(BadInput, match="needs `residual`"):
+        plan(x, w, bias)
+    with pytest.raises(BadInput, match="needs `bias`"):
+        plan(x, w, residual=z)
+    plan(x, w, bias[1:], z)
+    assert len(calls) == 1
+
+
+def test_without_a_bias_zeros_are_added(calls: list[tuple[object, ...]]) -> None:
+    plan = plan_here(f"{SMALL} ep:relu", calls)
+    problem = plan.candidate.problem
+    plan(empty(problem.x, "cpu"), empty(problem.w, "cpu"))
+    assert len(calls) == 1
+
+
+def test_misaligned_operands_are_refused(calls: list[tuple[object, ...]]) -> None:
+    plan = plan_here(SMALL, calls)
+    problem = plan.candidate.problem
+    shifted = torch.empty(problem.x.numel + 1)[1:].view(problem.x.shape)
+    with pytest.raises(BadInput, match="`x` must be aligned to 16 bytes"):
+        plan(shifted, empty(problem.w, "cpu"))
+
+
+def test_a_failing_status_is_raised_in_words(calls: list[tuple[object, ...]]) -> None:
+    plan = plan_here(SMALL, calls, status=5003)
+    problem = plan.candidate.problem
+    with pytest.raises(BackendError, match=r"engine-.*status 5003"):
+        plan(empty(problem.x, "cpu"), empty(problem.w, "cpu"))
+
+
+def test_a_weight_is_packed_only_where_it_must_be(calls: list[tuple[object, ...]]) -> None:
+    plan = plan_here(f"{SMALL} dt:fp16 tag:nhwc", calls)
+    w = plan.candidate.problem.w
+    given = torch.randn(w.shape, dtype=torch.float16, requires_grad=True)
+    packed = plan.prepare(given)
+    assert packed.stride() == w.strides
+    assert not packed.requires_grad
+    assert torch.equal(packed, given)
+    assert plan.prepare(packed) is packed

@@ -1,0 +1,139 @@
+"""``reference/gemm`` against PyTorch in float64, over the whole space of problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from convwright.backends.reference.backend import Reference
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction, Role
+from convwright.core.dtype import Arithmetic, DType
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
+from problem_space import operands, oracle, problems, run
+
+CPU = DeviceFacts("this CPU", "cpu", "any", "cpu")
+
+
+def gemm(problem: ConvProblem) -> Candidate:
+    (candidate,) = Reference().candidates(problem, CPU, Policy())
+    assert isinstance(candidate, Candidate)
+    return candidate
+
+
+def compute(problem: ConvProblem, given: dict[Role, Tensor]) -> Tensor:
+    candidate = gemm(problem)
+    plan = Reference().build(candidate, CPU)
+    assert plan.workspace_bytes == candidate.workspace_bytes
+    return run(plan, given)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(), dtype=st.sampled_from([DType.FP32, DType.FP64]), seed=st.integers(0, 99))
+def test_small_integers_are_exact_bit_for_bit(problem: ConvProblem, dtype: DType, seed: int) -> None:
+    x, w, y = (replace(spec, dtype=dtype) for spec in (problem.x, problem.w, problem.y))
+    problem = replace(problem, x=x, w=w, y=y)
+    given = operands(problem, seed)
+    assert torch.equal(compute(problem, given).double(), oracle(problem, given))
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(DType.FP32), seed=st.integers(0, 99))
+def test_normal_numbers_are_near(problem: ConvProblem, seed: int) -> None:
+    given = operands(problem, seed, integers=False)
+    torch.testing.assert_close(compute(problem, given).double(), oracle(problem, given), rtol=2e-5, atol=2e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=st.sampled_from([DType.FP16, DType.BF16]).flatmap(problems), seed=st.integers(0, 99))
+def test_half_types_are_near(problem: ConvProblem, seed: int) -> None:
+    given = operands(problem, seed, integers=False)
+    tolerance = 16 * problem.dtype.roundoff
+    torch.testing.assert_close(
+        compute(problem, given).double(), oracle(problem, given), rtol=tolerance, atol=4 * tolerance
+    )  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(problem=problems())
+def test_output_and_workspace_may_be_left_to_the_plan(problem: ConvProblem) -> None:
+    given = operands(problem, 1)
+    expected = compute(problem, given)
+    assert torch.equal(run(Reference().build(gemm(problem), CPU), given, own_workspace=True), expected)
+    plan = Reference().build(gemm(problem), CPU)
+    first, second = (given[role] for role in problem.direction.operands)
+    second = plan.prepare(second) if Role.W in given else second
+    result = plan(first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL))
+    assert torch.equal(result, expected)
+    assert result.stride() == problem.output.strides
+
+
+def test_half_types_are_folded_back_without_a_rounding_per_tap() -> None:
+    # Ones added to a bf16 sum would be lost from 256 on.
+    problem = ConvProblem.of((1, 1, 700), (1, 1, 300), dtype="bf16", direction=Direction.BACKWARD_DATA)
+    given = {Role.DY: torch.ones(problem.y.shape).bfloat16(), Role.W: torch.ones(problem.w.shape).bfloat16()}
+    assert torch.equal(compute(problem, given), oracle(problem, given).bfloat16())
+
+
+def test_a_batch_of_none_gives_no_gradient_but_zeros() -> None:
+    problem = ConvProblem.of((0, 4, 6, 6), (6, 4, 3, 3), direction=Direction.BACKWARD_WEIGHT)
+    result = compute(problem, operands(problem, 0))
+    assert torch.equal(result, torch.zeros(6, 4, 3, 3))
+
+
+def test_an_expanded_gradient_is_copied() -> None:
+    problem = ConvProblem.of((2, 4, 6, 6), (6, 2, 3, 3), groups=2)
+    flat = replace(problem.y, strides=(0, 0, 0, 0))
+    for direction in (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT):
+        expanded = replace(problem, direction=direction, y=flat)
+        given = {Role.X: torch.ones(problem.x.shape), Role.W: torch.ones(problem.w.shape)}
+        given = {role: value for role, value in given.items() if role in expanded.operands}
+        given[Role.DY] = torch.ones(()).expand(problem.y.shape)
+        assert torch.equal(compute(expanded, given).double(), oracle(expanded, given))
+
+
+def test_a_dense_output_is_written_where_it_lies() -> None:
+    for layout in Layout.NCHW, Layout.NHWC:
+        problem = ConvProblem.of((1, 4, 6, 6), (6, 4, 3, 3), layout=layout)
+        columns = 4 * 9 * 16 * 4
+        assert gemm(problem).workspace_bytes == columns
+
+
+def test_what_is_said_of_a_candidate() -> None:
+    candidate = gemm(ConvProblem.parse("mb2ic8ih9oc8kh3ph1"))
+    assert candidate.id == "reference/gemm"
+    assert candidate.arithmetic is Arithmetic.FP32
+    assert candidate.deterministic
+    assert gemm(ConvProblem.parse("mb2ic8ih9oc8kh3ph1 dt:bf16")).arithmetic is Arithmetic.BF16_ACC32
+    assert torch.__version__ in Reference().fingerprint(CPU)
+
+
+@contextmanager
+def loosened(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_fp32_is_fp32_whatever_the_flags_allow(precision: str) -> None:
+    problem = ConvProblem.of((4, 64, 16, 16), (128, 64, 3, 3), padding=1)
+    given = operands(problem, 3, integers=False)
+    expected = compute(problem, given)
+    with loosened(precision):
+        assert torch.equal(compute(problem, given), expected)
+        assert torch.get_float32_matmul_precision() == precision
+        assert torch.backends.cuda.matmul.allow_tf32

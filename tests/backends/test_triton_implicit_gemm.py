@@ -1,0 +1,207 @@
+"""The implicit GEMM without a GPU: what it serves, that it compiles, how it is launched, and its results."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from backends.triton_interpreted.cases import CASES
+from convwright.backends.triton import launch
+from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.implicit_gemm import algorithm_of, algorithms
+from convwright.backends.triton.implicit_gemm_plan import kernel_call
+from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile, shared_limit
+from convwright.core.candidate import Candidate, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.errors import BackendError
+
+pytest.importorskip("triton")
+not_interpreted = pytest.mark.skipif(launch.interpreting(), reason="TRITON_INTERPRET is set: nothing is compiled")
+
+BACKEND = TritonKernels()
+H200 = profile("h200")
+A100 = replace(H200, name="NVIDIA A100", architecture="sm_80", sm_count=108)
+LAYER = ConvProblem.parse("mb32ic256ih14oc256kh3ph1 dt:fp16 tag:nhwc ep:bias+relu")
+
+
+def offered(problem: ConvProblem, device: DeviceFacts = H200) -> list[Candidate]:
+    offers = list(BACKEND.candidates(problem, device, Policy()))
+    return [offer for offer in offers if isinstance(offer, Candidate)]
+
+
+def refusals(problem: ConvProblem, device: DeviceFacts = H200) -> list[Refusal]:
+    offers = list(BACKEND.candidates(problem, device, Policy()))
+    assert all(isinstance(offer, Refusal) for offer in offers)
+    return [offer for offer in offers if isinstance(offer, Refusal)]
+
+
+@not_interpreted
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ic8ih9oc8kh3 tag:nchw dt:fp16", "`input` (stride 1 along channels), got stride 81"),
+        ("g4ic8ih9oc8kh3 tag:nhwc dt:fp16", "`groups` = 1, got 4"),
+        ("ic8ih9oc8kh3 tag:nhwc dt:fp64", "computes fp16, bf16, fp32, not fp64"),
+        ("ic8ih9oc8kh3 tag:nhwc dt:fp16 dir:backward_data", "not backward_data"),
+        ("ic8id9ih9oc8kd3kh3 tag:nhwc dt:fp16", "spatial dimensions, got 3"),
+        ("mb0ic8ih9oc8kh3 tag:nhwc dt:fp16", "got a batch of 0"),
+        ("mb1ic1ih40000oc1kh1 tag:nhwc dt:fp16", "got 1,600,000,000"),
+    ],
+)
+def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
+    (refusal,) = refusals(ConvProblem.parse(text))
+    assert refusal.id == "triton/implicit-gemm"
+    assert words in refusal.reason
+
+
+@not_interpreted
+def test_each_fp32_algorithm_refuses_by_its_own_name() -> None:
+    found = refusals(ConvProblem.parse("g4ic8ih9oc8kh3 tag:nhwc dt:fp32"))
+    assert [refusal.id for refusal in found] == [algorithm.id for algorithm in algorithms(DType.FP32)]
+
+
+@not_interpreted
+def test_a_device_that_cannot_run_kernels_is_named() -> None:
+    turing = replace(H200, name="NVIDIA T4", architecture="sm_75")
+    assert "NVIDIA T4 is sm_75" in refusals(LAYER, turing)[0].reason
+    cpu = DeviceFacts("some CPU", "cpu", "x86_64", torch_name="cpu")
+    assert "needs an NVIDIA GPU of architecture sm_80 or newer, this is some CPU" in refusals(LAYER, cpu)[0].reason
+    with pytest.raises(BackendError, match="this is some CPU"):
+        BACKEND.build(offered(LAYER)[0], cpu)
+
+
+def test_without_triton_there_is_one_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convwright.backends.triton.backend.find_spec", lambda name: None)
+    (refusal,) = refusals(LAYER)
+    assert "triton, which is not installed" in refusal.reason
+
+
+@not_interpreted
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
+def test_few_candidates_are_listed_always_the_same(name: str, dtype: DType) -> None:
+    found = offered(CASES[name].problem(dtype))
+    assert [each.id for each in found] == [each.id for each in offered(CASES[name].problem(dtype))]
+    assert len({each.id for each in found}) == len(found)
+    for arithmetic in {each.arithmetic for each in found}:
+        assert 1 <= sum(each.arithmetic is arithmetic for each in found) <= MOST_TILES
+    assert all(each.source is Source.RULE and each.workspace_bytes == 0 for each in found)
+    assert all(Tile.of(each).config == each.config for each in found)
+
+
+@not_interpreted
+def test_an_id_tells_the_whole_configuration() -> None:
+    assert "triton/implicit-gemm[bm=128,bn=128,bk=64,warps=8,stages=3]" in [each.id for each in offered(LAYER)]
+
+
+@not_interpreted
+@pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
+def test_what_is_listed_compiles_and_fits_in_shared_memory(
+    dtype: DType, device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    problem = CASES["3x3"].problem(dtype)
+    for candidate in offered(problem, device):
+        metadata = kernel_call(candidate).compile(device.architecture).metadata
+        assert metadata.shared <= shared_limit(device), candidate.id
+        assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
+
+
+@not_interpreted
+def test_the_bound_on_shared_memory_holds_for_the_largest_tiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for dtype in (DType.FP16, DType.FP32):
+        for algorithm in algorithms(dtype):
+            tile = TILES[algorithm.arithmetic][0]
+            problem = replace(LAYER, **{role: replace(getattr(LAYER, role), dtype=dtype) for role in "xwy"})
+            candidate = Candidate(
+                problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE
+            )
+            bound = tile.shared_bytes(dtype.nbytes, packed=algorithm_of(candidate).packed)
+            assert kernel_call(candidate).compile("sm_90").metadata.shared <= bound, candidate.id
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A CUDA driver that writes down what it is asked to launch, and answers ``status``."""
+    seen: dict[str, Any] = {"status": 0, "loads": 0}
+
+    def enqueue(config: int, function: int, places: int, extra: int) -> int:
+        asked = launch._LaunchConfig.from_address(config)
+        seen["config"] = [getattr(asked, field[0]) for field in asked._fields_]
+        addresses = (ctypes.c_void_p * 7).from_address(places)
+        seen["arguments"] = [ctypes.c_uint64.from_address(at).value for at in addresses]
+        seen["function"] = function
+        return int(seen["status"])
+
+    def load(index: int, cubin: bytes, metadata: object) -> int:
+        seen["loads"] += 1
+        return 77
+
+    class Driver:
+        cuLaunchKernelEx = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(enqueue)  # noqa: N815
+
+    monkeypatch.setattr(launch, "_driver", Driver)
+    monkeypatch.setattr(launch, "_load", load)
+    monkeypatch.setattr(launch, "_functions", {})
+    monkeypatch.setattr(launch, "_meaning", lambda status: f"CUDA_ERROR_LAUNCH_FAILED ({status})")
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
+    return seen
+
+
+@not_interpreted
+def test_a_launch_hands_the_driver_addresses_stream_and_grid(
+    driver: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    call = kernel_call(offered(LAYER)[0])
+    ready = call.on(replace(H200, torch_name="cuda:1"))
+    x, w, bias, y = (torch.empty(8) for _ in range(4))
+    ready(x, w, bias, None, y)
+    assert driver["arguments"] == [x.data_ptr(), w.data_ptr(), bias.data_ptr(), 0, y.data_ptr(), 0, 0]
+    shared = call.compile("sm_90").metadata.shared
+    assert driver["config"] == [call.blocks, 1, 1, 32 * call.warps, 1, 1, shared, 1001, None, 0]
+    assert driver["function"] == 77
+    call.on(replace(H200, torch_name="cuda:1"))
+    assert driver["loads"] == 1, "a kernel is loaded once"
+
+
+@not_interpreted
+def test_a_failed_launch_is_told_in_words(
+    driver: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    driver["status"] = 719
+    ready = kernel_call(offered(LAYER)[0]).on(replace(H200, torch_name="cuda:0"))
+    with pytest.raises(BackendError, match=r"cuda:0 failed: CUDA_ERROR_LAUNCH_FAILED \(719\)"):
+        ready(*(torch.empty(8) for _ in range(5)))
+
+
+@not_interpreted
+def test_a_device_elsewhere_can_be_listed_but_not_built_for() -> None:
+    with pytest.raises(BackendError, match="NVIDIA H200 is not"):
+        BACKEND.build(offered(LAYER)[0], H200)
+
+
+def test_results_in_the_interpreter() -> None:
+    tests = Path(__file__).parent
+    inner = tests / "triton_interpreted" / "run_implicit_gemm.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(inner)]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=environment, cwd=tests.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -1,0 +1,107 @@
+"""Problems, data and the float64 oracle that the tests of our Triton kernels share, in the interpreter and on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from convwright.core.dtype import DType
+from convwright.core.epilogue import Epilogue
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
+from convwright.tensors import empty, torch_dtype
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution by its shapes; padding is given per side, so it may be asymmetric."""
+
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    stride: tuple[int, ...] = (1, 1)
+    padding: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
+    dilation: tuple[int, ...] = (1, 1)
+    epilogue: str = "none"
+    flip: bool = False
+    slack: int = 0
+
+    def problem(self, dtype: DType) -> ConvProblem:
+        """With ``slack``, input and output are slices of channels from buffers that are so much wider."""
+        problem = ConvProblem.of_specs(
+            _spec(self.x, dtype, self.slack), _spec(self.w, dtype, 0), stride=self.stride, padding=self.padding,
+            dilation=self.dilation, layout=Layout.NHWC, epilogue=Epilogue.parse(self.epilogue), flip=self.flip,
+        )  # fmt: skip
+        if not self.slack:
+            return problem
+        return ConvProblem(
+            problem.x, problem.w, _spec(problem.y.shape, dtype, self.slack), problem.stride, problem.padding,
+            problem.dilation, 1, problem.direction, problem.epilogue, problem.flip,
+        )  # fmt: skip
+
+
+def _spec(shape: tuple[int, ...], dtype: DType, slack: int) -> TensorSpec:
+    wide = (shape[0], shape[1] + slack, *shape[2:])
+    return TensorSpec(shape, dtype, dense_strides(wide, Layout.NHWC), dtype.nbytes if slack else 16)
+
+
+_SAME = ((1, 1), (1, 1))
+_ALL = "residual+bias+relu"
+CASES = {
+    "pointwise": Case((2, 32, 5, 7), (24, 32, 1, 1)),
+    "pointwise, strided": Case((1, 40, 9, 8), (17, 40, 1, 1), stride=(2, 3)),
+    "3x3": Case((2, 64, 6, 7), (40, 64, 3, 3), padding=_SAME, epilogue="bias+relu"),
+    "3x3 without padding": Case((1, 48, 7, 6), (33, 48, 3, 3), epilogue=_ALL),
+    "odd channels": Case((1, 19, 7, 9), (5, 19, 3, 2), padding=_SAME, epilogue=_ALL),
+    "one channel in and out": Case((1, 1, 9, 9), (1, 1, 3, 3), padding=_SAME, epilogue="bias"),
+    "stem": Case((1, 3, 15, 17), (20, 3, 7, 7), stride=(2, 2), padding=((3, 3), (3, 3)), epilogue="bias+relu"),
+    "dilated": Case((1, 10, 13, 12), (9, 10, 3, 3), padding=((4, 4), (3, 3)), dilation=(4, 3), epilogue="relu"),
+    "asymmetric padding": Case((2, 16, 6, 5), (8, 16, 3, 4), padding=((0, 2), (3, 1)), stride=(2, 1)),
+    "padded on one side only": Case((1, 32, 4, 4), (8, 32, 2, 2), padding=((0, 1), (0, 0))),
+    "flipped": Case((1, 12, 6, 6), (7, 12, 3, 2), padding=_SAME, flip=True),
+    "slice of a wider buffer": Case((2, 20, 5, 6), (11, 20, 3, 3), padding=_SAME, epilogue=_ALL, slack=5),
+    "1-D": Case((2, 20, 30), (6, 20, 5), (2,), ((1, 3),), (2,), "bias"),
+    "many output channels": Case((1, 32, 3, 3), (150, 32, 3, 3), padding=_SAME, epilogue="residual+relu"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operands:
+    x: Tensor
+    w: Tensor
+    bias: Tensor | None
+    residual: Tensor | None
+    out: Tensor
+
+    @classmethod
+    def of(cls, problem: ConvProblem, device: str, *, integers: bool) -> Operands:
+        """Small integers, on which every arithmetic is exact, or normal numbers; the output is filled with NaN."""
+        torch.manual_seed(0)
+
+        def filled(spec: TensorSpec) -> Tensor:
+            raw = torch.randint(-2, 3, spec.shape).double() if integers else torch.randn(spec.shape).double()
+            return empty(spec, device).copy_(raw)
+
+        epilogue, bias = problem.epilogue, TensorSpec((problem.k,), problem.dtype)
+        return cls(
+            filled(problem.x), filled(problem.w), filled(bias) if epilogue.bias else None,
+            filled(problem.y) if epilogue.residual else None, empty(problem.y, device).fill_(float("nan")),
+        )  # fmt: skip
+
+
+def oracle(problem: ConvProblem, given: Operands) -> Tensor:
+    """The convolution in float64."""
+    convolve = F.conv1d if problem.rank == 1 else F.conv2d
+    sides = [side for pair in reversed(problem.padding) for side in pair]
+    w = given.w.double()
+    w = w.flip(*range(2, w.dim())) if problem.flip else w
+    y = convolve(F.pad(given.x.double(), sides), w, stride=problem.stride, dilation=problem.dilation)
+    y = y if given.residual is None else y + given.residual.double()
+    y = y if given.bias is None else y + given.bias.double().view(-1, *[1] * problem.rank)
+    return y.relu() if "relu" in str(problem.epilogue) else y
+
+
+def exact(y: Tensor, problem: ConvProblem) -> Tensor:
+    return y.to(torch_dtype(problem.dtype))

@@ -1,0 +1,129 @@
+"""The implicit GEMM in Triton's interpreter. Its own process runs this, since Triton decides at import how it runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from backends.triton_interpreted.cases import CASES, Case, Operands, exact, oracle
+from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.implicit_gemm import algorithms
+from convwright.backends.triton.implicit_gemm_tiles import TILES, Tile
+from convwright.core.candidate import Candidate, Refusal, Source
+from convwright.core.dtype import DType
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
+from convwright.measure.machine import device_facts
+
+BACKEND, CPU = TritonKernels(), device_facts("cpu")
+FP16_AND_FP32 = [DType.FP16, DType.FP32]
+
+
+def run(candidate: Candidate, given: Operands) -> torch.Tensor:
+    plan = BACKEND.build(candidate, CPU)
+    return plan(given.x, plan.prepare(given.w), given.bias, given.residual, given.out)
+
+
+def all_candidates(problem: ConvProblem) -> list[Candidate]:
+    """Every tile that there is, not only those that an estimate would keep for the problem."""
+    return [
+        Candidate(problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE)
+        for algorithm in algorithms(problem.dtype)
+        for tile in TILES[algorithm.arithmetic]
+    ]
+
+
+@pytest.mark.parametrize("dtype", FP16_AND_FP32)
+@pytest.mark.parametrize("name", CASES)
+def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
+    problem = CASES[name].problem(dtype)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    offers = list(BACKEND.candidates(problem, CPU, Policy()))
+    assert offers
+    for offer in offers:
+        assert isinstance(offer, Candidate)
+        given.out.fill_(float("nan"))
+        assert torch.equal(run(offer, given), expected), offer.id
+
+
+# 35 channels make a step of the sum run across taps, 56 keep to one tap and leave a tail in it.
+@pytest.mark.parametrize("channels", [35, 56])
+@pytest.mark.parametrize("dtype", FP16_AND_FP32)
+def test_every_tile_handles_its_tails(dtype: DType, channels: int) -> None:
+    case = Case((1, channels, 8, 9), (70, channels, 2, 1), padding=((1, 0), (0, 0)), epilogue="residual+bias+relu")
+    problem = case.problem(dtype)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    for candidate in all_candidates(problem):
+        given.out.fill_(float("nan"))
+        assert torch.equal(run(candidate, given), expected), candidate.id
+
+
+def test_a_tile_may_run_across_taps_or_not() -> None:
+    assert Tile(64, 64, 32, 4, 4).runs_across_taps(35, taps=2)
+    assert not Tile(64, 64, 32, 4, 4).runs_across_taps(56, taps=2)
+    assert not Tile(64, 64, 32, 4, 4).runs_across_taps(35, taps=1)
+
+
+def test_three_products_of_tf32_parts_are_as_good_as_fp32() -> None:
+    problem = CASES["3x3"].problem(DType.FP32)
+    given = Operands.of(problem, "cpu", integers=False)
+    expected = oracle(problem, given)
+    for candidate in BACKEND.candidates(problem, CPU, Policy()):
+        assert isinstance(candidate, Candidate)
+        if "3xtf32" in candidate.algorithm:
+            error = (run(candidate, given).double() - expected).norm() / expected.norm()
+            assert error < 4e-7, candidate.id
+
+
+@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FFFFFFF])
+@pytest.mark.parametrize("place", ["x", "w"])
+def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str) -> None:
+    """An infinity of each sign, PyTorch's NaN and CUDA's, which rounding on the bits would turn into a zero."""
+    problem = Case((1, 24, 6, 7), (10, 24, 3, 3), padding=((1, 1), (1, 1))).problem(DType.FP32)
+    given = Operands.of(problem, "cpu", integers=False)
+    getattr(given, place)[0, 3, 1, 1] = torch.tensor(bits, dtype=torch.uint32).view(torch.float32)
+    expected = oracle(problem, given).float()
+    for candidate in BACKEND.candidates(problem, CPU, Policy()):
+        assert isinstance(candidate, Candidate)
+        if "3xtf32" in candidate.algorithm:
+            assert torch.allclose(run(candidate, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True), candidate.id
+
+
+def test_an_output_is_made_where_none_is_given() -> None:
+    problem = CASES["3x3"].problem(DType.FP16)
+    given = Operands.of(problem, "cpu", integers=True)
+    offer = next(iter(BACKEND.candidates(problem, CPU, Policy())))
+    assert isinstance(offer, Candidate)
+    plan = BACKEND.build(offer, CPU)
+    y = plan(given.x, plan.prepare(given.w), given.bias)
+    assert y.stride() == problem.y.strides
+    assert torch.equal(y, exact(oracle(problem, given), problem))
+
+
+def test_a_channels_last_weight_is_taken_as_it_lies() -> None:
+    problem = CASES["3x3"].problem(DType.FP16)
+    given = Operands.of(problem, "cpu", integers=True)
+    for candidate in all_candidates(problem)[:1]:
+        prepared = BACKEND.build(candidate, CPU).prepare(given.w)
+        assert prepared.data_ptr() == given.w.data_ptr()
+
+
+def test_operands_that_do_not_fit_the_epilogue_are_named() -> None:
+    problem = CASES["3x3"].problem(DType.FP16)
+    given = Operands.of(problem, "cpu", integers=True)
+    plan = BACKEND.build(all_candidates(problem)[0], CPU)
+    with pytest.raises(BadInput, match=r"bias\+relu, got neither bias nor residual"):
+        plan(given.x, plan.prepare(given.w))
+    with pytest.raises(BadInput, match="got bias and residual"):
+        plan(given.x, plan.prepare(given.w), given.bias, given.out)
+
+
+def test_the_interpreter_is_not_asked_for_bf16() -> None:
+    (offer,) = BACKEND.candidates(CASES["3x3"].problem(DType.BF16), CPU, Policy())
+    assert isinstance(offer, Refusal)
+    assert "bf16" in offer.reason

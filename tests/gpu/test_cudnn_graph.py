@@ -1,0 +1,224 @@
+"""cuDNN's graph API on a live GPU: the planned list is the live one, and what is listed computes the right thing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from convwright.backends.cudnn import graph
+from convwright.core.candidate import Candidate, Offer
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction, Role
+from convwright.core.dtype import Arithmetic
+from convwright.core.epilogue import Activation
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile_for
+from convwright.errors import BackendError
+from convwright.measure.machine import device_facts
+from convwright.tensors import empty
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device"),
+]
+
+DIRECTIONS = ("backward_data", "backward_weight")
+COMPARED = [
+    *(f"mb32ic256ih14oc256kh3ph1 dt:{dt} tag:{tag}" for dt, tag in (("fp16", "nhwc"), ("fp32", "nchw"))),
+    *(f"mb32ic256ih14oc256kh3ph1 dt:fp16 tag:nhwc dir:{direction}" for direction in DIRECTIONS),
+    *(f"mb32ic256ih14oc256kh3ph1 dir:{direction}" for direction in DIRECTIONS),
+    "mb32ic256ih14oc256kh3ph1 dt:fp16 tag:nhwc ep:bias+relu",
+    "mb32ic256ih14oc256kh3ph1 ep:bias+relu",
+    "mb32ic256ih14oc256kh3ph1 dt:bf16 tag:nhwc ep:residual+bias+relu",
+    "mb8ic3ih224oc64kh7sh2ph3 dt:fp16 tag:nhwc",
+    "mb32ic256ih14oc1024kh1 dt:fp16 tag:nhwc",
+    "g128mb2ic128ih14oc128kh3ph1",
+    "mb4ic64iw100oc64kw3pw1",
+]
+COMPUTED = [
+    *(f"mb2ic16ih12oc24kh3ph1 dt:{dt} tag:nhwc" for dt in ("fp16", "bf16", "fp32")),
+    *(f"mb2ic16ih12oc24kh3ph1 dt:{dt}" for dt in ("fp16", "fp32", "fp64")),
+    *(f"mb2ic16ih12oc24kh3ph1 dir:{direction}" for direction in DIRECTIONS),
+    *(f"mb2ic16ih12oc24kh3ph1 dt:fp16 tag:nhwc dir:{direction}" for direction in DIRECTIONS),
+    *(f"mb2ic16ih12oc24kh3ph1 dt:fp64 dir:{direction}" for direction in DIRECTIONS),
+    *(
+        f"mb2ic16ih12oc24kh3ph1 dt:{dt} tag:{tag} ep:{epilogue}"
+        for dt, tag in (("fp16", "nhwc"), ("fp32", "nchw"))
+        for epilogue in ("bias", "relu", "residual", "bias+relu", "residual+bias+relu")
+    ),
+    "mb2ic16ih12oc24kh3ph1 dt:fp64 ep:residual+bias+relu",
+    "mb3ic7ih11iw9oc5kh3kw2sh2sw1ph1pw0",
+    "mb3ic7ih11iw9oc5kh3kw2sh2sw1ph1pw0 dt:fp16 tag:nhwc",
+    "mb2ic8ih15oc8kh3dh1ph2 dir:backward_weight",
+    "mb2ic8ih13oc8kh3sh2ph1 dir:backward_data",
+    "mb1ic8ih9oc8oh9kh3ph0",
+    "mb2ic16ih9oc32kh1 dt:fp16 tag:nhwc",
+    "mb2ic16iw50oc16kw5pw2",
+    "mb2ic16iw50oc16kw5pw2 dt:fp16 tag:nhwc ep:bias+relu",
+    "mb2ic16iw50oc16kw5pw2 dir:backward_weight",
+    "mb1ic8id6ih7iw8oc8kd3kh3kw3pd1ph1pw1",
+    "mb1ic8id6ih7iw8oc8kd3kh3kw3pd1ph1pw1 dt:fp16 tag:nhwc dir:backward_data",
+    "g4mb2ic16ih10oc16kh3ph1 dt:fp16 tag:nhwc",
+    "g16mb2ic16ih10oc16kh3ph1",
+    "g16mb2ic16ih10oc16kh3ph1 dir:backward_weight",
+    "mb2ic16ih10oc16kh3ph1 flip:1",
+    "mb2ic16ih10oc16kh3ph1 dt:fp16 tag:nhwc flip:1",
+    "mb2ic16ih10oc16kh3ph1 tag:x=3200/100/10/1,w=nchw,y=nchw",
+    "mb2ic16ih10oc16kh3ph1 dt:fp16 tag:x=nhwc@2,w=nhwc,y=nhwc",
+]
+# Relative L2 on normal data, a few times what each arithmetic gives.
+LARGEST_ERROR = {
+    Arithmetic.FP64: 1e-13,
+    Arithmetic.FP32: 3e-6,
+    Arithmetic.TF32: 2e-3,
+    Arithmetic.FP16_ACC32: 2e-3,
+    Arithmetic.BF16_ACC32: 1.5e-2,
+}
+
+
+@pytest.fixture(scope="module")
+def live() -> DeviceFacts:
+    return device_facts("cuda")
+
+
+def offers(text: str, device: DeviceFacts) -> list[Offer]:
+    return list(graph.candidates(ConvProblem.parse(text), device, Policy()))
+
+
+def supported(text: str, device: DeviceFacts) -> list[Candidate]:
+    return [offer for offer in offers(text, device) if isinstance(offer, Candidate)]
+
+
+@pytest.mark.parametrize("text", COMPARED)
+def test_the_planned_list_is_the_live_one(text: str, live: DeviceFacts) -> None:
+    elsewhere = profile_for(live.name)
+    if elsewhere is None:
+        pytest.skip(f"there is no profile of {live.name}")
+    assert supported(text, live)
+    assert offers(text, elsewhere) == offers(text, live)
+
+
+def operands(problem: ConvProblem, *, misalign: bool = False) -> dict[Role, Tensor]:
+    """Every input of ``problem`` on the GPU, from normal data, exactly as its specs say."""
+    inputs = {}
+    generator = torch.Generator("cuda").manual_seed(0)
+    for role, spec in problem.operands.items():
+        if role is problem.direction.output:
+            continue
+        odd = misalign and role is Role.BIAS
+        late = 1 if odd else spec.alignment // spec.dtype.nbytes if spec.alignment < 16 else 0
+        span = spec.span_bytes // spec.dtype.nbytes
+        buffer = torch.empty(span + late, dtype=empty(spec, "cpu").dtype, device="cuda")[late:]
+        inputs[role] = buffer.as_strided(spec.shape, spec.strides, buffer.storage_offset())
+        inputs[role].copy_(torch.randn(spec.shape, device="cuda", generator=generator, dtype=torch.float64))
+    return inputs
+
+
+def reference(problem: ConvProblem, inputs: dict[Role, Tensor]) -> Tensor:
+    """The answer in float64, on the CPU."""
+    exact = {role: tensor.double().cpu() for role, tensor in inputs.items()}
+    x = exact.get(Role.X, torch.zeros(problem.x.shape, dtype=torch.float64)).requires_grad_()
+    w = exact.get(Role.W, torch.zeros(problem.w.shape, dtype=torch.float64)).requires_grad_()
+    padding = [side for pair in reversed(problem.padding) for side in pair]
+    taps = w.flip(tuple(range(2, w.dim()))) if problem.flip else w
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[problem.rank - 1]
+    y = convolve(
+        F.pad(x, padding), taps, stride=problem.stride, dilation=problem.dilation, groups=problem.groups
+    )  # fmt: skip
+    if problem.direction is not Direction.FORWARD:
+        wanted = x if problem.direction is Direction.BACKWARD_DATA else w
+        return torch.autograd.grad(y, wanted, exact[Role.DY])[0]
+    if Role.RESIDUAL in exact:
+        y = y + exact[Role.RESIDUAL]
+    if Role.BIAS in exact:
+        y = y + exact[Role.BIAS].view(-1, *(1,) * problem.rank)
+    return (y.relu() if problem.epilogue.activation is Activation.RELU else y).detach()
+
+
+def run(plan: Plan, problem: ConvProblem, inputs: dict[Role, Tensor]) -> Tensor:
+    """The plan's answer; where it leaves anything of the output or trusts the workspace, NaN comes out."""
+    first, second = (inputs[role] for role in problem.direction.operands)
+    if problem.direction is not Direction.BACKWARD_WEIGHT:
+        second = plan.prepare(second)
+    out = empty(problem.output, "cuda").fill_(math.nan)
+    workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8, device="cuda")
+    result = plan(first, second, inputs.get(Role.BIAS), inputs.get(Role.RESIDUAL), out, workspace)
+    assert result is out
+    return out
+
+
+@pytest.mark.parametrize("text", COMPUTED)
+def test_every_candidate_computes_the_convolution(text: str, live: DeviceFacts) -> None:
+    problem = ConvProblem.parse(text)
+    inputs = operands(problem)
+    exact = reference(problem, inputs)
+    candidates = supported(text, live)
+    assert candidates
+    wrong = {}
+    for candidate in candidates:
+        plan = graph.build(candidate, live)
+        assert plan.workspace_bytes == candidate.workspace_bytes
+        try:
+            got = run(plan, problem, inputs)
+            torch.cuda.synchronize()
+        except BackendError as failure:
+            wrong[candidate.id] = str(failure)
+            continue
+        error = ((got.double().cpu() - exact).norm() / exact.norm()).item()
+        if not error <= LARGEST_ERROR[candidate.arithmetic]:
+            wrong[candidate.id] = f"{candidate.arithmetic}: {error:.2e}"
+        elif candidate.deterministic and not torch.equal(run(plan, problem, inputs), got):
+            wrong[candidate.id] = "calls itself deterministic and is not"
+    assert not wrong
+
+
+def test_a_misaligned_bias_is_served(live: DeviceFacts) -> None:
+    text = "mb2ic16ih12oc24kh3ph1 dt:fp16 tag:nhwc ep:bias+relu"
+    problem = ConvProblem.parse(text)
+    inputs = operands(problem, misalign=True)
+    assert inputs[Role.BIAS].data_ptr() % 4
+    exact = reference(problem, inputs)
+    for candidate in supported(text, live):
+        got = run(graph.build(candidate, live), problem, inputs).double().cpu()
+        assert (got - exact).norm() / exact.norm() < LARGEST_ERROR[candidate.arithmetic], candidate.id
+
+
+def test_calls_can_be_captured_on_a_stream_of_their_own(live: DeviceFacts) -> None:
+    text = "mb2ic16ih12oc24kh3ph1 dt:fp16 tag:nhwc"
+    problem = ConvProblem.parse(text)
+    inputs = operands(problem)
+    x, w = inputs[Role.X], inputs[Role.W]
+    for candidate in supported(text, live)[:5]:
+        plan = graph.build(candidate, live)
+        expected = plan(x, w)
+        out = empty(problem.y, "cuda").fill_(math.nan)
+        workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            plan(x, w, out=out, workspace=workspace)
+        assert out.isnan().all()
+        captured.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, expected), candidate.id
+
+
+def test_many_buffers_in_turn_are_not_mixed_up(live: DeviceFacts) -> None:
+    text = "mb2ic16ih12oc24kh3ph1"
+    problem = ConvProblem.parse(text)
+    inputs = operands(problem)
+    plan = graph.build(supported(text, live)[0], live)
+    w = inputs[Role.W]
+    images = [inputs[Role.X] * scale for scale in range(1, 100)]
+    first = [plan(x, w) for x in images]
+    again = [plan(x, w) for x in images]
+    exact = reference(problem, inputs)
+    for scale, (one, other) in enumerate(zip(first, again, strict=True), start=1):
+        assert torch.equal(one, other)
+        assert (one.double().cpu() / scale - exact).norm() / exact.norm() < LARGEST_ERROR[Arithmetic.TF32]

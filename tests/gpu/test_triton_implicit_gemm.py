@@ -1,0 +1,155 @@
+"""Every configuration of the implicit GEMM computes right on the GPU at hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from backends.triton_interpreted.cases import CASES, Case, Operands, exact, oracle
+from convwright.backends.triton.backend import TritonKernels
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic, DType
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.measure.machine import device_facts
+
+pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none"),
+]
+
+BACKEND = TritonKernels()
+SAME = ((1, 1), (1, 1))
+LAYERS = {
+    "ResNet 3x3": Case((4, 256, 14, 14), (256, 256, 3, 3), padding=SAME, epilogue="bias+relu"),
+    "ResNet 1x1": Case((4, 256, 14, 14), (1024, 256, 1, 1), epilogue="residual+bias+relu"),
+    "ResNet stem": Case((2, 3, 224, 224), (64, 3, 7, 7), (2, 2), ((3, 3), (3, 3)), epilogue="bias+relu"),
+}
+LARGEST_ERROR = {
+    Arithmetic.FP16_ACC32: 6e-4,
+    Arithmetic.BF16_ACC32: 5e-3,
+    Arithmetic.TF32: 2e-3,
+    Arithmetic.TF32X3: 5e-7,
+}
+
+
+@pytest.fixture(scope="module")
+def device() -> DeviceFacts:
+    return device_facts("cuda")
+
+
+def candidates(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
+    offers = list(BACKEND.candidates(problem, device, Policy()))
+    found = [offer for offer in offers if isinstance(offer, Candidate)]
+    assert found == offers, offers
+    return found
+
+
+def run(candidate: Candidate, device: DeviceFacts, given: Operands) -> torch.Tensor:
+    plan = BACKEND.build(candidate, device)
+    given.out.fill_(float("nan"))
+    return plan(given.x, plan.prepare(given.w), given.bias, given.residual, given.out)
+
+
+def relative(y: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((y.double() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
+@pytest.mark.parametrize("name", [*CASES, *LAYERS])
+def test_small_integers_come_out_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
+    problem = (CASES | LAYERS)[name].problem(dtype)
+    given = Operands.of(problem, "cuda", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    for candidate in candidates(problem, device):
+        assert torch.equal(run(candidate, device, given), expected), candidate.id
+
+
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
+@pytest.mark.parametrize("name", [*CASES, *LAYERS])
+def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, device: DeviceFacts) -> None:
+    problem = (CASES | LAYERS)[name].problem(dtype)
+    given = Operands.of(problem, "cuda", integers=False)
+    expected = oracle(problem, given)
+    for candidate in candidates(problem, device):
+        error = relative(run(candidate, device, given), expected)
+        assert error <= LARGEST_ERROR[candidate.arithmetic], f"{candidate.id}: {error:.2e}"
+
+
+@pytest.mark.parametrize("positive", [False, True], ids=["normal", "positive"])
+def test_a_long_sum_in_3xtf32_is_no_worse_than_fp32(positive: bool, device: DeviceFacts) -> None:
+    problem = Case((2, 2048, 7, 7), (64, 2048, 3, 3), padding=SAME).problem(DType.FP32)
+    given = Operands.of(problem, "cuda", integers=False)
+    if positive:
+        given.x.abs_()
+        given.w.abs_()
+    expected = oracle(problem, given)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        torch_error = relative(F.conv2d(given.x, given.w, padding=1), expected)
+    for candidate in candidates(problem, device):
+        if candidate.arithmetic is Arithmetic.TF32X3:
+            error = relative(run(candidate, device, given), expected)
+            assert error <= max(torch_error, 5e-7), f"{candidate.id}: {error:.2e}, PyTorch {torch_error:.2e}"
+
+
+@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FFFFFFF])
+@pytest.mark.parametrize("place", ["x", "w"])
+def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str, device: DeviceFacts) -> None:
+    problem = Case((2, 64, 9, 10), (70, 64, 3, 3), padding=SAME).problem(DType.FP32)
+    given = Operands.of(problem, "cuda", integers=False)
+    special = torch.tensor(bits, dtype=torch.uint32).view(torch.float32)
+    getattr(given, place)[1, 3, 1, 1] = special.to("cuda")
+    # On the CPU, whose float64 convolution is a plain matrix product: what is not finite goes where IEEE sends it.
+    expected = F.conv2d(given.x.double().cpu(), given.w.double().cpu(), padding=1).float().cuda()
+    for candidate in candidates(problem, device):
+        loose = (
+            {"rtol": 1e-4, "atol": 1e-4} if candidate.arithmetic is Arithmetic.TF32X3 else {"rtol": 0.1, "atol": 0.5}
+        )
+        assert torch.allclose(run(candidate, device, given), expected, equal_nan=True, **loose), candidate.id
+
+
+def ready(dtype: DType, device: DeviceFacts) -> tuple[Plan, ConvProblem, Operands]:
+    problem = LAYERS["ResNet 3x3"].problem(dtype)
+    return (
+        BACKEND.build(candidates(problem, device)[0], device), problem, Operands.of(problem, "cuda", integers=True)
+    )  # fmt: skip
+
+
+def test_a_plan_can_be_captured_in_a_graph(device: DeviceFacts) -> None:
+    plan, problem, given = ready(DType.FP16, device)
+    weight = plan.prepare(given.w)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan(given.x, weight, given.bias, given.residual, given.out)
+    given.x.neg_()
+    given.out.fill_(float("nan"))
+    graph.replay()
+    assert torch.equal(given.out, exact(oracle(problem, given), problem))
+
+
+def test_a_plan_runs_on_the_current_stream_and_makes_its_output(device: DeviceFacts) -> None:
+    plan, problem, given = ready(DType.FP16, device)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        y = plan(given.x, plan.prepare(given.w), given.bias, given.residual)
+    stream.synchronize()
+    assert y.stride() == problem.y.strides
+    assert torch.equal(y, exact(oracle(problem, given), problem))
+
+
+def test_offsets_beyond_32_bits(device: DeviceFacts) -> None:
+    problem = Case((40, 64, 1024, 1024), (16, 64, 1, 1)).problem(DType.FP16)
+    if torch.cuda.mem_get_info()[0] < 2 * (problem.x.nbytes + problem.y.nbytes):
+        pytest.skip(f"needs {2 * (problem.x.nbytes + problem.y.nbytes):,} bytes of free GPU memory")
+    x = torch.zeros(problem.x.shape, dtype=torch.float16, device="cuda").to(memory_format=torch.channels_last)
+    x[39].fill_(1)
+    w = torch.ones(problem.w.shape, dtype=torch.float16, device="cuda")
+    plan = BACKEND.build(candidates(problem, device)[0], device)
+    y = plan(x, plan.prepare(w))
+    assert y[39].eq(64).all()
+    assert y[:39].eq(0).all()

@@ -1,0 +1,74 @@
+"""The clocks that run anywhere; those of a GPU are tested in tests/gpu."""
+
+from __future__ import annotations
+
+import gc
+from time import sleep
+
+import pytest
+
+from convwright.errors import BadInput
+from convwright.measure.clock import WallClock, rotating
+from convwright.measure.conditions import conditions
+from convwright.measure.machine import device_facts
+
+
+def test_n_calls_are_made() -> None:
+    made: list[int] = []
+    WallClock().time_us(lambda: made.append(1), 17)
+    assert len(made) == 17
+
+
+def test_time_is_in_microseconds() -> None:
+    assert 20_000 <= WallClock().time_us(lambda: sleep(0.01), 2) < 200_000
+
+
+def test_garbage_is_not_collected_meanwhile_but_again_afterwards() -> None:
+    seen: list[bool] = []
+    WallClock().time_us(lambda: seen.append(gc.isenabled()), 1)
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+def test_garbage_collection_comes_back_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        WallClock().time_us(lambda: 1 / 0, 1)
+    assert gc.isenabled()
+
+
+def test_garbage_collection_that_was_off_stays_off() -> None:
+    gc.disable()
+    try:
+        WallClock().time_us(lambda: None, 1)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_equivalent_calls_take_turns_across_samples() -> None:
+    order: list[str] = []
+    turn = rotating([lambda: order.append("a"), lambda: order.append("b"), lambda: order.append("c")])
+    clock = WallClock()
+    clock.time_us(turn, 2)
+    clock.time_us(turn, 2)
+    assert order == ["a", "b", "c", "a"]
+
+
+def test_one_call_is_called_directly() -> None:
+    def call() -> None: ...
+
+    assert rotating(call) is call
+    assert rotating([call]) is call
+    with pytest.raises(BadInput, match="empty sequence"):
+        rotating([])
+
+
+def test_conditions_name_the_device_and_the_software_and_leave_out_what_is_unknown() -> None:
+    found = dict(conditions(device_facts("cpu")))
+    assert {"device", "torch", "python", "threads", "convwright"} <= found.keys()
+    assert not {"cuda", "sm_clock_mhz", "driver"} & found.keys()
+    assert not {"None", "0", ""} & set(found.values())
+
+
+def test_conditions_of_an_absent_device_have_no_clocks() -> None:
+    assert not {"sm_clock_mhz", "throttle_reasons", "threads"} & dict(conditions(device_facts("h200"))).keys()

@@ -1,0 +1,67 @@
+"""Verdicts: what is the same is said to be, and 3 % are found."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from convwright.core.finding import Interval
+from convwright.errors import BadInput
+from convwright.measure.compare import Outcome, compare
+from convwright.measure.timer import Timing, measure, measure_calls
+from measure.fake_clock import FakeClock
+
+
+def verdicts(factor: float, *, noise: float = 0.01, budget_us: float = 1e6) -> Counter[Outcome]:
+    """200 runs, each with a noise of its own, of a call beside one with ``factor`` times its work."""
+    found: Counter[Outcome] = Counter()
+    for seed in range(200):
+        calls = {"a": lambda: 7.0 * factor, "b": lambda: 7.0}
+        timings = measure_calls(calls, clock=FakeClock(seed, noise=noise), budget_us=budget_us, seed=seed)
+        found[compare(timings["a"], timings["b"]).outcome] += 1
+    return found
+
+
+def test_a_call_is_the_same_as_itself_in_95_of_100() -> None:
+    assert verdicts(1.0)[Outcome.SAME] >= 190
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1.03, Outcome.SLOW), (1 / 1.03, Outcome.FAST)])
+def test_3_percent_are_found_in_95_of_100(factor: float, outcome: Outcome) -> None:
+    assert verdicts(factor)[outcome] >= 190
+
+
+def test_1_percent_is_a_tie() -> None:
+    assert verdicts(1.01)[Outcome.SAME] >= 190
+
+
+def test_what_the_budget_leaves_open_is_said_to_be_open() -> None:
+    found = verdicts(1.0, noise=0.02, budget_us=2e4)
+    assert found[Outcome.FAST] + found[Outcome.SLOW] <= 2
+    assert found[Outcome.AMBIGUOUS] >= 190
+
+
+def timing(*slopes_us: float, halfwidth: float = 0.001, run: int = 0) -> Timing:
+    middle = sorted(slopes_us)[len(slopes_us) // 2]
+    interval = Interval(middle, middle * (1 - halfwidth), middle * (1 + halfwidth))
+    return Timing(interval, 0.0, 3 * len(slopes_us), slopes_us, None, run)
+
+
+def test_the_edges_of_a_tie() -> None:
+    base = timing(*[100.0] * 10)
+    assert compare(timing(*[101.9] * 10), base).outcome is Outcome.SAME
+    assert compare(timing(*[102.1] * 10), base).outcome is Outcome.SLOW
+    assert compare(base, timing(*[102.1] * 10)).outcome is Outcome.FAST
+    assert compare(timing(*[101.0] * 10, halfwidth=0.006), base).outcome is Outcome.AMBIGUOUS
+    assert compare(timing(*[101.0] * 5, *[103.5] * 5), base).outcome is Outcome.AMBIGUOUS
+
+
+def test_a_verdict_reads_as_a_sentence() -> None:
+    assert str(compare(timing(*[150.0] * 8), timing(*[100.0] * 8))) == "slow: 1.500 times, 95 % 1.500 to 1.500"
+
+
+def test_timings_of_two_runs_are_not_compared() -> None:
+    first, second = (measure(lambda: 7.0, clock=FakeClock(seed), budget_us=1e4) for seed in (1, 2))
+    with pytest.raises(BadInput, match="two runs"):
+        compare(first, second)

@@ -1,0 +1,130 @@
+"""The timer beside a clock that knows the truth, and for a moment beside the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from convwright.errors import BadInput
+from convwright.measure.clock import WallClock
+from convwright.measure.regression import paired_ratio
+from convwright.measure.timer import Timing, measure, measure_calls
+from measure.fake_clock import FakeClock
+
+
+def taking(cost_us: float) -> Callable[[], float]:
+    return lambda: cost_us
+
+
+def run_123(seed: int) -> dict[str, Timing]:
+    calls = {name: taking(7.0 * factor) for name, factor in (("f", 1), ("ff", 2), ("fff", 3))}
+    return measure_calls(calls, clock=FakeClock(seed), budget_us=2e6, seed=seed)
+
+
+def test_slopes_of_f_ff_fff_are_1_2_3_within_their_intervals() -> None:
+    inside = 0
+    for seed in range(200):
+        found = run_123(seed)
+        for name, truth in (("ff", 2.0), ("fff", 3.0)):
+            ratio = paired_ratio(found[name].round_slopes_us, found["f"].round_slopes_us)
+            inside += ratio.low <= truth <= ratio.high
+    assert inside >= 0.93 * 400  # 95 in 100, less two standard deviations of counting
+
+
+def test_the_interval_holds_the_truth_although_rounds_end_when_it_is_narrow() -> None:
+    inside = 0
+    for seed in range(200):
+        timing = measure(taking(7.0), clock=FakeClock(seed, drift=0.0), budget_us=1e6, seed=seed)
+        inside += timing.call_us.low <= 7.0 <= timing.call_us.high
+    assert inside >= 0.92 * 200
+
+
+def test_the_overhead_is_found_and_is_not_in_the_slope() -> None:
+    timing = measure(taking(2.0), clock=FakeClock(3, overhead_us=50.0), budget_us=1e6)
+    assert timing.overhead_us == pytest.approx(50.0, rel=0.1)
+    assert timing.call_us.value == pytest.approx(2.0, rel=0.03)
+
+
+def test_samples_are_long_enough_for_the_clock() -> None:
+    clock = FakeClock(0, noise=0.0, outliers=0.0, drift=0.0)
+    measure(taking(0.5), clock=clock, budget_us=1e5)
+    assert 0.8 * clock.sample_us <= 8.0 + min(n for _, n in clock.samples[-3:]) * 0.5 < 2 * clock.sample_us
+
+
+def test_calls_are_interleaved_in_random_order() -> None:
+    clock, calls = FakeClock(0), {name: taking(200.0) for name in "abc"}
+    measure_calls(calls, clock=clock, budget_us=1e6, seed=5)
+    rounds = [clock.samples[start : start + 9] for start in range(6, len(clock.samples), 9)]
+    assert all({call for call, _ in samples} == set(calls.values()) for samples in rounds)
+    assert len({tuple(samples) for samples in rounds}) > len(rounds) // 2
+
+
+def test_equal_seeds_give_equal_orders() -> None:
+    assert run_123(4)["f"].round_slopes_us == run_123(4)["f"].round_slopes_us
+
+
+@pytest.mark.parametrize("budget_us", [2e4, 1e5, 1e6])
+def test_the_budget_is_respected(budget_us: float) -> None:
+    clock = FakeClock(0, noise=0.3)
+    found = measure_calls({name: taking(5.0) for name in "abcd"}, clock=clock, budget_us=budget_us, precision=1e-4)
+    assert clock.now_us() <= 1.1 * budget_us
+    assert found["a"].unstable is not None
+    assert "larger budget" in found["a"].unstable
+
+
+def test_a_call_longer_than_the_budget_is_measured_twice() -> None:
+    clock = FakeClock(0)
+    timing = measure(taking(5e5), clock=clock, budget_us=1e5)
+    assert timing.samples == 2
+    assert timing.overhead_us is None
+    assert timing.call_us.value == pytest.approx(5e5, rel=0.1)
+    assert len(clock.samples) == 4
+
+
+def test_rounds_end_early_where_nothing_disturbs() -> None:
+    clock = FakeClock(0, noise=0.001, outliers=0.0, drift=0.0)
+    timing = measure(taking(7.0), clock=clock, budget_us=1e9)
+    assert timing.unstable is None
+    assert timing.samples <= 60
+
+
+def test_drifting_clocks_are_said() -> None:
+    clock = FakeClock(0, noise=0.001, drift=0.2)
+    unstable = measure(taking(7.0), clock=clock, budget_us=5e4, precision=0.002).unstable
+    assert unstable is not None
+    assert "lock the clocks" in unstable
+
+
+def test_time_that_is_not_linear_is_said() -> None:
+    class Queue(FakeClock):
+        def time_us(self, call: Callable[[], object], n: int) -> float:
+            return super().time_us(call, n) * (1.0 if n < 40 else 1.5)
+
+    unstable = measure(taking(7.0), clock=Queue(0, drift=0.0), budget_us=1e6).unstable
+    assert unstable is not None
+    assert "not linear" in unstable
+
+
+def test_bad_input_is_said_in_words() -> None:
+    with pytest.raises(BadInput, match="a budget"):
+        measure(taking(1.0), clock=FakeClock(), budget_us=0)
+    with pytest.raises(BadInput, match="empty sequence"):
+        measure([], clock=FakeClock())
+
+
+def test_real_work_takes_1_2_3_on_the_wall_clock() -> None:
+    def work(times: int) -> Callable[[], object]:
+        def run() -> None:
+            for _ in range(times):
+                sum(range(4000))
+
+        return run
+
+    for budget_us in (4e5, 1.5e6, 6e6):  # Another try is a longer one.
+        found = measure_calls({str(k): work(k) for k in (1, 2, 3)}, clock=WallClock(), budget_us=budget_us)
+        slopes = {name: timing.round_slopes_us for name, timing in found.items()}
+        ratios = {k: paired_ratio(slopes[str(k)], slopes["1"]) for k in (2, 3)}
+        if all(ratio.low <= k <= ratio.high and ratio.relative_halfwidth < 0.05 for k, ratio in ratios.items()):
+            return
+    pytest.fail(f"slopes are not 1:2:3 but {ratios}")

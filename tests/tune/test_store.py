@@ -1,0 +1,263 @@
+"""The store under several processes at once, killed writers, corrupt files, newer schemas and read-only places."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from convwright.core.finding import Interval, KindError, Measurement
+from convwright.errors import StoreError
+from convwright.tune.schema import SCHEMA_VERSION
+from convwright.tune.store import Store
+
+PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
+MEASUREMENT = Measurement(
+    device_us=Interval(12.5, 12.4, 12.6),
+    host_us=None,
+    prepare_us=Interval(3.0, 2.5, 3.5),
+    errors=(KindError("normal", 1e-7, 0.5), KindError("one infinity", float("inf"), 0.0)),
+    workspace_bytes=4096,
+    samples=31,
+    conditions=(("clock_mhz", "1980"), ("cache", "network")),
+)
+
+WRITER = """
+import sys
+from pathlib import Path
+from convwright.tune.store import Store
+path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+print("ready", flush=True)
+sys.stdin.readline()
+with Store.open(path) as store:
+    for i in range(count):
+        store.record("problem", "device", f"{name}/{i}", "1", None, "x" * 200)
+        if i == 10:
+            print("ten", flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "made" / "findings.sqlite"
+
+
+def writers_at_once(path: Path, processes: int, count: int) -> list[subprocess.Popen[str]]:
+    """Processes that all open the store and write to it at the same moment."""
+    commands = [[sys.executable, "-c", WRITER, str(path), f"writer-{i}", str(count)] for i in range(processes)]
+    writers = [
+        subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for command in commands
+    ]
+    for process in writers:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in writers:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return writers
+
+
+def finish(writers: list[subprocess.Popen[str]]) -> None:
+    for process in writers:
+        process.communicate()
+    assert [process.returncode for process in writers] == [0] * len(writers)
+
+
+def record(store: Store, candidate: str = "torch/default") -> None:
+    store.record(PROBLEM, DEVICE, candidate, "torch 2.13", MEASUREMENT, None)
+
+
+def test_findings_come_back_in_another_store(path: Path) -> None:
+    with Store.open(path) as store:
+        assert store.note is None
+        record(store)
+        store.record(PROBLEM, DEVICE, "cudnn/gemm", "cudnn 9.19", None, "trying")
+        store.record(PROBLEM, "A100", "cudnn/fft", "cudnn 9.19", None, "trying")
+    with Store.open(path) as store:
+        found = store.findings(PROBLEM, DEVICE)
+    assert set(found) == {"torch/default", "cudnn/gemm"}
+    assert found["torch/default"].measurement == MEASUREMENT
+    assert found["torch/default"].fingerprint == "torch 2.13"
+    assert found["torch/default"].created > 1.7e9
+    assert (found["cudnn/gemm"].measurement, found["cudnn/gemm"].failure) == (None, "trying")
+
+
+def test_a_later_finding_replaces_an_earlier_one() -> None:
+    with Store.open(None) as store:
+        store.record(PROBLEM, DEVICE, "torch/default", "old", None, "trying")
+        record(store)
+        stored = store.findings(PROBLEM, DEVICE)["torch/default"]
+    assert (stored.fingerprint, stored.failure, stored.measurement) == ("torch 2.13", None, MEASUREMENT)
+
+
+def test_a_search_is_known_within_its_scope_only(path: Path) -> None:
+    with Store.open(path) as store:
+        store.record_search(PROBLEM, DEVICE, "fp32 quick", ["b", "a"])
+        store.record_search(PROBLEM, DEVICE, "fp32 full", [])
+    with Store.open(path) as store:
+        assert store.search(PROBLEM, DEVICE, "fp32 quick") == ("b", "a")
+        assert store.search(PROBLEM, DEVICE, "fp32 full") == ()
+        assert store.search(PROBLEM, DEVICE, "tf32 quick") is None
+        store.clear()
+        assert store.search(PROBLEM, DEVICE, "fp32 quick") is None
+        assert store.findings(PROBLEM, DEVICE) == {}
+
+
+def test_eight_processes_lose_nothing(path: Path) -> None:
+    finish(writers_at_once(path, 8, 100))
+    with Store.open(path) as store:
+        assert store.note is None
+        assert len(store.findings("problem", "device")) == 800
+
+
+def test_a_killed_writer_leaves_a_readable_store(path: Path) -> None:
+    (process,) = writers_at_once(path, 1, 1_000_000)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    with Store.open(path) as store:
+        kept = {int(name.partition("/")[2]) for name in store.findings("problem", "device")}
+        assert len(kept) > 10
+        assert kept == set(range(len(kept)))
+        record(store)
+        assert (store.note, len(store.findings(PROBLEM, DEVICE))) == (None, 1)
+
+
+def test_threads_share_a_store(path: Path) -> None:
+    with Store.open(path) as store:
+        threads = [threading.Thread(target=record, args=(store, f"torch/{i}")) for i in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(store.findings(PROBLEM, DEVICE)) == 16
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_outlives_its_parents_store(path: Path) -> None:
+    store = Store.open(path)
+    record(store, "parent")
+    reader, closed = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(reader, 1)
+        record(store, "child")
+        os._exit(0)
+    record(store, "parent again")
+    store.close()
+    os.write(closed, b"!")
+    assert os.waitpid(child, 0)[1] == 0
+    with Store.open(path) as store:
+        assert set(store.findings(PROBLEM, DEVICE)) == {"parent", "parent again", "child"}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_keeps_what_was_in_memory() -> None:
+    with Store.open(None) as store:
+        record(store, "parent")
+        child = os.fork()
+        if child == 0:
+            record(store, "child")
+            os._exit(len(store.findings(PROBLEM, DEVICE)))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        assert set(store.findings(PROBLEM, DEVICE)) == {"parent"}
+
+
+@pytest.mark.parametrize("content", [b"this is no database, but it is long enough to be read as one" * 100, b"SQLite"])
+def test_a_corrupt_file_is_set_aside(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with Store.open(path) as store:
+        record(store)
+        assert store.note is not None
+        assert "was corrupt" in store.note
+    aside = [other for other in path.parent.iterdir() if other.name.startswith("findings.sqlite.corrupt-")]
+    assert [other.read_bytes() for other in aside] == [content]
+    with Store.open(path) as store:
+        assert (store.note, set(store.findings(PROBLEM, DEVICE))) == (None, {"torch/default"})
+
+
+def test_damage_met_while_in_use_is_healed(path: Path) -> None:
+    with Store.open(path) as store:
+        for i in range(200):
+            record(store, f"torch/{i}")
+    intact = path.read_bytes()
+    path.write_bytes(intact[:4096] + b"\xff" * (len(intact) - 4096))
+    with Store.open(path) as store:
+        assert store.findings(PROBLEM, DEVICE) == {}
+        record(store)
+        assert store.note is not None
+        assert "was corrupt" in store.note
+        assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
+
+
+def test_several_processes_that_meet_a_corrupt_file_replace_it_once(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"no database at all, and of no use to anyone" * 100)
+    finish(writers_at_once(path, 4, 20))
+    with Store.open(path) as store:
+        assert len(store.findings("problem", "device")) == 80
+    assert len(list(path.parent.glob("*.corrupt-*"))) == 1
+
+
+def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
+    Store.open(path).close()
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    with pytest.raises(StoreError, match="newer convwright"):
+        Store.open(path)
+    with closing(sqlite3.connect(path)) as newer:
+        assert newer.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 1,)
+    assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+def test_a_place_that_is_no_folder_means_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert_works_in_memory(tmp_path / "file" / "findings.sqlite")
+    assert_works_in_memory(Path("/proc/convwright/findings.sqlite"))
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_read_only_folder_means_in_memory(exists: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "findings.sqlite"
+        if exists:
+            Store.open(path).close()
+            path.chmod(0o444)
+        Path(folder).chmod(0o555)
+        with without_privileges():
+            assert_works_in_memory(path)
+        Path(folder).chmod(0o755)
+
+
+def assert_works_in_memory(path: Path) -> None:
+    with Store.open(path) as store:
+        assert store.note is not None
+        assert "in memory only" in store.note
+        assert str(path) in store.note
+        record(store)
+        assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Permissions mean nothing to root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
