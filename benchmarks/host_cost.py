@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import convwright as cw
-from convwright.measure.clock import Clock, HostClock, WallClock
-from convwright.measure.compare import compare
-from convwright.measure.conditions import conditions
-from convwright.measure.machine import device_facts
-from convwright.measure.timer import measure_calls
+from convwright.measuring.clock import Clock, HostClock, WallClock
+from convwright.measuring.compare import compare
+from convwright.measuring.conditions import conditions
+from convwright.measuring.machine import device_facts
+from convwright.measuring.timer import measure_calls
 from convwright.ops.workspace import workspace
-from convwright.tune.session import session
+from convwright.tuning.session import session
 
 # (name, input, weight, dtype, channels last): small enough that the host decides.
 CASES = [

@@ -25,7 +25,7 @@ _HOMES = {
     "Policy": "convwright.core.policy",
     "Direction": "convwright.core.direction",
     "DeviceFacts": "convwright.core.device",
-    "Findings": "convwright.tune.find",
+    "Findings": "convwright.tuning.find",
     "ConvwrightError": "convwright.errors",
     "BadInput": "convwright.errors",
     "Refused": "convwright.errors",
@@ -35,8 +35,8 @@ _HOMES = {
     "last_choice": "convwright.ops.face",
     "conv2d": "convwright.ops.functional",
     "conv2d_into": "convwright.ops.into",
-    "measure": "convwright.measure.timer",
-    "device_facts": "convwright.measure.machine",
+    "measure": "convwright.measuring.timer",
+    "device_facts": "convwright.measuring.machine",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from convwright.errors import ConvwrightError as ConvwrightError
     from convwright.errors import Refused as Refused
     from convwright.errors import StoreError as StoreError
-    from convwright.measure.machine import device_facts as device_facts
-    from convwright.measure.timer import measure as measure
+    from convwright.measuring.machine import device_facts as device_facts
+    from convwright.measuring.timer import measure as measure
     from convwright.ops.face import find as find
     from convwright.ops.face import last_choice as last_choice
     from convwright.ops.functional import conv2d as conv2d
     from convwright.ops.into import conv2d_into as conv2d_into
-    from convwright.tune.find import Findings as Findings
+    from convwright.tuning.find import Findings as Findings
 
 
 def __getattr__(name: str) -> Any:

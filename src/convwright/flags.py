@@ -19,9 +19,15 @@ _precision = _C._get_fp32_precision_getter
 _set_precision = _C._set_fp32_precision_setter
 
 
+def precision() -> str:
+    """PyTorch's word for how it computes fp32 convolutions on a GPU: "tf32", "ieee", or "none", which is ieee too."""
+    word: str = _precision("cuda", "conv")
+    return word
+
+
 def tf32_allowed() -> bool:
     """True where PyTorch may compute fp32 convolutions on a GPU in TF32, which is its default."""
-    return bool(_precision("cuda", "conv") == "tf32")
+    return precision() == "tf32"
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile_for
 from convwright.errors import BackendError
-from convwright.measure.machine import device_facts
+from convwright.measuring.machine import device_facts
 from convwright.tensors import empty
 
 pytestmark = [

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from convwright.core.direction import Direction
 from convwright.core.problem import ConvProblem
-from convwright.measure.clock import CudaGraphClock, HostClock
-from convwright.measure.compare import Outcome, compare
-from convwright.measure.conditions import conditions
-from convwright.measure.data import ERROR_KINDS, Kind, operands
-from convwright.measure.error import Reference
-from convwright.measure.machine import device_facts
-from convwright.measure.regression import paired_ratio
-from convwright.measure.timer import measure, measure_calls
+from convwright.measuring.clock import CudaGraphClock, HostClock
+from convwright.measuring.compare import Outcome, compare
+from convwright.measuring.conditions import conditions
+from convwright.measuring.data import ERROR_KINDS, Kind, operands
+from convwright.measuring.error import Reference
+from convwright.measuring.machine import device_facts
+from convwright.measuring.regression import paired_ratio
+from convwright.measuring.timer import measure, measure_calls
 
 pytestmark = [
     pytest.mark.gpu,

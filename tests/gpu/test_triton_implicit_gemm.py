@@ -14,7 +14,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measure.machine import device_facts
+from convwright.measuring.machine import device_facts
 
 pytest.importorskip("triton")
 pytestmark = [

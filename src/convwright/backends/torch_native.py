@@ -21,7 +21,9 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 FORWARD: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = torch.ops.aten.convolution_backward.default
+cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+_backward: Callable[..., Gradients] = torch.ops.aten.convolution_backward.default
 
 
 class TorchNative:
@@ -34,7 +36,7 @@ class TorchNative:
     name = "torch"
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        cudnn = torch.backends.cudnn.version() if device.kind == "cuda" else None
+        cudnn: int | None = cudnn_version() if device.kind == "cuda" else None
         return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "")
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -118,48 +120,39 @@ def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
 
 
 def _backward_data(problem: ConvProblem) -> Callable[..., Tensor]:
-    call = _backward_call(problem, (True, False, False))
-    inside = tuple(slice(lo, lo + size) for (lo, _), size in zip(problem.padding, problem.x.shape[2:], strict=True))
-    crop = problem.symmetric_padding is None
-    padded = TensorSpec(_padded(problem), problem.dtype) if crop else problem.x
-
     def backward(dy: Tensor, w: Tensor, _bias: Any, _residual: Any) -> Tensor:
-        dx = call(dy, _unread(padded, dy), w)[0]
-        return dx[(..., *inside)] if crop else dx
+        dx = gradients(problem, dy, _unread(problem.x, dy), w, (True, False, False))[0]
+        assert dx is not None
+        return dx
 
     return backward
 
 
 def _backward_weight(problem: ConvProblem) -> Callable[..., Tensor]:
-    call = _backward_call(problem, (False, True, False))
-    outside = [side for pair in reversed(problem.padding) for side in pair]
-    crop = problem.symmetric_padding is None
-    flipped = tuple(range(2, problem.rank + 2)) if problem.flip else None
-
     def backward(x: Tensor, dy: Tensor, _bias: Any, _residual: Any) -> Tensor:
-        dw = call(dy, F.pad(x, outside) if crop else x, _unread(problem.w, dy))[1]
-        return dw.flip(flipped) if flipped else dw
+        dw = gradients(problem, dy, x, _unread(problem.w, dy), (False, True, False))[1]
+        assert dw is not None
+        return dw
 
     return backward
 
 
-def _backward_call(problem: ConvProblem, mask: tuple[bool, bool, bool]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    padding, flipped = problem.symmetric_padding or (0,) * problem.rank, tuple(range(2, problem.rank + 2))
-
-    def call(dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if problem.flip and mask[0]:
-            w = w.flip(flipped)
-        none = [0] * problem.rank
-        return _backward(
-            dy, x, w, None, problem.stride, padding, problem.dilation, False, none, problem.groups, mask
-        )  # fmt: skip
-
-    return call
-
-
-def _padded(problem: ConvProblem) -> tuple[int, ...]:
-    spatial = (size + lo + hi for size, (lo, hi) in zip(problem.x.shape[2:], problem.padding, strict=True))
-    return (*problem.x.shape[:2], *spatial)
+def gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
+    """PyTorch's own dx, dw and db, each where it is needed. They can be differentiated again."""
+    padding, filter_dims = problem.symmetric_padding, tuple(range(2, problem.rank + 2))
+    if problem.flip:
+        w = w.flip(filter_dims)
+    if padding is None:
+        x = F.pad(x, [side for pair in reversed(problem.padding) for side in pair])
+    dx, dw, db = _backward(
+        dy, x, w, [problem.k] if needs[2] else None,
+        problem.stride, padding or (0,) * problem.rank, problem.dilation, False, (0,) * problem.rank, problem.groups,
+        needs,
+    )  # fmt: skip
+    if padding is None and dx is not None:
+        for dim, ((lo, _), size) in enumerate(zip(problem.padding, problem.x.shape[2:], strict=True), 2):
+            dx = dx.narrow(dim, lo, size)
+    return dx, dw.flip(filter_dims) if problem.flip and dw is not None else dw, db
 
 
 def _unread(spec: TensorSpec, dy: Tensor) -> Tensor:

@@ -31,10 +31,10 @@ def _facts() -> dict[str, Any]:
     from convwright import __version__, flags
     from convwright.backends.registry import backends
     from convwright.core.profiles import names
-    from convwright.measure.conditions import conditions
-    from convwright.measure.machine import device_facts
+    from convwright.measuring.conditions import conditions
+    from convwright.measuring.machine import device_facts
     from convwright.settings import settings
-    from convwright.tune.session import session
+    from convwright.tuning.session import session
 
     device = device_facts()
     store = session().store

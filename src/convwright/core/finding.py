@@ -44,10 +44,16 @@ class Measurement:
     conditions: tuple[tuple[str, str], ...]
     energy_mj: float | None = None
 
-    def eager_us(self, *, weights_change: bool) -> float:
+    def eager_us(self, *, weights_change: bool) -> Interval:
         """What one eager call takes: the slower of device and host, and the packing where weights change."""
-        prepare = self.prepare_us.value if weights_change and self.prepare_us else 0.0
-        return max(self.device_us.value + prepare, self.host_us.value if self.host_us else 0.0)
+        none = Interval(0.0, 0.0, 0.0)
+        prepare = self.prepare_us if weights_change and self.prepare_us else none
+        host, device = self.host_us or none, self.device_us
+        return Interval(
+            max(device.value + prepare.value, host.value),
+            max(device.low + prepare.low, host.low),
+            max(device.high + prepare.high, host.high),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from convwright.backends.torch_native import gradients
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
@@ -42,8 +44,7 @@ class Training:
     def __call__(
         self, x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, _out: None = None
     ) -> Tensor:
-        y: Tensor = Convolution.apply(x, w, bias, residual, self)
-        return y
+        return _apply(x, w, bias, residual, self)
 
     def before_activation(self, dy: Tensor, y: Tensor | None) -> Tensor:
         """The gradient ahead of the activation, in the layout that the backward candidates were chosen for."""
@@ -63,41 +64,16 @@ class Training:
         dw = self.backward_weight(x, dy) if needs[1] and self.backward_weight else None
         left = (needs[0] and dx is None, needs[1] and dw is None, needs[2])
         if left[0] or left[1]:
-            made = torch_gradients(self.problem, dy, x, w, left)
+            made = gradients(self.problem, dy, x, w, left)
             return dx if dx is not None else made[0], dw if dw is not None else made[1], made[2]
         return dx, dw, dy.sum(self.bias_dims) if needs[2] else None
-
-
-def torch_gradients(
-    problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """PyTorch's own gradients, which can be differentiated again."""
-    padding = problem.symmetric_padding
-    outside = [side for pair in reversed(problem.padding) for side in pair]
-    dx, dw, db = _aten.convolution_backward(
-        dy,
-        x if padding is not None else torch.nn.functional.pad(x, outside),
-        w,
-        [problem.k] if needs[2] else None,
-        problem.stride,
-        padding if padding is not None else (0,) * problem.rank,
-        problem.dilation,
-        False,
-        [0] * problem.rank,
-        problem.groups,
-        needs,
-    )
-    if padding is None and dx is not None:
-        inside = (slice(lo, lo + size) for (lo, _), size in zip(problem.padding, x.shape[2:], strict=True))
-        dx = dx[(..., *inside)]
-    return dx, dw, db
 
 
 class Convolution(torch.autograd.Function):
     """One node for convolution, residual, bias and activation together."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, training: Training
     ) -> Tensor:
         y = training.forward(x, w, bias, residual)
@@ -106,15 +82,18 @@ class Convolution(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w, y = ctx.saved_tensors
         training: Training = ctx.training
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():  # a second derivative is wanted: only PyTorch's formulas have one
             if y is not None:
                 dy = _aten.threshold_backward(dy, y, 0)
-            made = torch_gradients(training.problem, dy, x, w, needs[:3])
+            made = gradients(training.problem, dy, x, w, needs[:3])
         else:
             dy = training.before_activation(dy, y)
             made = training.gradients(dy, x, w, needs[:3])
         return (*made, dy if needs[3] else None, None)
+
+
+_apply: Callable[..., Tensor] = Convolution.apply

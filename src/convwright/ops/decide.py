@@ -9,13 +9,14 @@ from torch import Tensor
 
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
+from convwright.core.epilogue import Epilogue
 from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measure.machine import device_facts
+from convwright.measuring.machine import device_facts
 from convwright.ops.autograd import Training
 from convwright.ops.runner import Runner, runner
-from convwright.tune.session import Choice, session
+from convwright.tuning.session import Choice, session
 
 # Host time that a Python autograd node adds to forward and backward together (benchmarks/results/host-cost.jsonl).
 AUTOGRAD_HOST_US = 10.0
@@ -39,7 +40,7 @@ def decide(problem: ConvProblem, tensors: tuple[Tensor, ...], *, algorithm: str 
         return Decision(run, (forward,))
     backward = _backward_choices(problem, tensors[:2], facts, policy)
     choices = (forward, *(choice for choice in backward if choice is not None))
-    if algorithm is None and not _worth_a_node(choices):
+    if all(choice.is_torch for choice in choices) or (algorithm is None and not _worth_a_node(choices)):
         return Decision(_torchs_own(problem, facts, policy), choices)
     return Decision(_trained(problem, forward, backward, device, policy), choices)
 
@@ -80,7 +81,7 @@ def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
 
 def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Runner | None:
     """PyTorch's own functions and gradient; None where the caller's arguments can go there as they are."""
-    if not problem.epilogue and problem.symmetric_padding is not None:
+    if problem.epilogue in (Epilogue(), Epilogue(bias=True)) and problem.symmetric_padding is not None:
         return None
     return session().choose(problem, device, policy, "torch/default").plan()
 

@@ -9,13 +9,13 @@ from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.errors import BadInput
-from convwright.measure.machine import device_facts
+from convwright.measuring.machine import device_facts
 from convwright.ops.describe import Padding, problem_of
 from convwright.settings import Mode, mode_named
-from convwright.tune import find as tuner
-from convwright.tune.find import Findings
-from convwright.tune.session import Choice, session
-from convwright.tune.store import Store
+from convwright.tuning import find as tuner
+from convwright.tuning.find import Findings
+from convwright.tuning.session import Choice, session
+from convwright.tuning.store import Store
 
 
 def find(

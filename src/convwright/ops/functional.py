@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from convwright.ops.slots import Slot
 from convwright.ops.tracing import traced
 
 _C: Any = torch._C
-_torch_conv2d: Any = torch.conv2d
+_torch_conv2d: Callable[..., Tensor] = torch.conv2d
+_precision: Callable[..., str] = _C._get_fp32_precision_getter
 _slots_of = slots.table.get
 _grad_enabled = torch.is_grad_enabled
 _flags = flags.state
@@ -60,16 +62,20 @@ def conv2d(
                 if (
                     slot.arguments == arguments
                     and slot.grad is grad
-                    and (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
-                    and (slot.flags is None or slot.flags == _flags())
+                    and (slot.precision is None or slot.precision == _precision("cuda", "conv"))
                 ):
                     if slot.run is None:
-                        return _torch_conv2d(input, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
-                    return slot.run(input, weight, bias)
+                        if slot.matches(input):
+                            if slot.short:
+                                return _torch_conv2d(input, weight, bias, stride, padding)
+                            return _torch_conv2d(input, weight, bias, stride, padding, dilation, groups)
+                    elif (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias)) and (
+                        slot.flags is None or slot.flags == _flags()
+                    ):
+                        return slot.run(input, weight, bias)
                 slot = slot.next
-    return _beyond(
-        input, weight, bias, (stride, padding, dilation, groups, activation, algorithm, policy), residual, out
-    )
+    wanted = (stride, padding, dilation, groups, activation, algorithm, policy)
+    return _beyond(input, weight, bias, wanted, residual, out)
 
 
 def _beyond(
@@ -82,10 +88,12 @@ def _beyond(
 ) -> Tensor:
     """All calls that the first look does not settle: with a residual or an output given, new ones, foreign tensors."""
     if _is_compiling():
-        y = traced(x, w, bias, *arguments[:5], residual)
+        y = traced(x, w, bias, *arguments[:5], residual=residual)
         return y if out is None else out.copy_(y)
     if foreign(x, w, bias, residual, out):
         return composite(x, w, bias, *arguments[:5], residual=residual, out=out)
+    if torch.is_autocast_enabled(x.device.type):
+        return _under_autocast(x, w, bias, arguments, residual, out)
     operands = (x, w, bias, residual, out)
     tensors = tuple(tensor for tensor in operands if tensor is not None)
     extended = (bias is None, *arguments)
@@ -99,6 +107,24 @@ def _beyond(
                 return slot.run(*operands)
             slot = slot.next
     return _first_meeting(operands, tensors, arguments, extended)
+
+
+def _under_autocast(
+    x: Tensor, w: Tensor, bias: Tensor | None, arguments: tuple[Any, ...], residual: Tensor | None, out: Tensor | None
+) -> Tensor:
+    """What autocast does to a convolution: its operands are cast, and inside nothing is."""
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind)
+
+    def cast(tensor: Tensor | None) -> Any:
+        return tensor if tensor is None or tensor.dtype is torch.float64 else tensor.to(dtype)
+
+    stride, padding, dilation, groups, activation, algorithm, policy = arguments
+    with torch.autocast(kind, enabled=False):
+        return conv2d(
+            cast(x), cast(w), cast(bias), stride, padding, dilation, groups,
+            activation=activation, residual=cast(residual), algorithm=algorithm, policy=policy, out=out,
+        )  # fmt: skip
 
 
 def _first_meeting(
@@ -119,8 +145,7 @@ def _first_meeting(
             "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
         )
     decision = decide(problem, tensors, algorithm=algorithm, policy=policy or Policy())
-    slots.remember(w, Slot(tensors, extended, _grad_enabled(), decision.run))
+    slots.remember(w, Slot(tensors, extended, _grad_enabled(), decision.run, (dilation, groups) == (1, 1)))
     if decision.run is None:
-        result: Tensor = _torch_conv2d(x, w, bias, stride, padding, dilation, groups)
-        return result
+        return _torch_conv2d(x, w, bias, stride, padding, dilation, groups)
     return decision.run(*operands)

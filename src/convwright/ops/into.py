@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from convwright.ops.composite import composite, foreign
 from convwright.ops.decide import training
 from convwright.ops.describe import Padding, problem_of
 from convwright.ops.functional import conv2d
-from convwright.ops.regions import base_of, check_apart, log_write, untouched_since
+from convwright.ops.regions import Kept, base_of, check_apart, log_write
 
 
 def conv2d_into(
@@ -58,9 +59,10 @@ def conv2d_into(
     before = out._version
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         made = training(problem, (input, weight), algorithm=algorithm, policy=policy or Policy())
-        stamp = [before]
-        result: Tensor = Into.apply(out, input, weight, bias, residual, made, stamp)
-        stamp[0] = result._version  # autograd counts the write up only when the node is finished
+        kept: list[Kept] = []
+        result = _apply(out, input, weight, bias, residual, made, kept)
+        for each in kept:
+            each.version = result._version  # autograd counts the write only when the node is finished
     else:
         result = conv2d(
             input, weight, bias, stride, padding, dilation, groups,
@@ -74,7 +76,7 @@ class Into(torch.autograd.Function):
     """The in-place node. What ``out`` held before plays no part in what it holds afterwards."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         out: Tensor,
         x: Tensor,
@@ -82,31 +84,29 @@ class Into(torch.autograd.Function):
         bias: Tensor | None,
         residual: Tensor | None,
         training: Training,
-        stamp: list[int],
+        kept: list[Kept],
     ) -> Tensor:
         training.forward(x, w, bias, residual, out)
         ctx.mark_dirty(out)
-        ctx.training, ctx.shares = training, base_of(x) is base_of(out)
+        shares = base_of(x) is base_of(out)
         # PyTorch would refuse a saved slice of a buffer after a write to any other slice of it.
-        ctx.save_for_backward(None if ctx.shares else x, w)
-        ctx.x = x.detach() if ctx.shares else None
-        ctx.y = out.detach()
-        ctx.stamp = stamp
+        ctx.x = Kept(x) if shares else None
+        ctx.y = Kept(out) if training.relu else None
+        kept.extend(each for each in (ctx.x, ctx.y) if each is not None)
+        ctx.save_for_backward(None if shares else x, w)
+        ctx.training = training
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         training: Training = ctx.training
-        for saved in (ctx.x, ctx.y if training.relu else None):
-            if saved is not None and not untouched_since(saved, ctx.stamp[0]):
-                raise RuntimeError(
-                    "a slice that conv2d_into needs for its gradient was written over after it was used: "
-                    f"its buffer is at version {saved._version}, and not all writes since {ctx.stamp[0]} left it alone"
-                )
-        inner = training.before_activation(dy, ctx.y if training.relu else None)
+        inner = training.before_activation(dy, ctx.y.intact() if ctx.y else None)
         needs = ctx.needs_input_grad
-        made = training.gradients(inner, ctx.x if ctx.shares else x, w, needs[1:4])
+        made = training.gradients(inner, ctx.x.intact() if ctx.x else x, w, needs[1:4])
         # Zero, not None: for a slice, None would drop the gradient of the whole buffer.
         return (torch.zeros_like(dy) if needs[0] else None, *made, inner if needs[4] else None, None, None)
+
+
+_apply: Callable[..., Tensor] = Into.apply

@@ -8,9 +8,10 @@ versions since then are accounted for by writes that do not touch it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
+from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
 from convwright.errors import BadInput
 
@@ -36,7 +37,7 @@ class Write:
     region: Region
 
 
-_log: WeakIdKeyDictionary = WeakIdKeyDictionary()
+_log: Any = WeakIdKeyDictionary()  # tensors compare by element, so a plain WeakKeyDictionary will not do
 
 
 def base_of(tensor: Tensor) -> Tensor:
@@ -48,7 +49,7 @@ def region_of(tensor: Tensor) -> Region:
     base = base_of(tensor)
     if tensor.dim() != base.dim() or tensor.stride() != base.stride():
         return Region(None)
-    offset, starts = tensor.storage_offset() - base.storage_offset(), [0] * base.dim()
+    offset, starts = int(tensor.storage_offset()) - int(base.storage_offset()), [0] * base.dim()
     for dim in sorted(range(base.dim()), key=base.stride, reverse=True):
         step = base.stride(dim)
         starts[dim], offset = divmod(offset, step) if step else (0, offset)
@@ -79,13 +80,30 @@ def log_write(tensor: Tensor, before: int) -> None:
     del writes[:-_MOST_WRITES]
 
 
-def untouched_since(tensor: Tensor, version: int) -> bool:
-    """True where every write to the buffer since ``version`` is known and left ``tensor`` alone."""
-    region, now = region_of(tensor), tensor._version
-    writes = {write.before: write for write in _log.get(base_of(tensor), [])}
-    while version < now:
-        write = writes.get(version)
-        if write is None or write.region.overlaps(region):
-            return False
-        version = write.after
-    return version == now
+class Kept:
+    """A slice as a forward pass used it, for the backward pass.
+
+    It holds the memory, but not the buffer itself: the buffer's history leads back to whoever keeps this.
+    """
+
+    __slots__ = ("_base", "_region", "tensor", "version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor.detach()
+        self.version = tensor._version
+        self._base = WeakIdRef(base_of(tensor))
+        self._region = region_of(tensor)
+
+    def intact(self) -> Tensor:
+        """The slice, or an error where a write since ``version`` may have changed it."""
+        base, now, version = self._base(), self.tensor._version, self.version
+        writes = {write.before: write for write in _log.get(base, [])} if base is not None else {}
+        while version < now:
+            write = writes.get(version)
+            if write is None or write.region.overlaps(self._region):
+                raise RuntimeError(
+                    "a slice that conv2d_into needs for its gradient was written over after it was used: "
+                    f"its buffer was at version {self.version} then and is at {now} now"
+                )
+            version = write.after
+        return self.tensor

@@ -21,17 +21,26 @@ _MOST_WEIGHTS = 4096
 
 
 class Slot:
-    """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments."""
+    """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments.
 
-    __slots__ = ("arguments", "flags", "grad", "matches", "next", "run")
+    PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
+    checked, which bear on the choice; ``short`` says that dilation and groups have their defaults, which PyTorch
+    fills in faster than it reads them.
+    """
 
-    def __init__(self, tensors: tuple[Tensor, ...], arguments: tuple[object, ...], grad: bool, run: Run | None) -> None:
-        self.matches = guard(tensors)
+    __slots__ = ("arguments", "flags", "grad", "matches", "next", "precision", "run", "short")
+
+    def __init__(
+        self, tensors: tuple[Tensor, ...], arguments: tuple[object, ...], grad: bool, run: Run | None, short: bool
+    ) -> None:
+        self.matches = guard(tensors[:1] if run is None else tensors)
         # A caller's list may be changed after the call.
         self.arguments = tuple([*value] if isinstance(value, list) else value for value in arguments)
         self.grad = grad
+        self.precision = flags.precision() if tensors[0].is_cuda else None
         self.flags = flags.state() if tensors[0].is_cuda else None
         self.run = run
+        self.short = short
         self.next: Slot | None = None
 
 
@@ -40,7 +49,7 @@ table: dict[int, Slot] = {}
 
 def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
     """A check that is True for tensors that look exactly like these to PyTorch's dispatcher."""
-    guards: Any = torch._C._dynamo.guards  # type: ignore[attr-defined]
+    guards: Any = torch._C._dynamo.guards
     made = guards.TensorGuards(
         *tensors,
         dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],

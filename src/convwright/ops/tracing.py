@@ -27,6 +27,7 @@ def traced(
     dilation: IntOrTuple,
     groups: int,
     activation: str | None,
+    *,
     residual: Tensor | None,
 ) -> Tensor:
     """The same call with its arguments as the op takes them."""

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from convwright.core.limits import limits
-from convwright.tune.choose import Verdict
-from convwright.tune.find import Findings
+from convwright.tuning.choose import Verdict
+from convwright.tuning.find import Findings
 
 _UNKNOWN = "–"
 

@@ -16,7 +16,7 @@ from convwright.core.dtype import DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.measure.machine import device_facts
+from convwright.measuring.machine import device_facts
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 FP16_AND_FP32 = [DType.FP16, DType.FP32]

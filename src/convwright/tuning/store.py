@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from convwright.core.finding import Measurement
 from convwright.errors import StoreError
-from convwright.tune.schema import Opened, connect, is_corrupt, set_aside
+from convwright.tuning.schema import Opened, connect, is_corrupt, set_aside
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from convwright.core.finding import Finding, Measurement
 from convwright.core.limits import limits
 from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Policy
 from convwright.core.problem import ConvProblem
-from convwright.measure.machine import free_memory_bytes
+from convwright.measuring.machine import free_memory_bytes
 from convwright.settings import QUICK_BUDGET_US, Mode
-from convwright.tune import listing
-from convwright.tune.choose import Verdict, choose, is_torch
-from convwright.tune.measuring import measure_candidates
-from convwright.tune.store import Store
+from convwright.tuning import listing
+from convwright.tuning.choose import Verdict, choose, is_torch
+from convwright.tuning.contest import measure_candidates
+from convwright.tuning.store import Store
 
 FULL_BUDGET_US = 30e6
 

@@ -17,8 +17,8 @@ import pytest
 
 from convwright.core.finding import Interval, KindError, Measurement
 from convwright.errors import StoreError
-from convwright.tune.schema import SCHEMA_VERSION
-from convwright.tune.store import Store
+from convwright.tuning.schema import SCHEMA_VERSION
+from convwright.tuning.store import Store
 
 PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
 MEASUREMENT = Measurement(
@@ -34,7 +34,7 @@ MEASUREMENT = Measurement(
 WRITER = """
 import sys
 from pathlib import Path
-from convwright.tune.store import Store
+from convwright.tuning.store import Store
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import error_objection
-from convwright.core.finding import Finding, Measurement
+from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Objective, Policy, Weights
 
 # A candidate must beat PyTorch's own call by more than a tie, or that call is what runs.
@@ -47,30 +47,32 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
 
 
 def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy) -> tuple[Verdict, ...]:
-    """All findings, the winner first, then by what an eager call takes; the disallowed last."""
-    weights_change = policy.weights is Weights.CHANGING
+    """All findings, the winner first, then by what an eager call takes; the disallowed last.
 
-    def cost(measurement: Measurement) -> float:
-        time_us = measurement.eager_us(weights_change=weights_change)
-        return float(measurement.workspace_bytes) if policy.objective is Objective.WORKSPACE else time_us
-
+    PyTorch's own call wins unless another is surely faster by more than a tie.
+    """
     objections = {finding.candidate.id: objection(finding, baseline, policy) for finding in findings}
-    allowed = [f for f in findings if objections[f.candidate.id] is None and f.measurement is not None]
-    allowed.sort(key=lambda f: cost(f.measurement) if f.measurement else float("inf"))
-    if baseline in allowed and _ties(allowed[0], baseline, cost):
+    times = {f.candidate.id: eager_us(f, policy) for f in findings if f.measurement is not None}
+    allowed = [finding for finding in findings if objections[finding.candidate.id] is None]
+    allowed.sort(key=lambda finding: _cost(finding, policy).value)
+    if baseline in allowed and not _surely_better(allowed[0], baseline, policy):
         allowed.remove(baseline)
         allowed.insert(0, baseline)
-    ranked = [*allowed, *(f for f in findings if f not in allowed)]
-    times = {
-        f.candidate.id: f.measurement.eager_us(weights_change=weights_change)
-        for f in ranked
-        if f.measurement is not None
-    }
-    winner = allowed[0] if allowed else None
+    ranked = [*allowed, *sorted((f for f in findings if f not in allowed), key=lambda f: _order(times, f))]
     return tuple(
-        Verdict(f, times.get(f.candidate.id), objections[f.candidate.id] or _why(f, winner, baseline, times))
-        for f in ranked
+        Verdict(
+            finding,
+            times[finding.candidate.id].value if finding.candidate.id in times else None,
+            objections[finding.candidate.id] or _why(finding, allowed[0], baseline, times),
+        )
+        for finding in ranked
     )
+
+
+def eager_us(finding: Finding, policy: Policy) -> Interval:
+    """What an eager call of a measured candidate takes under ``policy``."""
+    assert finding.measurement is not None
+    return finding.measurement.eager_us(weights_change=policy.weights is Weights.CHANGING)
 
 
 def is_torch(candidate: Candidate) -> bool:
@@ -78,18 +80,27 @@ def is_torch(candidate: Candidate) -> bool:
     return candidate.backend == "torch"
 
 
-def _ties(best: Finding, baseline: Finding | None, cost: object) -> bool:
-    if baseline is None or best is baseline or not callable(cost):
-        return False
-    return bool(cost(best.measurement) >= (1 - TIE) * cost(baseline.measurement))
+def _cost(finding: Finding, policy: Policy) -> Interval:
+    assert finding.measurement is not None
+    if policy.objective is Objective.WORKSPACE:
+        nbytes = float(finding.measurement.workspace_bytes)
+        return Interval(nbytes, nbytes, nbytes)
+    return eager_us(finding, policy)
 
 
-def _why(finding: Finding, winner: Finding | None, baseline: Finding | None, times: dict[str, float]) -> str:
-    if winner is None:
-        return "none is allowed"
-    time, best = times[finding.candidate.id], times[winner.candidate.id]
+def _surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
+    return best is not baseline and _cost(best, policy).high < (1 - TIE) * _cost(baseline, policy).low
+
+
+def _order(times: dict[str, Interval], finding: Finding) -> float:
+    time_us = times.get(finding.candidate.id)
+    return float("inf") if time_us is None else time_us.value
+
+
+def _why(finding: Finding, winner: Finding, baseline: Finding | None, times: dict[str, Interval]) -> str:
+    time_us, best_us = times[finding.candidate.id].value, times[winner.candidate.id].value
     if finding is not winner:
-        return f"{time / best:.2f}x the winner's time"
+        return f"{time_us / best_us:.2f}x the winner's time"
     if finding is baseline or baseline is None or baseline.measurement is None:
-        return "the winner: no allowed candidate is faster than PyTorch's own call by more than a tie"
-    return f"the winner: {times[baseline.candidate.id] / best:.2f}x as fast as PyTorch's own call"
+        return "the winner: nothing allowed is surely faster than PyTorch's own call by more than a tie"
+    return f"the winner: {times[baseline.candidate.id].value / best_us:.2f}x as fast as PyTorch's own call"

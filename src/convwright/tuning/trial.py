@@ -12,9 +12,9 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
-from convwright.measure.data import Kind, operands
+from convwright.measuring.data import Kind, operands
 from convwright.tensors import empty
-from convwright.tune.listing import build
+from convwright.tuning.listing import build
 
 Call = Callable[[], Tensor]
 _MOST_ROTATED_BYTES = 512 << 20
@@ -34,12 +34,7 @@ class Bench:
         self.facts = device
         self.device = torch.device(device.torch_name)
         self.operands = operands(problem, Kind.NORMAL, self.device, seed=seed)
-        weight = self.operands.get(Role.W)
-        copies = 1
-        if weight is not None and device.cache_bytes:
-            wanted = -(-2 * device.cache_bytes // max(problem.w.nbytes, 1))
-            copies = max(1, min(wanted, _MOST_ROTATED_WEIGHTS, _MOST_ROTATED_BYTES // max(problem.w.nbytes, 1)))
-        self.weights = [weight] if copies == 1 else [empty(problem.w, self.device).copy_(weight) for _ in range(copies)]
+        self.weights = _rotated(self.operands, problem, device)
         self._workspace = torch.empty(0, dtype=torch.uint8, device=self.device)
 
     @property
@@ -51,6 +46,17 @@ class Bench:
         if self._workspace.numel() < nbytes:
             self._workspace = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._workspace[:nbytes] if nbytes else None
+
+
+def _rotated(given: dict[Role, Tensor], problem: ConvProblem, device: DeviceFacts) -> list[Tensor]:
+    """The weight, in as many copies as push each other out of the cache."""
+    weight = given.get(Role.W)
+    if weight is None:
+        return []
+    nbytes = max(problem.w.nbytes, 1)
+    wanted = -(-2 * (device.cache_bytes or 0) // nbytes)
+    copies = max(1, min(wanted, _MOST_ROTATED_WEIGHTS, _MOST_ROTATED_BYTES // nbytes))
+    return [weight, *(empty(problem.w, weight.device).copy_(weight) for _ in range(copies - 1))]
 
 
 class Trial:
@@ -84,7 +90,7 @@ class Trial:
 
     def preparation(self) -> Call | None:
         """Packing the weight, or None where there is nothing to pack."""
-        weight = self.bench.weights[0] if Role.W in self.bench.operands else None
-        if weight is None or self.plan.prepare(weight) is weight:
+        weights = self.bench.weights
+        if not weights or self.plan.prepare(weights[0]) is weights[0]:
             return None
-        return partial(self.plan.prepare, weight)
+        return partial(self.plan.prepare, weights[0])

@@ -12,14 +12,14 @@ from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
-from convwright.core.policy import Policy, Weights
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.settings import Mode, settings
-from convwright.tune import listing
-from convwright.tune.choose import is_torch
-from convwright.tune.find import Findings, baseline_of, find, resolved
-from convwright.tune.store import Store
+from convwright.tuning import listing
+from convwright.tuning.choose import eager_us, is_torch
+from convwright.tuning.find import Findings, baseline_of, find, resolved
+from convwright.tuning.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Ch
 
 
 def _saved_us(found: Findings, policy: Policy) -> float | None:
+    """The time that is surely saved: the worst of the winner against the best of PyTorch's own call."""
     best, baseline = found.choice, found.baseline
     if best is None or baseline is None or best.measurement is None or baseline.measurement is None:
         return None
-    change = policy.weights is Weights.CHANGING
-    return baseline.measurement.eager_us(weights_change=change) - best.measurement.eager_us(weights_change=change)
+    return max(eager_us(baseline, policy).low - eager_us(best, policy).high, 0.0)
 
 
 def _capturing(device: DeviceFacts) -> bool:

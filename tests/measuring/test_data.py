@@ -9,8 +9,8 @@ from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.measure.data import ERROR_KINDS, FINITE_KINDS, Kind, operands, reduction
-from convwright.measure.error import Reference
+from convwright.measuring.data import ERROR_KINDS, FINITE_KINDS, Kind, operands, reduction
+from convwright.measuring.error import Reference
 from convwright.tensors import torch_dtype
 
 PROBLEM = "mb2ic16ih17oc24kh3ph1 ep:residual+bias+relu"

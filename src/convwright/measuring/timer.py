@@ -13,9 +13,9 @@ import torch
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
-from convwright.measure.clock import Call, Clock, CudaGraphClock, WallClock, rotating
-from convwright.measure.compare import beyond_tie
-from convwright.measure.regression import fit_line, median_interval, paired_ratio
+from convwright.measuring.clock import Call, Clock, CudaGraphClock, WallClock, rotating
+from convwright.measuring.compare import beyond_tie
+from convwright.measuring.regression import fit_line, median_interval, paired_ratio
 
 # The outer two of three sizes fix the slope, the middle one shows whether time is linear in n at all. Wider apart
 # the slope would be no better for the time spent: noise grows with the length of a sample.

@@ -33,7 +33,7 @@ _THROTTLE_REASONS = {
 def conditions(device: DeviceFacts) -> Conditions:
     """Names and values, units in the names. What cannot be known is absent. The date is the caller's to add.
 
-    >>> from convwright.measure.machine import device_facts
+    >>> from convwright.measuring.machine import device_facts
     >>> dict(conditions(device_facts("cpu")))["torch"] == torch.__version__
     True
     """

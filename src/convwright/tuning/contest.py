@@ -14,13 +14,13 @@ from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import ConvwrightError
-from convwright.measure.clock import Call, Clock, CudaGraphClock, HostClock, WallClock
-from convwright.measure.conditions import conditions
-from convwright.measure.error import ErrorCheck
-from convwright.measure.timer import Timing, measure_calls
+from convwright.measuring.clock import Call, Clock, CudaGraphClock, HostClock, WallClock
+from convwright.measuring.conditions import conditions
+from convwright.measuring.error import ErrorCheck
+from convwright.measuring.timer import Timing, measure_calls
 from convwright.settings import Mode
-from convwright.tune.choose import choose
-from convwright.tune.trial import Bench, Trial
+from convwright.tuning.choose import choose, eager_us
+from convwright.tuning.trial import Bench, Trial
 
 # In mode quick, this share of the budget goes into first looks, and so many candidates are then timed properly.
 _LOOKING_SHARE = 0.4
@@ -123,9 +123,7 @@ def _checked(
     if baseline in timed:
         timed[baseline] = _with_errors(timed[baseline], trials[baseline], check)
     base = timed.get(baseline) if baseline in timed else known.get(baseline.id) if baseline else None
-    unchecked = sorted(
-        (c for c in timed if c != baseline), key=lambda c: _measured(timed[c]).eager_us(weights_change=True)
-    )
+    unchecked = sorted((c for c in timed if c != baseline), key=lambda c: eager_us(timed[c], policy).value)
     for candidate in unchecked:
         timed[candidate] = _with_errors(timed[candidate], trials[candidate], check)
         rows = [timed[candidate], *([base] if base else [])]
@@ -143,9 +141,7 @@ def _measured(finding: Finding) -> Measurement:
     return finding.measurement
 
 
-def _passed_over(
-    candidate: Candidate, looked: Mapping[Candidate, tuple[Trial, float]], best_us: float
-) -> Finding:
+def _passed_over(candidate: Candidate, looked: Mapping[Candidate, tuple[Trial, float]], best_us: float) -> Finding:
     if candidate in looked:
         return Finding(candidate, note=f"about {looked[candidate][1] / best_us:.1f}x the best at a first look")
     return Finding(candidate, note="was not tried: the budget was spent")

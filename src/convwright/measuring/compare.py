@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
-from convwright.measure.regression import paired_ratio
+from convwright.measuring.regression import paired_ratio
 
 if TYPE_CHECKING:
-    from convwright.measure.timer import Timing
+    from convwright.measuring.timer import Timing
 
 TIE = 0.02
 TIE_HALFWIDTH = 0.005

@@ -8,9 +8,9 @@ from time import sleep
 import pytest
 
 from convwright.errors import BadInput
-from convwright.measure.clock import WallClock, rotating
-from convwright.measure.conditions import conditions
-from convwright.measure.machine import device_facts
+from convwright.measuring.clock import WallClock, rotating
+from convwright.measuring.conditions import conditions
+from convwright.measuring.machine import device_facts
 
 
 def test_n_calls_are_made() -> None:

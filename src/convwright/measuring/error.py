@@ -15,7 +15,7 @@ from convwright.core.epilogue import Activation
 from convwright.core.finding import KindError
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
-from convwright.measure.data import ERROR_KINDS, Kind, operands
+from convwright.measuring.data import ERROR_KINDS, Kind, operands
 from convwright.tensors import torch_dtype
 
 Run = Callable[[dict[Role, Tensor]], Tensor]

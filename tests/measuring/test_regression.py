@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from convwright.measure.regression import fit_line, median_interval, paired_ratio, student_t
+from convwright.measuring.regression import fit_line, median_interval, paired_ratio, student_t
 
 # From printed tables.
 QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 30: 2.042, 120: 1.980}
