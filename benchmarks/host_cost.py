@@ -102,7 +102,7 @@ def planned(x: Tensor, w: Tensor, b: Tensor, name: str) -> Callable:
     plan = choice.plan()
     packed = plan.prepare(w)
     out = torch.empty_like(F.conv2d(x, w, b, 1, 1))
-    scratch = workspace(plan.workspace_bytes, x.device) if plan.workspace_bytes else None
+    scratch = workspace(plan.workspace_bytes, x.device)() if plan.workspace_bytes else None
     return lambda: plan(x, packed, b, None, out, scratch)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -45,3 +48,13 @@ def carve(workspace: Tensor, offset_bytes: int, spec: TensorSpec) -> Tensor:
     """A tensor of ``spec`` that lies in a byte workspace at ``offset_bytes``."""
     raw = workspace[offset_bytes : offset_bytes + spec.span_bytes]
     return raw.view(torch_dtype(spec.dtype)).as_strided(spec.shape, spec.strides)
+
+
+def allocator(spec: TensorSpec, device: torch.device) -> Callable[[], Tensor]:
+    """Makes uninitialised tensors of ``spec``; on the current GPU by the call of PyTorch's own compiled programs,
+    which is quicker than the public one."""
+    shape, strides, dtype = spec.shape, spec.strides, torch_dtype(spec.dtype)
+    quick = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if device.type == "cuda" else None
+    if quick is None:
+        return partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
+    return partial(quick, shape, strides, dtype)

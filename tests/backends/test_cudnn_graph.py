@@ -264,12 +264,12 @@ def test_what_the_epilogue_needs_is_asked_for(calls: list[tuple[object, ...]]) -
     plan = plan_here(f"{SMALL} ep:residual+bias+relu", calls)
     problem = plan.candidate.problem
     x, w, z = (empty(spec, "cpu") for spec in (problem.x, problem.w, problem.y))
-    bias = torch.zeros(problem.k + 1)
+    bias = torch.zeros(problem.k)
     with pytest.raises(BadInput, match="needs `residual`"):
         plan(x, w, bias)
     with pytest.raises(BadInput, match="needs `bias`"):
         plan(x, w, residual=z)
-    plan(x, w, bias[1:], z)
+    plan(x, w, bias, z)
     assert len(calls) == 1
 
 
@@ -286,6 +286,14 @@ def test_misaligned_operands_are_refused(calls: list[tuple[object, ...]]) -> Non
     shifted = torch.empty(problem.x.numel + 1)[1:].view(problem.x.shape)
     with pytest.raises(BadInput, match="`x` must be aligned to 16 bytes"):
         plan(shifted, empty(problem.w, "cpu"))
+
+
+def test_a_misaligned_bias_is_refused_ahead_of_the_fault_that_it_would_be(calls: list[tuple[object, ...]]) -> None:
+    plan = plan_here(f"{SMALL} ep:bias", calls)
+    problem = plan.candidate.problem
+    with pytest.raises(BadInput, match="`bias` must be aligned to 16 bytes"):
+        plan(empty(problem.x, "cpu"), empty(problem.w, "cpu"), torch.zeros(problem.k + 1)[1:])
+    assert not calls
 
 
 def test_a_failing_status_is_raised_in_words(calls: list[tuple[object, ...]]) -> None:

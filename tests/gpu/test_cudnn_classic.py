@@ -46,6 +46,8 @@ LARGEST_ERROR = {
     Arithmetic.FP16_ACC32: 5e-3,
     Arithmetic.BF16_ACC32: 2e-2,
 }
+# With 5x5 filters cuDNN's Winograd works on tiles of 9x9: 4e-4 was measured, and the error rule never chooses it.
+LARGEST_WINOGRAD_5X5_ERROR = 2e-3
 EPILOGUES = ["bias", "relu", "bias+relu", "residual+bias", "residual+bias+relu"]
 
 
@@ -95,7 +97,9 @@ def run(candidate, tensors):
 
 def check(candidate, tensors, exact):
     error = (run(candidate, tensors).double().cpu() - exact).norm() / exact.norm()
-    assert error <= LARGEST_ERROR[candidate.arithmetic], candidate.id
+    coarse = candidate.algorithm == "winograd-nonfused" and max(candidate.problem.taps) == 5
+    allowed = LARGEST_WINOGRAD_5X5_ERROR if coarse else LARGEST_ERROR[candidate.arithmetic]
+    assert error <= allowed, candidate.id
 
 
 @pytest.mark.parametrize("direction", Direction)

@@ -8,7 +8,7 @@ from importlib import import_module
 from convwright.core.plan import Backend
 
 # In the order in which they stand in a table; PyTorch first, since it is everyone's baseline.
-_BACKENDS = {
+BACKENDS = {
     "torch": "convwright.backends.torch_native:TorchNative",
     "reference": "convwright.backends.reference.backend:Reference",
     "cudnn": "convwright.backends.cudnn.backend:Cudnn",
@@ -19,10 +19,10 @@ _BACKENDS = {
 @lru_cache
 def backend(name: str) -> Backend:
     """The backend called ``name``; it is imported when first asked for."""
-    module, _, attribute = _BACKENDS[name].partition(":")
+    module, _, attribute = BACKENDS[name].partition(":")
     made: Backend = getattr(import_module(module), attribute)()
     return made
 
 
 def backends() -> tuple[Backend, ...]:
-    return tuple(backend(name) for name in _BACKENDS)
+    return tuple(backend(name) for name in BACKENDS)

@@ -47,15 +47,16 @@ class TorchNative:
             return
         if problem.dtype is DType.FP32 and device.kind == "cuda":
             for switch in ("on", "off"):
-                yield _candidate(problem, (("tf32", switch),), policy)
+                yield torch_candidate(problem, (("tf32", switch),), policy)
         else:
-            yield _candidate(problem, (), policy)
+            yield torch_candidate(problem, (), policy)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return TorchPlan(candidate)
 
 
-def _candidate(problem: ConvProblem, config: Config, policy: Policy) -> Candidate:
+def torch_candidate(problem: ConvProblem, config: Config = (), policy: Policy = Policy()) -> Candidate:
+    """PyTorch's own call for ``problem``."""
     return Candidate(
         problem=problem,
         backend="torch",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from timeit import Timer
 
 import torch
 from torch import Tensor
 
+from convwright.backends.torch_native import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue
@@ -15,11 +19,11 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
 from convwright.ops.autograd import Training
+from convwright.ops.describe import problem_of
 from convwright.ops.runner import Runner, runner
 from convwright.tuning.session import Choice, session
 
-# Host time that a Python autograd node adds to forward and backward together (benchmarks/results/host-cost.jsonl).
-AUTOGRAD_HOST_US = 10.0
+Pair = tuple[Tensor, Tensor]
 _BACKWARD = (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT)
 
 
@@ -33,30 +37,27 @@ class Decision:
 
 def decide(problem: ConvProblem, tensors: tuple[Tensor, ...], *, algorithm: str | None, policy: Policy) -> Decision:
     """Choose a candidate for each direction that these tensors need, and make it ready."""
-    device, facts = tensors[0].device, device_facts(tensors[0].device)
+    x, w = tensors[:2]
+    facts = device_facts(x.device)
     forward = session().choose(problem, facts, policy, algorithm)
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
-        run = _torchs_own(problem, facts, policy) if forward.is_torch else _bound(forward, device, policy)
+        run = _torchs_own(problem, facts, policy) if forward.is_torch else _bound(forward, (x, w), policy)
         return Decision(run, (forward,))
-    backward = _backward_choices(problem, tensors[:2], facts, policy)
+    backward = _backward_choices(problem, (x, w), facts, policy)
     choices = (forward, *(choice for choice in backward if choice is not None))
     if all(choice.is_torch for choice in choices) or (algorithm is None and not _worth_a_node(choices)):
         return Decision(_torchs_own(problem, facts, policy), choices)
-    return Decision(_trained(problem, forward, backward, device, policy), choices)
+    return Decision(_trained(problem, forward, backward, (x, w), policy), choices)
 
 
-def training(
-    problem: ConvProblem, operands: tuple[Tensor, Tensor], *, algorithm: str | None, policy: Policy
-) -> Training:
+def training(problem: ConvProblem, operands: Pair, *, algorithm: str | None, policy: Policy) -> Training:
     """The three directions of a convolution, whether or not they are PyTorch's own."""
-    device, facts = operands[0].device, device_facts(operands[0].device)
+    facts = device_facts(operands[0].device)
     forward = session().choose(problem, facts, policy, algorithm)
-    return _trained(problem, forward, _backward_choices(problem, operands, facts, policy), device, policy)
+    return _trained(problem, forward, _backward_choices(problem, operands, facts, policy), operands, policy)
 
 
-def _backward_choices(
-    problem: ConvProblem, operands: tuple[Tensor, ...], device: DeviceFacts, policy: Policy
-) -> list[Choice | None]:
+def _backward_choices(problem: ConvProblem, operands: Pair, device: DeviceFacts, policy: Policy) -> list[Choice | None]:
     dense = problem.y.layout if problem.y.layout is not Layout.STRIDED else Layout.NCHW
     behind = replace(problem, y=problem.y.dense(dense))
     return [
@@ -66,27 +67,42 @@ def _backward_choices(
 
 
 def _trained(
-    problem: ConvProblem, forward: Choice, backward: list[Choice | None], device: torch.device, policy: Policy
+    problem: ConvProblem, forward: Choice, backward: list[Choice | None], operands: Pair, policy: Policy
 ) -> Training:
-    bound = [None if choice is None or choice.is_torch else _bound(choice, device, policy) for choice in backward]
+    bound = [None if choice is None or choice.is_torch else _bound(choice, operands, policy) for choice in backward]
     chosen = next((choice for choice in backward if choice is not None), None)
     gradient = chosen.candidate.problem.y if chosen is not None else problem.y
-    return Training(problem, gradient, _bound(forward, device, policy), *bound)
+    return Training(problem, gradient, _bound(forward, operands, policy), *bound)
 
 
 def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
-    """Whether the time saved over PyTorch's own calls pays for a Python autograd node."""
-    return sum(choice.saved_us or 0.0 for choice in choices) > AUTOGRAD_HOST_US
+    """Whether the time that is surely saved over PyTorch's own calls pays for a Python autograd node."""
+    return sum(choice.saved_us or 0.0 for choice in choices) > _node_cost_us()
+
+
+@lru_cache
+def _node_cost_us() -> float:
+    """What our autograd node adds on the host to PyTorch's own, forward and backward: measured once, in 10 ms."""
+    x, w = torch.zeros(1, 4, 4, 4, requires_grad=True), torch.zeros(4, 4, 3, 3, requires_grad=True)
+    dy, problem = torch.zeros(1, 4, 2, 2), problem_of(x, w)
+    node = Training(problem, problem.y, TorchPlan(torch_candidate(problem)), None, None)
+
+    def seconds(forward: Callable[..., Tensor]) -> float:
+        calls = 20
+        timer = Timer(lambda: torch.autograd.grad(forward(x, w, None), (x, w), dy))
+        return min(timer.repeat(10, calls)) / calls
+
+    with torch.enable_grad():
+        return max(seconds(node) - seconds(torch.conv2d), 0.0) * 1e6
 
 
 def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Runner | None:
     """PyTorch's own functions and gradient; None where the caller's arguments can go there as they are."""
     if problem.epilogue in (Epilogue(), Epilogue(bias=True)) and problem.symmetric_padding is not None:
         return None
-    return session().choose(problem, device, policy, "torch/default").plan()
+    return session().torchs_own(problem, device, policy).plan()
 
 
-def _bound(choice: Choice, device: torch.device, policy: Policy) -> Runner:
-    packs = choice.candidate.problem.direction is not Direction.BACKWARD_WEIGHT
-    constant = policy.weights is Weights.CONSTANT
-    return runner(choice.plan(), device, packs_weight=packs, weights_constant=constant)
+def _bound(choice: Choice, operands: Pair, policy: Policy) -> Runner:
+    own = session().torchs_own(choice.candidate.problem, choice.device, policy).plan()
+    return runner(choice.plan(), operands, own, weights_constant=policy.weights is Weights.CONSTANT)

@@ -25,7 +25,7 @@ _precision: Callable[..., str] = _C._get_fp32_precision_getter
 _slots_of = slots.table.get
 _grad_enabled = torch.is_grad_enabled
 _flags = flags.state
-_is_compiling = torch.compiler.is_compiling
+_is_compiling = torch.compiler.is_dynamo_compiling
 
 
 def conv2d(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,18 +13,23 @@ _C: Any = torch._C
 _held: dict[tuple[int, int], Tensor] = {}
 
 
-def workspace(nbytes: int, device: torch.device) -> Tensor:
-    """At least ``nbytes`` of scratch memory for the current stream of ``device`` (on a CPU: for this thread).
+def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
+    """Gives at least ``nbytes`` of scratch memory for the current stream of ``device``, on a CPU for this thread.
 
     Kernels on one stream run one after the other, so they can share it. While a CUDA graph is being captured the
     memory comes from that graph's own pool: what a graph has seen must live as long as the graph.
     """
     if device.type != "cuda":
-        return _grown((-1, threading.get_ident()), nbytes, device)
-    if _C._cuda_isCurrentStreamCapturing():
-        return torch.empty(nbytes, dtype=torch.uint8, device=device)
+        return lambda: _grown((-1, threading.get_ident()), nbytes, device)
     index = torch.cuda.current_device() if device.index is None else device.index
-    return _grown((index, _C._cuda_getCurrentRawStream(index)), nbytes, device)
+    stream, capturing = _C._cuda_getCurrentRawStream, _C._cuda_isCurrentStreamCapturing
+
+    def give() -> Tensor:
+        if capturing():
+            return torch.empty(nbytes, dtype=torch.uint8, device=device)
+        return _grown((index, stream(index)), nbytes, device)
+
+    return give
 
 
 def release() -> None:

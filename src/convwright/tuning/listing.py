@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from convwright.backends.registry import backend, backends
+from convwright.backends.registry import BACKENDS, backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
@@ -17,6 +17,14 @@ from convwright.rewrites.rewrite import wrap_plan
 def direct(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
     """What the backends offer and refuse, in the registry's order."""
     return [offer for member in backends() for offer in member.candidates(problem, device, policy)]
+
+
+def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
+    """What there is that could be called ``algorithm``: of one backend, or of rewrites around any."""
+    if "(" in algorithm:
+        return rewritten(problem, device, policy)
+    family = algorithm.partition("/")[0]
+    return list(backend(family).candidates(problem, device, policy)) if family in BACKENDS else []
 
 
 def rewritten(problem: ConvProblem, device: DeviceFacts, policy: Policy, *, most: int = 2) -> list[Offer]:

@@ -59,15 +59,19 @@ class Session:
             self.last = self._chosen[key]
         return self.last
 
+    def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
+        """PyTorch's own call as its flags make it."""
+        return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+
     def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         if algorithm is not None:
             return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
         mode = Mode.HEURISTIC if _capturing(device) and self.mode is not Mode.OFF else self.mode
         if mode is Mode.OFF:
-            return _torchs_own(problem, device, resolved(policy, problem, device))
+            return self.torchs_own(problem, device, policy)
         found = find(problem, device, policy, mode=mode, store=self.store)
         if found.choice is None:
-            return _torchs_own(problem, device, resolved(policy, problem, device))
+            return self.torchs_own(problem, device, policy)
         return Choice(found.choice.candidate, device, _saved_us(found, policy))
 
 
@@ -79,9 +83,7 @@ def session() -> Session:
 
 def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate whose id is ``algorithm``, or the first whose id without its configuration is."""
-    offers = listing.direct(problem, device, policy)
-    if "(" in algorithm:
-        offers += listing.rewritten(problem, device, policy)
+    offers = listing.of_family(algorithm, problem, device, policy)
     candidates = listing.candidates(offers)
     exact = [c for c in candidates if c.id == algorithm]
     family = [c for c in candidates if c.id.partition("[")[0] == algorithm]
@@ -91,12 +93,9 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
     for refusal in listing.refusals(offers):
         if algorithm in (refusal.id, refusal.id.partition("[")[0]):
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
-    known = sorted({c.id.partition("[")[0] for c in candidates})
+    everything = listing.candidates(listing.direct(problem, device, policy))
+    known = sorted({c.id.partition("[")[0] for c in everything})
     raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {', '.join(known)}")
-
-
-def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
-    return Choice(named("torch/default", problem, device, policy), device)
 
 
 def _saved_us(found: Findings, policy: Policy) -> float | None:

@@ -23,7 +23,7 @@ from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
-from convwright.tensors import empty, spec_of, torch_dtype
+from convwright.tensors import allocator, empty, spec_of
 
 # (handle, first, second, bias, residual, out, workspace) → status. All pointers are local to a call, so that one plan
 # can serve several threads.
@@ -54,10 +54,7 @@ class ClassicPlan:
         self._layout = filter_layout(problem)
         self._weight = problem.w.dense(self._layout)
         self._dense_strides = {self._weight.strides}
-        out = problem.output
-        self._new_out = partial(
-            torch.empty_strided, out.shape, out.strides, dtype=torch_dtype(out.dtype), device=device
-        )  # fmt: skip
+        self._new_out = allocator(problem.output, device)
         self._new_workspace = partial(torch.empty, workspace_bytes, dtype=torch.uint8, device=device)
         self._handles: dict[int, c_void_p] = {}
         self._current_device = torch._C._cuda_getDevice

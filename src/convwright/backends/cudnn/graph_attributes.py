@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import c_bool, c_char, c_float, c_int, c_int64, c_void_p
+from ctypes import c_bool, c_char, c_double, c_float, c_int, c_int64, c_void_p
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -34,6 +34,7 @@ class Type(Enum):
     BOOLEAN = 2, c_bool
     INT64 = 3, c_int64
     FLOAT = 4, c_float
+    DOUBLE = 5, c_double
     POINTER = 6, c_void_p
     CONVOLUTION_MODE = 7, c_int
     HEURISTIC_MODE = 8, c_int
@@ -50,7 +51,10 @@ class Type(Enum):
 
 
 class Attribute(Enum):
-    """What can be set on a descriptor or asked of it, and the type of its values."""
+    """What can be set on a descriptor or asked of it, and the type of its values.
+
+    Scaling factors come in the type that is computed in: a float where fp64 expects a double is read as garbage.
+    """
 
     POINTWISE_MODE = 0, Type.POINTWISE_MODE
     POINTWISE_COMPUTE_TYPE = 1, Type.DATA_TYPE
@@ -74,19 +78,25 @@ class Attribute(Enum):
     KNOB_TYPE = 600, Type.KNOB
     KNOB_VALUE = 601, Type.INT64
     FORWARD_ALPHA = 700, Type.FLOAT
+    FORWARD_ALPHA_FP64 = 700, Type.DOUBLE
     FORWARD_BETA = 701, Type.FLOAT
+    FORWARD_BETA_FP64 = 701, Type.DOUBLE
     FORWARD_CONVOLUTION = 702, Type.DESCRIPTOR
     FORWARD_W = 703, Type.DESCRIPTOR
     FORWARD_X = 704, Type.DESCRIPTOR
     FORWARD_Y = 705, Type.DESCRIPTOR
     BACKWARD_DATA_ALPHA = 706, Type.FLOAT
+    BACKWARD_DATA_ALPHA_FP64 = 706, Type.DOUBLE
     BACKWARD_DATA_BETA = 707, Type.FLOAT
+    BACKWARD_DATA_BETA_FP64 = 707, Type.DOUBLE
     BACKWARD_DATA_CONVOLUTION = 708, Type.DESCRIPTOR
     BACKWARD_DATA_W = 709, Type.DESCRIPTOR
     BACKWARD_DATA_DX = 710, Type.DESCRIPTOR
     BACKWARD_DATA_DY = 711, Type.DESCRIPTOR
     BACKWARD_WEIGHT_ALPHA = 712, Type.FLOAT
+    BACKWARD_WEIGHT_ALPHA_FP64 = 712, Type.DOUBLE
     BACKWARD_WEIGHT_BETA = 713, Type.FLOAT
+    BACKWARD_WEIGHT_BETA_FP64 = 713, Type.DOUBLE
     BACKWARD_WEIGHT_CONVOLUTION = 714, Type.DESCRIPTOR
     BACKWARD_WEIGHT_DW = 715, Type.DESCRIPTOR
     BACKWARD_WEIGHT_X = 716, Type.DESCRIPTOR

@@ -16,7 +16,7 @@ from convwright.backends.cudnn.library import handle
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
 from convwright.errors import BackendError, BadInput
-from convwright.tensors import empty, spec_of, torch_dtype
+from convwright.tensors import allocator, empty, spec_of, torch_dtype
 
 # Allocators hand out the same few addresses again and again.
 _MOST_PACKS = 64
@@ -37,12 +37,12 @@ class GraphPlan:
         self.workspace_bytes = workspace_bytes(plan)
         self._plan = plan
         self._index: int = device.index
-        out, dtype = problem.output, torch_dtype(problem.dtype)
-        self._new_out = partial(torch.empty_strided, out.shape, out.strides, dtype=dtype, device=device)
+        self._weight_strides = {problem.w.strides}
+        self._new_out = allocator(problem.output, device)
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=device)
         # cuDNN's compiled pattern adds a bias even where the problem has none.
         added = bool(problem.epilogue) and not problem.epilogue.bias
-        self._zeros = torch.zeros(problem.k, dtype=dtype, device=device) if added else None
+        self._zeros = torch.zeros(problem.k, dtype=torch_dtype(problem.dtype), device=device) if added else None
         self._no_bias = 0 if self._zeros is None else self._zeros.data_ptr()
         needed = graph_operands(problem)
         order = (*problem.direction.operands, Role.BIAS, Role.RESIDUAL, problem.direction.output)
@@ -56,13 +56,15 @@ class GraphPlan:
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight with the strides and the alignment that the plan was made for; itself where it has them."""
-        problem = self.candidate.problem
-        given = spec_of(weight)
-        if Role.W not in problem.operands or (
-            given.strides == problem.w.strides and given.alignment >= problem.w.alignment
-        ):
-            return weight
-        return empty(problem.w, weight.device).copy_(weight.detach())
+        wanted = self.candidate.problem.w
+        if weight.data_ptr() % wanted.alignment == 0:
+            if weight.stride() in self._weight_strides:
+                return weight
+            # A dimension of size 1 may have any stride, so that one layout can be written in several ways.
+            if spec_of(weight).strides == wanted.strides:
+                self._weight_strides.add(weight.stride())
+                return weight
+        return empty(wanted, weight.device).copy_(weight.detach())
 
     def __call__(
         self,

@@ -21,18 +21,10 @@ _KIND = {
     Direction.BACKWARD_DATA: Kind.CONVOLUTION_BACKWARD_DATA,
     Direction.BACKWARD_WEIGHT: Kind.CONVOLUTION_BACKWARD_WEIGHT,
 }
-_WINDOW_AND_SCALES = {
-    Direction.FORWARD: (Attribute.FORWARD_CONVOLUTION, Attribute.FORWARD_ALPHA, Attribute.FORWARD_BETA),
-    Direction.BACKWARD_DATA: (
-        Attribute.BACKWARD_DATA_CONVOLUTION,
-        Attribute.BACKWARD_DATA_ALPHA,
-        Attribute.BACKWARD_DATA_BETA,
-    ),
-    Direction.BACKWARD_WEIGHT: (
-        Attribute.BACKWARD_WEIGHT_CONVOLUTION,
-        Attribute.BACKWARD_WEIGHT_ALPHA,
-        Attribute.BACKWARD_WEIGHT_BETA,
-    ),
+_WINDOW = {
+    Direction.FORWARD: Attribute.FORWARD_CONVOLUTION,
+    Direction.BACKWARD_DATA: Attribute.BACKWARD_DATA_CONVOLUTION,
+    Direction.BACKWARD_WEIGHT: Attribute.BACKWARD_WEIGHT_CONVOLUTION,
 }
 _OPERAND = {
     (Direction.FORWARD, Role.X): Attribute.FORWARD_X,
@@ -55,9 +47,8 @@ def graph_operands(problem: ConvProblem) -> dict[Role, TensorSpec]:
     operands = dict(problem.operands)
     output = operands.pop(problem.direction.output)
     if problem.epilogue:
-        # A bias is often a piece of a larger buffer; asking for more alignment gives no other engines.
-        shape = (1, problem.k, *(1,) * problem.rank)
-        operands[Role.BIAS] = TensorSpec(shape, problem.dtype, alignment=problem.dtype.nbytes)
+        # Some engines read the bias in vectors whatever alignment they are told: 16 bytes, or a fault of the device.
+        operands[Role.BIAS] = TensorSpec((1, problem.k, *(1,) * problem.rank), problem.dtype, alignment=16)
     return {**operands, problem.direction.output: output}
 
 
@@ -91,11 +82,17 @@ def _epilogue(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> list[tup
 
 def _convolution(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> Descriptor:
     direction = problem.direction
-    window, alpha, beta = _WINDOW_AND_SCALES[direction]
-    operation = Descriptor(_KIND[direction]).set(window, _window(problem)).set(alpha, 1.0).set(beta, 0.0)
+    alpha, beta = _scales(problem)
+    operation = Descriptor(_KIND[direction]).set(_WINDOW[direction], _window(problem)).set(alpha, 1.0).set(beta, 0.0)
     for role in (*direction.operands, direction.output):
         operation.set(_OPERAND[direction, role], tensors[role])
     return operation.finalize()
+
+
+def _scales(problem: ConvProblem) -> tuple[Attribute, Attribute]:
+    """The attributes for the factors of the product and of what the output held before."""
+    name, kind = problem.direction.name, "_FP64" if problem.dtype is DType.FP64 else ""
+    return Attribute[f"{name}_ALPHA{kind}"], Attribute[f"{name}_BETA{kind}"]
 
 
 def _window(problem: ConvProblem) -> Descriptor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -13,9 +11,9 @@ from convwright.backends.triton.launch import KernelCall
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
-from convwright.core.tensor_spec import TensorSpec
+from convwright.core.tensor_spec import Layout, dense_strides
 from convwright.errors import BadInput
-from convwright.tensors import empty, torch_dtype
+from convwright.tensors import allocator
 
 _TRITON_NAME = {DType.FP16: "fp16", DType.BF16: "bf16", DType.FP32: "fp32"}
 
@@ -29,13 +27,16 @@ class ImplicitGemmPlan:
     def __init__(self, candidate: Candidate, device: DeviceFacts) -> None:
         self.candidate = candidate
         self._packed = algorithm_of(candidate).packed
+        self._channels_last = dense_strides(candidate.problem.w.shape, Layout.NHWC)
         self._takes_bias = candidate.problem.epilogue.bias
         self._takes_residual = candidate.problem.epilogue.residual
         self._launch = kernel_call(candidate).on(device)
-        self._new_output = _allocator(candidate.problem.y, device.torch_name or "cpu")
+        self._new_output = allocator(candidate.problem.y, torch.device(device.torch_name or "cpu"))
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight with its channels last in memory: itself where it is so already and need not be split."""
+        if weight.stride() == self._channels_last and not self._packed:
+            return weight  # the kernel takes its address, and its memory is in order
         channels_last = weight.movedim(1, -1).contiguous()
         return _tf32_parts(channels_last) if self._packed else channels_last
 
@@ -77,15 +78,6 @@ def _tf32_parts(weight: Tensor) -> Tensor:
     # Rounding on the bits may carry a NaN over into a zero.
     high = torch.where(weight.isnan(), weight, rounded)
     return torch.stack((high, weight - high))
-
-
-def _allocator(spec: TensorSpec, device: str) -> Callable[[], Tensor]:
-    """Makes outputs; on the GPU by the call of compiled PyTorch programs, which is quicker than the public one."""
-    quick = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
-    if quick is None or not device.startswith("cuda"):
-        return lambda: empty(spec, device)
-    shape, strides, dtype = spec.shape, spec.strides, torch_dtype(spec.dtype)
-    return lambda: quick(shape, strides, dtype)
 
 
 def _wrong_operands(candidate: Candidate, bias: Tensor | None, residual: Tensor | None) -> str:
