@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,20 +14,17 @@ from convwright.core.dtype import DType, permitted_arithmetic
 from convwright.core.policy import Policy
 
 _C: Any = torch._C
-# The older torch.backends.cudnn.allow_tf32 raises where convolutions and RNNs are set differently.
+_allow_tf32: Callable[[], bool] = _C._get_cudnn_allow_tf32
 _precision = _C._get_fp32_precision_getter
 _set_precision = _C._set_fp32_precision_setter
 
 
-def precision() -> str:
-    """PyTorch's word for how it computes fp32 convolutions on a GPU: "tf32", "ieee", or "none", which is ieee too."""
-    word: str = _precision("cuda", "conv")
-    return word
-
-
 def tf32_allowed() -> bool:
     """True where PyTorch may compute fp32 convolutions on a GPU in TF32, which is its default."""
-    return precision() == "tf32"
+    try:
+        return _allow_tf32()
+    except RuntimeError:  # convolutions and RNNs are set differently, which the older flag cannot say
+        return bool(_precision("cuda", "conv") == "tf32")
 
 
 @contextmanager
@@ -49,7 +46,7 @@ def deterministic() -> bool:
 def state() -> tuple[object, ...]:
     """All flags that bear on the choice for a CUDA tensor, as one comparable value."""
     return (
-        _precision("cuda", "conv"),
+        tf32_allowed(),
         _C._get_cudnn_deterministic(),
         _C._get_deterministic_algorithms(),
         _C._get_cudnn_enabled(),

@@ -14,7 +14,7 @@ import torch
 from convwright.backends.cudnn import graph
 from convwright.backends.cudnn.graph_attributes import Attribute, Kind, NumericalNote
 from convwright.backends.cudnn.graph_descriptor import Descriptor
-from convwright.backends.cudnn.graph_device import device_properties
+from convwright.backends.cudnn.graph_device import target
 from convwright.backends.cudnn.graph_engine import workspace_bytes
 from convwright.backends.cudnn.graph_plan import GraphPlan
 from convwright.backends.cudnn.graph_tensor import GraphTensor, common_layout
@@ -160,7 +160,7 @@ def test_a_remembered_candidate_is_finalized_without_planning(text: str) -> None
 def test_a_plan_survives_its_json() -> None:
     plan = graph.finalized(planned(SMALL)[0], H200)
     written = plan.text(Attribute.PLAN_JSON)
-    read = Descriptor(Kind.EXECUTION_PLAN).set(Attribute.PLAN_DEVICE, device_properties(H200))
+    read = target(H200).of_plan(Descriptor(Kind.EXECUTION_PLAN))
     assert read.set_text(Attribute.PLAN_JSON, written).finalize().text(Attribute.PLAN_JSON) == written
 
 

@@ -64,7 +64,13 @@ def test_the_overhead_is_above_0_and_the_slope_is_below_a_launch() -> None:
 def test_a_call_that_cannot_be_captured_is_timed_by_events_and_harms_nothing() -> None:
     x = torch.zeros(1 << 20, device="cuda")
     clock = CudaGraphClock()
-    timing = measure(lambda: x.sum().item(), clock=clock, budget_us=2e5)
+
+    def waiting() -> torch.Tensor:
+        x.add_(1)
+        torch.cuda.current_stream().synchronize()  # not permitted inside a capture
+        return x
+
+    timing = measure(waiting, clock=clock, budget_us=2e5)
     assert timing.call_us.value > 1
     assert len(clock.fallbacks) == 1
     torch.randn(8, device="cuda")

@@ -26,9 +26,13 @@ class Limits:
 
 
 def limits(candidate: Candidate, device: DeviceFacts) -> Limits:
-    """The bytes limit, true for every candidate, and the arithmetic limit of this one at its own peak."""
+    """The bytes limit, true for every candidate, and the arithmetic limit of this one at its own peak.
+
+    How much an algorithm that saves products must still multiply is not known, so it has no arithmetic limit.
+    """
     problem = candidate.problem
-    bandwidth, peak = device.bandwidth_bytes_per_us, device.peak(candidate.arithmetic)
+    bandwidth = device.bandwidth_bytes_per_us
+    peak = None if candidate.leaf.saves_products else device.peak(candidate.arithmetic)
     return Limits(
         bytes_us=problem.bytes / bandwidth if bandwidth else None,
         arithmetic_us=problem.flops * candidate.arithmetic.products / peak if peak else None,

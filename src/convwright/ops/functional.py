@@ -21,7 +21,7 @@ from convwright.ops.tracing import traced
 
 _C: Any = torch._C
 _torch_conv2d: Callable[..., Tensor] = torch.conv2d
-_precision: Callable[..., str] = _C._get_fp32_precision_getter
+_tf32 = flags.tf32_allowed
 _slots_of = slots.table.get
 _grad_enabled = torch.is_grad_enabled
 _flags = flags.state
@@ -59,11 +59,7 @@ def conv2d(
             arguments = (bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
             grad = _grad_enabled()
             while slot is not None:
-                if (
-                    slot.arguments == arguments
-                    and slot.grad is grad
-                    and (slot.precision is None or slot.precision == _precision("cuda", "conv"))
-                ):
+                if slot.arguments == arguments and slot.grad is grad and (slot.tf32 is None or slot.tf32 is _tf32()):
                     if slot.run is None:
                         if slot.matches(input):
                             if slot.short:

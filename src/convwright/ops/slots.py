@@ -28,7 +28,7 @@ class Slot:
     fills in faster than it reads them.
     """
 
-    __slots__ = ("arguments", "flags", "grad", "matches", "next", "precision", "run", "short")
+    __slots__ = ("arguments", "flags", "grad", "matches", "next", "run", "short", "tf32")
 
     def __init__(
         self, tensors: tuple[Tensor, ...], arguments: tuple[object, ...], grad: bool, run: Run | None, short: bool
@@ -37,7 +37,8 @@ class Slot:
         # A caller's list may be changed after the call.
         self.arguments = tuple([*value] if isinstance(value, list) else value for value in arguments)
         self.grad = grad
-        self.precision = flags.precision() if tensors[0].is_cuda else None
+        # Only for fp32 on a GPU does it matter whether PyTorch may use TF32.
+        self.tf32 = flags.tf32_allowed() if tensors[0].is_cuda and tensors[0].dtype is torch.float32 else None
         self.flags = flags.state() if tensors[0].is_cuda else None
         self.run = run
         self.short = short

@@ -46,7 +46,6 @@ def _cells(verdict: Verdict, found: Findings) -> list[str | Text]:
     candidate, measured = finding.candidate, finding.measurement
     bound = limits(candidate, found.device)
     workspace = measured.workspace_bytes if measured else candidate.workspace_bytes
-    won = verdict.reason.startswith("the winner")
     cells = [candidate.id]
     if measured is None:
         cells += [_UNKNOWN] * 4 + [_figure(bound.limit_us)] + [_UNKNOWN] * 3
@@ -64,7 +63,7 @@ def _cells(verdict: Verdict, found: Findings) -> list[str | Text]:
             _figure(max(error.scaled_max for error in measured.errors)) if measured.errors else _UNKNOWN,
         ]
     cells += [_bytes(workspace), candidate.arithmetic, verdict.reason]
-    return [Text(cell, style="bold green" if won else "") for cell in cells]
+    return [Text(cell, style="bold green" if verdict.won else "") for cell in cells]
 
 
 def _figure(value: float | None) -> str:

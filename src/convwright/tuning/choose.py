@@ -16,11 +16,13 @@ TIE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One row's outcome. ``eager_us`` is what an eager call takes; ``reason`` is a sentence's end."""
+    """One row's outcome. ``eager_us`` is what an eager call takes; ``reason`` says why it won or lost."""
 
     finding: Finding
     eager_us: float | None
     reason: str
+    allowed: bool
+    won: bool
 
 
 def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str | None:
@@ -64,6 +66,8 @@ def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy
             finding,
             times[finding.candidate.id].value if finding.candidate.id in times else None,
             objections[finding.candidate.id] or _why(finding, allowed[0], baseline, times),
+            allowed=finding in allowed,
+            won=finding in allowed[:1],
         )
         for finding in ranked
     )

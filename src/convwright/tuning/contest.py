@@ -25,6 +25,8 @@ from convwright.tuning.trial import Bench, Trial
 # In mode quick, this share of the budget goes into first looks, and so many candidates are then timed properly.
 _LOOKING_SHARE = 0.4
 _FINALISTS = 4
+# In mode full, this share of the time that is left after the checks goes into timing all of them.
+_HEATS_SHARE = 0.5
 _SEED = 20
 
 
@@ -39,23 +41,36 @@ def measure_candidates(
     mode: Mode,
     budget_us: float,
 ) -> list[Finding]:
-    """What was found out about each candidate, in their order. The baseline is looked at first."""
-    end_us = _now_us() + budget_us
-    bench = Bench(problem, device, seed=_SEED)
+    """What was found out about each candidate. The baseline is looked at first.
+
+    Mode ``quick`` times the few that look fastest and checks them in the order of their times until one is right.
+    Mode ``full`` checks all, times all, and then the best and the baseline once more, as precisely as is left time.
+    """
+    bench, start_us = Bench(problem, device, seed=_SEED), _now_us()
     order = sorted(candidates, key=lambda candidate: candidate != baseline)
-    looking_end_us = _now_us() + budget_us * (_LOOKING_SHARE if mode is Mode.QUICK else 1.0)
-    trials, failed = _first_looks(order, bench, looking_end_us)
-    finalists = dict(sorted(trials.items(), key=lambda entry: (entry[0] != baseline, entry[1][1])))
-    kept = {c: trial for c, (trial, _) in list(finalists.items())[: _FINALISTS if mode is Mode.QUICK else None]}
+    share = _LOOKING_SHARE if mode is Mode.QUICK else 1.0
+    looked, failed = _first_looks(order, bench, start_us + budget_us * share)
+    ranked = sorted(looked, key=lambda candidate: (candidate != baseline, looked[candidate][1]))
     check = ErrorCheck(problem, bench.device, seed=_SEED)
-    if mode is Mode.FULL:  # no time is taken of what computes wrong
-        errors = {candidate: check.errors(trial.run) for candidate, trial in kept.items()}
-        timed = _timed(kept, errors, bench, end_us - _now_us())
+    if mode is Mode.QUICK:
+        trials = {candidate: looked[candidate][0] for candidate in ranked[:_FINALISTS]}
+        timed = _timed(trials, {}, bench, start_us + budget_us - _now_us())
+        timed = _checked(timed, trials, baseline, known, policy, check)
     else:
-        timed = _timed(kept, {}, bench, end_us - _now_us())
-        timed = _checked(timed, kept, baseline, known, policy, check)
-    best_us = min((look_us for _, look_us in trials.values()), default=1.0)
-    return [timed.get(c) or failed.get(c) or _passed_over(c, trials, best_us) for c in order]
+        trials = {candidate: looked[candidate][0] for candidate in ranked}
+        errors = {candidate: check.errors(trial.run) for candidate, trial in trials.items()}
+        timed = _timed(trials, errors, bench, (start_us + budget_us - _now_us()) * _HEATS_SHARE)
+        final = {candidate: trials[candidate] for candidate in _finalists(timed, baseline, policy)}
+        timed |= _timed(final, errors, bench, start_us + budget_us - _now_us())
+    best_us = min((look_us for _, look_us in looked.values()), default=1.0)
+    return [timed.get(c) or failed.get(c) or _passed_over(c, looked, best_us) for c in order]
+
+
+def _finalists(timed: Mapping[Candidate, Finding], baseline: Candidate | None, policy: Policy) -> list[Candidate]:
+    """The baseline and the best that are allowed."""
+    verdicts = choose(list(timed.values()), timed.get(baseline) if baseline else None, policy)
+    best = [verdict.finding.candidate for verdict in verdicts if verdict.allowed][:_FINALISTS]
+    return best if baseline is None or baseline in best or baseline not in timed else [*best, baseline]
 
 
 def _first_looks(
@@ -127,7 +142,7 @@ def _checked(
     for candidate in unchecked:
         timed[candidate] = _with_errors(timed[candidate], trials[candidate], check)
         rows = [timed[candidate], *([base] if base else [])]
-        if choose(rows, base, policy)[0].reason.startswith("the winner"):
+        if choose(rows, base, policy)[0].won:
             break
     return timed
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from convwright import flags
-from convwright.core.candidate import Candidate, Refusal
+from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Measurement
 from convwright.core.limits import limits
@@ -20,6 +21,8 @@ from convwright.tuning.contest import measure_candidates
 from convwright.tuning.store import Store
 
 FULL_BUDGET_US = 30e6
+_INNER_SHARE = 0.4
+_MOST_WRAPPED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,7 @@ class Findings:
     @property
     def choice(self) -> Finding | None:
         """The winner; None where nothing is allowed, or nothing was measured and the device is elsewhere."""
-        first = self.verdicts[0] if self.verdicts else None
-        return first.finding if first is not None and first.reason.startswith("the winner") else None
+        return next((verdict.finding for verdict in self.verdicts if verdict.won), None)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
@@ -65,31 +67,63 @@ def find(
     """Search for the best candidate. What the store already knows is not measured again.
 
     In mode ``heuristic``, and for a device that is elsewhere, nothing runs: candidates come in the order in which
-    their backends believe in them.
+    their backends believe in them. In mode ``full`` the problems inside rewrites are searched first, and rewrites
+    are tried around their best.
     """
     policy = resolved(policy, problem, device)
-    offers = [*listing.direct(problem, device, policy), *listing.rewritten(problem, device, policy)]
+    budget = budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US)
+    direct = listing.direct(problem, device, policy)
+    promising = None
+    if mode is Mode.FULL and device.present:
+        inner = listing.inner_problems(problem, device)
+        share = budget * _INNER_SHARE / max(len(inner), 1)
+        budget *= 1 - _INNER_SHARE
+
+        def promising(inner: ConvProblem) -> list[Candidate]:
+            offers = listing.direct(inner, device, policy)
+            return _best(_search(inner, device, policy, offers, mode=mode, store=store, budget_us=share))
+
+    offers = [*direct, *listing.rewritten(problem, device, policy, promising)]
+    return _search(problem, device, policy, offers, mode=mode, store=store, budget_us=budget)
+
+
+def _search(
+    problem: ConvProblem,
+    device: DeviceFacts,
+    policy: Policy,
+    offers: list[Offer],
+    *,
+    mode: Mode,
+    store: Store,
+    budget_us: float,
+) -> Findings:
     listed, refusals = listing.candidates(offers), tuple(listing.refusals(offers))
     base = baseline_of(listed, policy)
     known = _remembered(problem, device, listed, store)
-    if (
-        mode in (Mode.QUICK, Mode.FULL)
-        and device.present
-        and not _searched(problem, device, policy, mode, store, known)
-    ):
-        budget = budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US)
+    runs = mode in (Mode.QUICK, Mode.FULL) and device.present
+    if runs and not _searched(problem, device, policy, mode, store, known):
         worth = [c for c in listing.spread(listed) if _worth_measuring(c, policy) and c.id not in known]
-        fresh = measure_candidates(worth, base, known, problem, device, policy, mode=mode, budget_us=budget)
-        for finding in fresh:
-            if finding.measurement is not None or finding.failure is not None:
-                print_ = listing.fingerprint(finding.candidate, device)
-                name = finding.candidate.id
-                store.record(problem.key, device.key, name, print_, finding.measurement, finding.failure)
+        fresh = measure_candidates(worth, base, known, problem, device, policy, mode=mode, budget_us=budget_us)
+        _record(fresh, problem, device, store)
         store.record_search(problem.key, device.key, _scope(policy, mode), [c.id for c in listed])
         known |= {finding.candidate.id: finding for finding in fresh}
     rows = [known.get(candidate.id, Finding(candidate)) for candidate in listed]
     baseline = next((row for row in rows if base is not None and row.candidate == base), None)
     return Findings(problem, device, policy, mode, choose(rows, baseline, policy), refusals, baseline)
+
+
+def _best(found: Findings) -> list[Candidate]:
+    """The few candidates that are worth a rewrite around them: measured, and allowed."""
+    ranked = [v.finding.candidate for v in found.verdicts if v.eager_us is not None and v.allowed]
+    return ranked[:_MOST_WRAPPED]
+
+
+def _record(fresh: Iterable[Finding], problem: ConvProblem, device: DeviceFacts, store: Store) -> None:
+    for finding in fresh:
+        if finding.measurement is not None or finding.failure is not None:
+            print_ = listing.fingerprint(finding.candidate, device)
+            name = finding.candidate.id
+            store.record(problem.key, device.key, name, print_, finding.measurement, finding.failure)
 
 
 def resolved(policy: Policy, problem: ConvProblem, device: DeviceFacts) -> Policy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from convwright.backends.registry import BACKENDS, backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
@@ -12,6 +12,8 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.rewrites import REWRITES
 from convwright.rewrites.rewrite import wrap_plan
+
+Promising = Callable[[ConvProblem], Sequence[Candidate]]
 
 
 def direct(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
@@ -27,18 +29,39 @@ def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy:
     return list(backend(family).candidates(problem, device, policy)) if family in BACKENDS else []
 
 
-def rewritten(problem: ConvProblem, device: DeviceFacts, policy: Policy, *, most: int = 2) -> list[Offer]:
-    """Each rewrite around the ``most`` first candidates that policy allows for its inner problem."""
+def rewritten(
+    problem: ConvProblem, device: DeviceFacts, policy: Policy, promising: Promising | None = None
+) -> list[Offer]:
+    """Each rewrite around those candidates for its inner problem that ``promising`` names.
+
+    By default, where nothing was measured, these are the first of each backend.
+    """
+    promising = promising or (lambda inner: first_of_each(candidates(direct(inner, device, policy)), policy))
     offers: list[Offer] = []
     for rewrite in REWRITES:
         for arguments in rewrite.arguments(problem, device):
             if isinstance(arguments, Refusal):
                 offers.append(arguments)
-                continue
-            inner = candidates(direct(rewrite.inner(problem, arguments), device, policy))
-            promising = [candidate for candidate in spread(inner) if _allowed(candidate, policy)][:most]
-            offers.extend(rewrite.wrap(problem, arguments, candidate) for candidate in promising)
+            else:
+                inner = promising(rewrite.inner(problem, arguments))
+                offers.extend(rewrite.wrap(problem, arguments, candidate) for candidate in inner)
     return offers
+
+
+def inner_problems(problem: ConvProblem, device: DeviceFacts) -> list[ConvProblem]:
+    """The problems that rewrites turn ``problem`` into."""
+    return [
+        rewrite.inner(problem, arguments)
+        for rewrite in REWRITES
+        for arguments in rewrite.arguments(problem, device)
+        if not isinstance(arguments, Refusal)
+    ]
+
+
+def first_of_each(listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:
+    """Of each backend the candidate that it puts first and policy allows."""
+    allowed = [candidate for candidate in listed if _allowed(candidate, policy)]
+    return list({candidate.backend: candidate for candidate in reversed(allowed)}.values())[::-1]
 
 
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:

@@ -91,6 +91,6 @@ class Trial:
     def preparation(self) -> Call | None:
         """Packing the weight, or None where there is nothing to pack."""
         weights = self.bench.weights
-        if not weights or self.plan.prepare(weights[0]) is weights[0]:
+        if not weights or self.plan.prepare(weights[0]).data_ptr() == weights[0].data_ptr():
             return None
         return partial(self.plan.prepare, weights[0])

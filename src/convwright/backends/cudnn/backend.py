@@ -19,10 +19,9 @@ class Cudnn:
     name = "cudnn"
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        """The versions of cuDNN and, where there is one, of its front end: engines' numbers change with both."""
-        library, frontend = load(), graph.frontend_version()
-        version = f"cudnn {'missing' if isinstance(library, Missing) else library.version}"
-        return f"{version}, frontend {frontend}" if frontend else version
+        """The version of cuDNN: engines' numbers and knobs change with it."""
+        library = load()
+        return f"cudnn {'missing' if isinstance(library, Missing) else library.version}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         yield from classic.candidates(problem, device, policy)

@@ -105,6 +105,7 @@ def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Ite
                 workspace_bytes=answer if isinstance(answer, int) else None,
                 deterministic=algorithm.deterministic,
                 source=Source.PLANNER,
+                saves_products=algorithm.name.startswith(("fft", "winograd")),
             )
             yield Refusal(candidate.id, answer) if isinstance(answer, str) else candidate
 

@@ -10,7 +10,7 @@ import torch
 
 from convwright.backends.cudnn.graph_attributes import NumericalNote
 from convwright.backends.cudnn.graph_descriptor import Descriptor
-from convwright.backends.cudnn.graph_device import device_properties
+from convwright.backends.cudnn.graph_device import Target, target
 from convwright.backends.cudnn.graph_engine import (
     Engine,
     Knobs,
@@ -31,11 +31,7 @@ from convwright.errors import BackendError, Refused
 
 REFUSAL_ID = "cudnn/graph"
 _PREFIX = "engine-"
-
-
-def frontend_version() -> str | None:
-    """The version of NVIDIA's Python front end that plans are made with: None, since cuDNN itself is asked."""
-    return None
+_FEWER_PRODUCTS = frozenset({NumericalNote.FFT, NumericalNote.WINOGRAD})
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -58,23 +54,23 @@ def build(candidate: Candidate, device: DeviceFacts) -> Plan:
 
 def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
     """cuDNN's execution plan of ``candidate``; it takes no heuristic, so one that was remembered needs no planning."""
-    properties = device_properties(device)
+    where = target(device)
     index = int(candidate.algorithm.removeprefix(_PREFIX))
-    graph = operation_graph(candidate.problem)
-    return execution_plan(engine_config(graph, properties, index, _knobs(candidate.config)), properties)
+    graph = operation_graph(candidate.problem, where)
+    return execution_plan(engine_config(graph, where, index, _knobs(candidate.config)), where)
 
 
 @lru_cache(maxsize=256)
 def _offers(problem: ConvProblem, device: DeviceFacts) -> tuple[Offer, ...]:
     try:
-        properties = device_properties(device)
-        engines = proposed_engines(operation_graph(problem), properties)
+        where = target(device)
+        engines = proposed_engines(operation_graph(problem, where), where)
     except BackendError as failure:
         return (Refusal(REFUSAL_ID, str(failure)),)
-    return tuple(_offer(problem, engine, properties) for engine in engines)
+    return tuple(_offer(problem, engine, where) for engine in engines)
 
 
-def _offer(problem: ConvProblem, engine: Engine, device: Descriptor) -> Offer:
+def _offer(problem: ConvProblem, engine: Engine, device: Target) -> Offer:
     candidate = Candidate(
         problem=problem,
         backend="cudnn",
@@ -84,6 +80,7 @@ def _offer(problem: ConvProblem, engine: Engine, device: Descriptor) -> Offer:
         workspace_bytes=None,
         deterministic=NumericalNote.NONDETERMINISTIC not in engine.notes,
         source=Source.PLANNER,
+        saves_products=bool(engine.notes & _FEWER_PRODUCTS),
     )
     try:
         plan = execution_plan(engine.config, device)

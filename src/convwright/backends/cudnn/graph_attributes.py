@@ -30,6 +30,7 @@ class Kind(IntEnum):
 class Type(Enum):
     """How an attribute's values are passed: cuDNN's number for it, and the C type of one."""
 
+    HANDLE = 0, c_void_p
     DATA_TYPE = 1, c_int
     BOOLEAN = 2, c_bool
     INT64 = 3, c_int64
@@ -42,7 +43,6 @@ class Type(Enum):
     NUMERICAL_NOTE = 11, c_int
     POINTWISE_MODE = 14, c_int
     DESCRIPTOR = 15, c_void_p
-    INT32 = 23, c_int
     CHAR = 24, c_char
 
     def __init__(self, number: int, element: Any) -> None:
@@ -71,6 +71,7 @@ class Attribute(Enum):
     HEURISTICS_DEVICE = 204, Type.DESCRIPTOR
     CONFIG_ENGINE = 300, Type.DESCRIPTOR
     CONFIG_KNOB_CHOICES = 302, Type.DESCRIPTOR
+    PLAN_HANDLE = 400, Type.HANDLE
     PLAN_CONFIG = 401, Type.DESCRIPTOR
     PLAN_WORKSPACE_BYTES = 402, Type.INT64
     PLAN_JSON = 405, Type.CHAR
@@ -105,6 +106,7 @@ class Attribute(Enum):
     POINTWISE_X = 751, Type.DESCRIPTOR
     POINTWISE_B = 752, Type.DESCRIPTOR
     POINTWISE_Y = 753, Type.DESCRIPTOR
+    GRAPH_HANDLE = 800, Type.HANDLE
     GRAPH_OPERATIONS = 801, Type.DESCRIPTOR
     TENSOR_ALIGNMENT_BYTES = 900, Type.INT64
     TENSOR_DATA_TYPE = 901, Type.DATA_TYPE
@@ -119,7 +121,6 @@ class Attribute(Enum):
     ENGINE_INDEX = 1301, Type.INT64
     ENGINE_NUMERICAL_NOTES = 1303, Type.NUMERICAL_NOTE
     ENGINE_DEVICE = 1307, Type.DESCRIPTOR
-    DEVICE_INDEX = 2700, Type.INT32
     DEVICE_JSON = 2702, Type.CHAR
 
     def __init__(self, number: int, type_: Type) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from convwright.backends.cudnn.graph_attributes import KNOB_KINDS, Attribute, Kind, NumericalNote
 from convwright.backends.cudnn.graph_descriptor import Descriptor
+from convwright.backends.cudnn.graph_device import Target
 from convwright.errors import BackendError
 
 Knobs = tuple[tuple[int, int], ...]
@@ -25,7 +26,7 @@ class Engine:
     config: Descriptor
 
 
-def proposed_engines(graph: Descriptor, device: Descriptor) -> list[Engine]:
+def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
     """What cuDNN proposes for ``graph`` on ``device``, best first, each once.
 
     Raises what cuDNN said last where no heuristic has a proposal.
@@ -43,12 +44,10 @@ def proposed_engines(graph: Descriptor, device: Descriptor) -> list[Engine]:
     return list(found.values())
 
 
-def engine_config(graph: Descriptor, device: Descriptor, index: int, knobs: Knobs) -> Descriptor:
+def engine_config(graph: Descriptor, device: Target, index: int, knobs: Knobs) -> Descriptor:
     """The configuration of the engine numbered ``index`` with ``knobs`` chosen, without asking a heuristic."""
     engine = Descriptor(Kind.ENGINE).set(Attribute.ENGINE_GRAPH, graph).set(Attribute.ENGINE_INDEX, index)
-    config = Descriptor(Kind.ENGINE_CONFIG).set(
-        Attribute.CONFIG_ENGINE, engine.set(Attribute.ENGINE_DEVICE, device).finalize()
-    )
+    config = Descriptor(Kind.ENGINE_CONFIG).set(Attribute.CONFIG_ENGINE, device.of_engine(engine).finalize())
     choices = [
         Descriptor(Kind.KNOB_CHOICE).set(Attribute.KNOB_TYPE, knob).set(Attribute.KNOB_VALUE, value).finalize()
         for knob, value in knobs
@@ -56,10 +55,10 @@ def engine_config(graph: Descriptor, device: Descriptor, index: int, knobs: Knob
     return (config.set(Attribute.CONFIG_KNOB_CHOICES, *choices) if choices else config).finalize()
 
 
-def execution_plan(config: Descriptor, device: Descriptor) -> Descriptor:
+def execution_plan(config: Descriptor, device: Target) -> Descriptor:
     """The configuration made ready to run; raised in cuDNN's words where the device or the shape does not allow it."""
     plan = Descriptor(Kind.EXECUTION_PLAN).set(Attribute.PLAN_CONFIG, config)
-    return plan.set(Attribute.PLAN_DEVICE, device).finalize()
+    return device.of_plan(plan).finalize()
 
 
 def workspace_bytes(plan: Descriptor) -> int:
@@ -68,9 +67,9 @@ def workspace_bytes(plan: Descriptor) -> int:
     return int(needed)
 
 
-def _ask(graph: Descriptor, device: Descriptor, mode: int) -> Iterator[Engine]:
+def _ask(graph: Descriptor, device: Target, mode: int) -> Iterator[Engine]:
     heuristics = Descriptor(Kind.ENGINE_HEURISTICS).set(Attribute.HEURISTICS_GRAPH, graph)
-    heuristics.set(Attribute.HEURISTICS_MODE, mode).set(Attribute.HEURISTICS_DEVICE, device).finalize()
+    device.of_heuristics(heuristics.set(Attribute.HEURISTICS_MODE, mode)).finalize()
     most = heuristics.count(Attribute.HEURISTICS_RESULTS)
     configs = heuristics.fill(Attribute.HEURISTICS_RESULTS, [Descriptor(Kind.ENGINE_CONFIG) for _ in range(most)])
     # Made once and written over for each configuration: there are 44 kinds of knob and some 80 configurations.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.cudnn.graph_attributes import Attribute, Kind
 from convwright.backends.cudnn.graph_descriptor import Descriptor
+from convwright.backends.cudnn.graph_device import Target
 from convwright.backends.cudnn.graph_tensor import DATA_TYPE, GraphTensor, common_layout
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
@@ -52,7 +53,7 @@ def graph_operands(problem: ConvProblem) -> dict[Role, TensorSpec]:
     return {**operands, problem.direction.output: output}
 
 
-def operation_graph(problem: ConvProblem) -> Descriptor:
+def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
     """The graph, finalized. Where cuDNN refuses it, that is raised in cuDNN's words."""
     layout = common_layout(problem)
     seen = {role: GraphTensor.of(spec, layout) for role, spec in graph_operands(problem).items()}
@@ -65,7 +66,8 @@ def operation_graph(problem: ConvProblem) -> Descriptor:
     operations = [_convolution(problem, {**tensors, output: results[0]})]
     for (mode, other), source, target in zip(steps, results, results[1:], strict=False):
         operations.append(_pointwise(problem, mode, source, other, target))
-    return Descriptor(Kind.OPERATION_GRAPH).set(Attribute.GRAPH_OPERATIONS, *operations).finalize()
+    graph = Descriptor(Kind.OPERATION_GRAPH).set(Attribute.GRAPH_OPERATIONS, *operations)
+    return device.of_graph(graph).finalize()
 
 
 def _epilogue(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> list[tuple[int, Descriptor | None]]:

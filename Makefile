@@ -1,0 +1,80 @@
+# `make test` and `make demo` set up what they need; nothing else has to be run first. See CONTRIBUTING.md.
+
+PYTHON ?= python3
+
+# The one place that names PyTorch's version. It is pinned because a requirement such as torch>=2.11 takes the newest
+# build there is, which on Linux brings gigabytes of CUDA, while an exact version finds the CPU build of it wherever one
+# is at hand, and that suffices here. On a machine with a GPU the Python above should have its own PyTorch, which is
+# then used as it is.
+TORCH ?= torch==2.13.0
+
+# Tests that run side by side. Those in ALONE take times or share a GPU, and come afterwards, one by one.
+WORKERS ?= 2
+ALONE = tests/measuring/test_clock.py tests/measuring/test_timer.py tests/gpu
+
+BIN = .venv/bin
+PY = $(BIN)/python
+PIP = $(PY) -m pip --disable-pip-version-check install --quiet
+READY = .venv/ready
+
+# Programs of one line each; exit status 0 is yes.
+SYSTEM_TORCH_SEES_CUDA = import sys, torch; version = tuple(map(int, torch.__version__.split(".")[:2])); \
+	sys.exit(not (version >= (2, 11) and torch.cuda.is_available()))
+TORCH_IS_THE_SYSTEMS = import sys, torch; sys.exit(torch.__file__.startswith(sys.prefix))
+TORCH_HAS_CUDA = import sys, torch; sys.exit(torch.version.cuda is None)
+
+# A demonstration leaves nothing behind, and its tables need more than 80 columns.
+DEMO = CONVWRIGHT_STORE=none COLUMNS=160
+
+.PHONY: help setup demo test lint format clean
+
+help: ## Say what there is to make.
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
+
+setup: $(READY) ## Make .venv, once, and again when pyproject.toml changes.
+
+$(READY): pyproject.toml
+	@echo "Setting up .venv; the first time this takes a few minutes."
+	@if [ ! -x $(PY) ]; then \
+		if $(PYTHON) -c '$(SYSTEM_TORCH_SEES_CUDA)' 2>/dev/null; then \
+			echo "Using the PyTorch of $(PYTHON), which sees a GPU."; \
+			$(PYTHON) -m venv --system-site-packages .venv; \
+		else \
+			$(PYTHON) -m venv .venv; \
+		fi; \
+	fi
+	@$(PIP) --upgrade 'pip>=25.1'  # the first that knows dependency groups
+	@$(PY) -c '$(TORCH_IS_THE_SYSTEMS)' 2>/dev/null || $(PIP) '$(TORCH)'
+	@if $(PY) -c '$(TORCH_HAS_CUDA)'; then \
+		$(PIP) --editable . --group dev; \
+	else \
+		$(PIP) --editable '.[plan]' --group dev --group cpu; \
+	fi
+	@touch $@
+
+demo: $(READY) ## Show what convwright does, in less than a minute.
+	@echo; echo "== What convwright sees on this machine"
+	@$(DEMO) $(BIN)/convwright show-env
+	@echo; echo "== Every way of computing a small convolution on the CPU, measured in 200 ms"
+	@$(DEMO) $(BIN)/convwright find ic16ih32oc32kh3ph1 --device cpu --mode quick --no-refusals
+	@echo; echo "== Every way of computing a larger one on an H200, which need not be in this machine; nothing runs"
+	@$(DEMO) $(BIN)/convwright find mb32ic256ih14oc256kh3ph1 --dtype fp16 --layout nhwc --device h200 --mode heuristic
+	@echo; echo "== From Python: examples/first_look.py"
+	@$(DEMO) $(PY) examples/first_look.py
+
+test: lint ## Check style, types and behaviour.
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(ALONE))
+	$(PY) -m pytest -q $(ALONE)
+
+lint: $(READY) ## Check style and types only.
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(READY) ## Bring the code into the house style.
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean: ## Remove .venv and everything else that was made here.
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

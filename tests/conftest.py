@@ -1,0 +1,37 @@
+"""No test reads or writes a user's store, none knows of another's choices, and Hypothesis tries the same each time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import settings as hypothesis
+
+from convwright.ops import slots
+from convwright.settings import settings
+from convwright.tuning import session as sessions
+
+# Set here as well as in the fixture: doctests and processes that a test starts are outside the fixture's reach.
+os.environ["CONVWRIGHT_STORE"] = "none"
+torch.set_num_threads(min(2, torch.get_num_threads()))
+hypothesis.register_profile("same each time", derandomize=True, deadline=None)
+hypothesis.load_profile("same each time")
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty store in memory, and a session that measures nothing by itself."""
+    monkeypatch.setenv("CONVWRIGHT_STORE", "none")
+    monkeypatch.setenv("CONVWRIGHT_MODE", "heuristic")
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    settings.cache_clear()
+    sessions.session.cache_clear()
+    sessions._plan.cache_clear()
+    slots.forget()

@@ -1,0 +1,38 @@
+"""The words for what is fused behind a convolution."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from convwright.core.epilogue import Activation, Epilogue, activation_named
+from convwright.errors import BadInput
+
+ALL = [Epilogue(*parts) for parts in product((False, True), (False, True), Activation)]
+
+
+@pytest.mark.parametrize("epilogue", ALL, ids=str)
+def test_text_and_back(epilogue: Epilogue) -> None:
+    assert Epilogue.parse(str(epilogue)) == epilogue
+
+
+def test_only_an_empty_one_is_false() -> None:
+    assert [epilogue for epilogue in ALL if not epilogue] == [Epilogue()]
+    assert str(Epilogue()) == "none"
+
+
+def test_order_in_the_text_does_not_matter() -> None:
+    assert Epilogue.parse("relu+bias") == Epilogue.parse("bias+relu")
+
+
+@pytest.mark.parametrize("text", ["bias+bias", "relu+relu", "relu+gelu", "tanh", "+"])
+def test_other_words_are_refused(text: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        Epilogue.parse(text)
+    assert "got" in str(refused.value)
+
+
+def test_no_activation_may_be_none() -> None:
+    assert activation_named(None) is Activation.NONE
+    assert activation_named("relu") is Activation.RELU

@@ -1,0 +1,65 @@
+"""How much error a candidate may have beside PyTorch's."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+
+from convwright.core.dtype import Arithmetic, DType
+from convwright.core.error_rule import arithmetic_roundoff, error_objection, scaled_bound
+from convwright.core.finding import KindError
+
+TORCH = (KindError("normal", 1e-7, 2.0), KindError("positive", 1e-8, 0.2))
+
+
+def objection(normal: KindError, *, max_error: float = 2.0) -> str | None:
+    return error_objection([normal, TORCH[1]], TORCH, max_error)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KindError("normal", 2.1e-7, 2.0), "relative L2 error on normal data is 2.1e-07, PyTorch's is 1e-07 (2x"),
+        (KindError("normal", 1e-7, 4.5), "largest scaled error on normal data is 4.5, PyTorch's is 2 (2x allowed)"),
+        (KindError("normal", nan, 2.0), "gives wrong infinities or NaNs on normal data"),
+        (KindError("normal", 1e-7, inf), "gives wrong infinities or NaNs on normal data"),
+        (KindError("one NaN", 1e-7, 1.0), "was never compared with PyTorch on one NaN data"),
+    ],
+)
+def test_objections(error: KindError, words: str) -> None:
+    assert words in (objection(error) or "")
+
+
+@pytest.mark.parametrize("error", [*TORCH, KindError("normal", 2e-7, 4.0), KindError("normal", 0.0, 0.0)])
+def test_at_most_twice_pytorchs_error_is_allowed(error: KindError) -> None:
+    assert objection(error) is None
+
+
+def test_a_policy_loosens_and_tightens() -> None:
+    error = KindError("normal", 3e-7, 6.0)
+    assert objection(error, max_error=3.0) is None
+    assert objection(KindError("normal", 1.5e-7, 2.0), max_error=1.0) is not None
+
+
+def test_less_than_one_roundoff_needs_no_comparison() -> None:
+    base = [KindError("normal", 1e-8, 0.1)]
+    assert error_objection([KindError("normal", 1e-8, 1.0)], base, 2.0) is None
+    assert "scaled" in (error_objection([KindError("normal", 1e-8, 1.01)], base, 2.0) or "")
+    assert "relative L2" in (error_objection([KindError("normal", 1e-7, 0.5)], base, 2.0) or "")
+
+
+def test_coarser_arithmetic_has_a_larger_bound() -> None:
+    def bound(arithmetic: Arithmetic) -> float:
+        return scaled_bound(arithmetic, DType.FP32, 100)
+
+    assert bound(Arithmetic.FP32) < bound(Arithmetic.TF32X3) < bound(Arithmetic.TF32)
+    assert bound(Arithmetic.FP32) == 3 + 103
+    assert scaled_bound(Arithmetic.FP64, DType.FP64, 100) == 3 + 103
+    assert bound(Arithmetic.FP32) < scaled_bound(Arithmetic.FP32, DType.FP32, 1000)
+
+
+def test_storage_bounds_the_roundoff_from_below() -> None:
+    assert arithmetic_roundoff(Arithmetic.FP32, DType.FP16) == 2.0**-11
+    assert arithmetic_roundoff(Arithmetic.TF32, DType.FP32) == 2.0**-11
+    assert arithmetic_roundoff(Arithmetic.FP64, DType.FP32) == 2.0**-24

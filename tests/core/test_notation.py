@@ -1,0 +1,151 @@
+"""Text → problem → text: stable for every problem; benchdnn's forms; what is malformed is refused in one sentence."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.errors import BadInput
+from problem_space import problems
+
+
+@st.composite
+def any_problem(draw: st.DrawFn) -> ConvProblem:
+    problem = draw(problems(dtype=draw(st.sampled_from(DType))))
+    aligned = st.sampled_from([2, 4, 8, 16])
+    return replace(
+        problem,
+        x=replace(problem.x, alignment=draw(aligned)),
+        w=replace(problem.w, alignment=draw(aligned)),
+        y=replace(problem.y, alignment=draw(aligned)),
+    )
+
+
+@given(any_problem())
+def test_the_key_gives_the_problem_back(problem: ConvProblem) -> None:
+    again = ConvProblem.parse(problem.key)
+    assert again == problem
+    assert again.key == problem.key == str(problem)
+    assert "\n" not in problem.key
+
+
+@given(any_problem(), any_problem())
+def test_different_problems_have_different_keys(one: ConvProblem, other: ConvProblem) -> None:
+    assert (one == other) == (one.key == other.key)
+
+
+# As oneDNN's benchdnn writes them: omitted parts are inferred, dh counts from 0, mb is 1.
+COMPACT = [
+    ("g32mb1ic32ih112oc32oh112kh3ph1", ConvProblem.of((1, 32, 112, 112), (32, 1, 3, 3), padding=1, groups=32)),
+    ("mb32ic256ih14oc256kh3ph1", ConvProblem.of((32, 256, 14, 14), (256, 256, 3, 3), padding=1)),
+    ("ic3ih227oc96oh55kh11sh4", ConvProblem.of((1, 3, 227, 227), (96, 3, 11, 11), stride=4)),
+    ("ic3ih224oc64oh112kh7sh2ph3", ConvProblem.of((1, 3, 224, 224), (64, 3, 7, 7), stride=2, padding=3)),
+    ("ic16ih20oc8kh3dh1ph2", ConvProblem.of((1, 16, 20, 20), (8, 16, 3, 3), padding=2, dilation=2)),
+    ("ic16ih20oc8kh3dh0", ConvProblem.of((1, 16, 20, 20), (8, 16, 3, 3))),
+    ("ic4ih9iw7oc4kh3kw1ph0pw2", ConvProblem.of((1, 4, 9, 7), (4, 4, 3, 1), padding=(0, 2))),
+    ("ic4iw9oc4kw3", ConvProblem.of((1, 4, 9), (4, 4, 3))),
+    ("ic4id5ih6iw7oc4kd1kh2kw3", ConvProblem.of((1, 4, 5, 6, 7), (4, 4, 1, 2, 3))),
+    ("ic4id5oc4kd3pd1", ConvProblem.of((1, 4, 5, 5, 5), (4, 4, 3, 3, 3), padding=1)),
+    ("ic4oh9oc4kh3ph1", ConvProblem.of((1, 4, 9, 9), (4, 4, 3, 3), padding=1)),
+    ("ic4ih9oh9oc4kh3", ConvProblem.of((1, 4, 9, 9), (4, 4, 3, 3), padding=1)),
+    ("mb2ic4ih9oc4kh3 dt:fp16 tag:nhwc", ConvProblem.of((2, 4, 9, 9), (4, 4, 3, 3), dtype="fp16", layout="nhwc")),
+    ("mb2ic4ih9oc4kh3 ep:bias+relu", ConvProblem.of((2, 4, 9, 9), (4, 4, 3, 3), epilogue="bias+relu")),
+    ("mb2ic4ih9oc4kh3 dir:backward_weight", ConvProblem.of((2, 4, 9, 9), (4, 4, 3, 3), direction="backward_weight")),
+    ("mb2ic4ih9oc4kh3 flip:1", ConvProblem.of((2, 4, 9, 9), (4, 4, 3, 3), flip=True)),
+]
+
+
+@pytest.mark.parametrize(("text", "problem"), COMPACT, ids=[text for text, _ in COMPACT])
+def test_compact_forms(text: str, problem: ConvProblem) -> None:
+    assert ConvProblem.parse(text) == problem
+
+
+def test_the_output_size_may_tell_of_uneven_padding() -> None:
+    problem = ConvProblem.parse("ic4ih6oh3oc4kh3sh2ph0")
+    assert problem.padding == ((0, 1), (0, 1))
+    assert problem.y.shape == (1, 4, 3, 3)
+
+
+def test_a_slice_stands_in_the_key_with_its_strides_and_alignment() -> None:
+    x = TensorSpec((2, 4, 5), DType.FP32, (40, 5, 1), alignment=4)
+    w = TensorSpec((3, 4, 2), DType.FP32)
+    problem = ConvProblem.of_specs(x, w, stride=(1,), padding=((0, 1),), dilation=(1,), layout=Layout.NHWC)
+    assert problem.key == "g1mb2ic4oc3iw5ow5kw2sw1pw0dw0 dt:fp32 dir:forward tag:x=40/5/1@4,w=nchw,y=nhwc ep:none"
+    assert ConvProblem.parse(problem.key) == problem
+
+
+def test_keys_are_stable_across_versions() -> None:
+    """The store is keyed by this text: a change of it forgets what every user has measured."""
+    problem = ConvProblem.of(
+        (2, 6, 9, 8), (4, 3, 3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2, dtype="bf16",
+        direction=Direction.BACKWARD_DATA, flip=True,
+    )  # fmt: skip
+    assert problem.key == (
+        "g2mb2ic6oc4ih9iw8oh5ow6kh3kw2sh2sw1ph1pw0dh0dw1 dt:bf16 dir:backward_data tag:nchw ep:none flip:1"
+    )
+
+
+MALFORMED = [
+    ("", "empty"),
+    ("hello world", "hello"),
+    ("mb32ic256ih14oc256kh3ph1x", "ph1x"),
+    ("mb32 ic256", "'ic256'"),
+    ("32x256", "'32x256'"),
+    ("ic4ih9oc4kh-3", "kh-3"),
+    ("ic4ih9oc4kh3zz1", "'zz'"),
+    ("ic4ic4ih9oc4kh3", "'ic' stands twice"),
+    ("ic4oc4", "ic4oc4"),
+    ("ic4ih9oc4", "kh"),
+    ("ic4oc4kh3", "ih"),
+    ("ih9oc4kh3", "'ic'"),
+    ("ic4ih9kh3", "'oc'"),
+    ("g3ic4ih9oc3kh3", "(=4)"),
+    ("g0ic4ih9oc4kh3", "(=0)"),
+    ("ic4ih9oh1oc4kh3ph1", "oh1"),
+    ("ic4ih9oc4kh3sh0", "0"),
+    ("ic4ih2oc4kh3", "3 elements"),
+    ("ic4ih9oc4kh3 dt:int8", "'int8'"),
+    ("ic4ih9oc4kh3 dt", "'dt'"),
+    ("ic4ih9oc4kh3 dt:", "'dt:'"),
+    ("ic4ih9oc4kh3 dir:sideways", "'sideways'"),
+    ("ic4ih9oc4kh3 tag:hwcn", "'hwcn'"),
+    ("ic4ih9oc4kh3 tag:x=nchw", "x=nchw"),
+    ("ic4ih9oc4kh3 tag:x=1/2,w=nchw,y=nchw", "(1, 2)"),
+    ("ic4ih9oc4kh3 tag:x=1/2/a/4,w=nchw,y=nchw", "a"),
+    ("ic4ih9oc4kh3 tag:nchw@four", "four"),
+    ("ic4ih9oc4kh3 tag:strided", "strided"),
+    ("ic4ih9oc4kh3 ep:gelu", "'gelu'"),
+    ("ic4ih9oc4kh3 ep:relu dir:backward_data", "relu"),
+    ("ic4ih9oc4kh3 rh:one", "one"),
+    ("ic4ih9oc4kh3 flip:yes", "yes"),
+    ("ic4ih9oc4kh3 dt:fp16 dt:fp32", "dt"),
+    ("ic4ih9oc4kh3 colour:red", "'colour'"),
+]
+
+
+@pytest.mark.parametrize(("text", "word"), MALFORMED, ids=[text or "empty" for text, _ in MALFORMED])
+def test_what_is_malformed_is_refused_in_one_sentence(text: str, word: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        ConvProblem.parse(text)
+    assert word in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@given(st.text(alphabet="gmbicohkpsdw0123456789 :=,/@-nrt", max_size=40))
+def test_no_text_makes_it_fail_otherwise(text: str) -> None:
+    problem = parsed_or_refused(text)
+    assert problem is None or ConvProblem.parse(problem.key) == problem
+
+
+def parsed_or_refused(text: str) -> ConvProblem | None:
+    with suppress(BadInput):
+        return ConvProblem.parse(text)
+    return None

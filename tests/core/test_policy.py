@@ -1,0 +1,95 @@
+"""What a policy objects to, in words; what a policy cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convwright.core.dtype import Arithmetic, DType, native_arithmetic, permitted_arithmetic
+from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy, Weights
+from convwright.errors import BadInput
+
+FP32_ONLY = frozenset({Arithmetic.FP32})
+
+
+def objection(policy: Policy, **changed: Any) -> str | None:
+    asked: dict[str, Any] = {"workspace_bytes": 0, "arithmetic": Arithmetic.FP32, "deterministic": True}
+    return policy.objection(**(asked | changed))
+
+
+@pytest.mark.parametrize(
+    ("policy", "changed", "words"),
+    [
+        (Policy(max_workspace_bytes=1000), {"workspace_bytes": 1001}, "needs 1,001 bytes of workspace, 1,000"),
+        (Policy(), {"workspace_bytes": DEFAULT_WORKSPACE_BYTES + 1}, "1,073,741,824 are allowed"),
+        (Policy(max_workspace_bytes=0), {"workspace_bytes": 1}, "needs 1 bytes"),
+        (Policy(arithmetic=FP32_ONLY), {"arithmetic": Arithmetic.TF32}, "computes in tf32, allowed are fp32"),
+        (Policy(deterministic=True), {"deterministic": False}, "is not deterministic"),
+        (Policy(deterministic=True), {"deterministic": None}, "is not known to be deterministic"),
+    ],
+)
+def test_objections(policy: Policy, changed: dict[str, Any], words: str) -> None:
+    assert words in (objection(policy, **changed) or "")
+
+
+@pytest.mark.parametrize(
+    ("policy", "changed"),
+    [
+        (Policy(), {"deterministic": False, "arithmetic": Arithmetic.TF32}),
+        (Policy(max_workspace_bytes=1000), {"workspace_bytes": 1000}),
+        (Policy(max_workspace_bytes=0), {"workspace_bytes": None}),  # only building tells
+        (Policy(), {"workspace_bytes": DEFAULT_WORKSPACE_BYTES}),
+        (Policy(arithmetic=FP32_ONLY, deterministic=True), {}),
+    ],
+)
+def test_what_is_allowed(policy: Policy, changed: dict[str, Any]) -> None:
+    assert objection(policy, **changed) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"max_workspace_bytes": -1}, "`max_workspace_bytes` .* got -1"),
+        ({"max_error": 0.0}, r"`max_error` .* got 0\.0"),
+        ({"max_error": float("nan")}, "`max_error` .* got nan"),
+        ({"weights": "frozen"}, "`weights` must be one of changing, constant, got 'frozen'"),
+        ({"objective": "beauty"}, "`objective` must be one of time, workspace, got 'beauty'"),
+    ],
+)
+def test_impossible_policies_are_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        Policy(**arguments)
+
+
+def test_words_become_members() -> None:
+    policy = Policy(weights="constant", objective="workspace")  # type: ignore[arg-type]
+    assert policy.weights is Weights.CONSTANT
+    assert policy.objective is Objective.WORKSPACE
+    assert policy == Policy(weights=Weights.CONSTANT, objective=Objective.WORKSPACE)
+
+
+@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("tf32", [False, True])
+def test_pytorchs_own_arithmetic_is_always_permitted(dtype: DType, tf32: bool) -> None:
+    assert native_arithmetic(dtype, tf32=tf32) in permitted_arithmetic(dtype, tf32=tf32)
+
+
+def test_tf32_is_permitted_for_fp32_only_where_the_flag_allows_it() -> None:
+    assert Arithmetic.TF32 in permitted_arithmetic(DType.FP32, tf32=True)
+    assert Arithmetic.TF32 not in permitted_arithmetic(DType.FP32, tf32=False)
+    assert permitted_arithmetic(DType.FP64, tf32=True) == {Arithmetic.FP64}
+
+
+@pytest.mark.parametrize("name", ["fp16", "FP16", "float16", "half", "f16", "torch.float16"])
+def test_dtypes_by_many_names(name: str) -> None:
+    assert DType.parse(name) is DType.FP16
+
+
+def test_roundoff_is_half_the_distance_to_the_next_number() -> None:
+    torch = pytest.importorskip("torch")
+    from convwright.tensors import torch_dtype
+
+    for dtype in DType:
+        assert torch.finfo(torch_dtype(dtype)).eps / 2 == dtype.roundoff
+        assert torch_dtype(dtype).itemsize == dtype.nbytes

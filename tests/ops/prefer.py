@@ -1,0 +1,44 @@
+"""Makes the session choose a given algorithm for every direction, as if it were far faster than PyTorch's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from convwright.backends.reference.gemm import GemmPlan
+from convwright.tuning.session import Choice, Session
+
+TORCH, GEMM, RELAYOUT = "torch/default", "reference/gemm", "relayout(nhwc, reference/gemm)"
+
+
+def prefer(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+    own = Session.choose
+
+    def choose(self: Session, problem: Any, device: Any, policy: Any, asked: str | None) -> Choice:
+        self.last = replace(own(self, problem, device, policy, asked or algorithm), saved_us=1e6)
+        return self.last
+
+    monkeypatch.setattr(Session, "choose", choose)
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, method: str = "__call__") -> list[str]:
+    """Grows by one direction's name with each call of a method of ``reference/gemm``'s plan."""
+    called: list[str] = []
+    own = getattr(GemmPlan, method)
+
+    def counted(self: GemmPlan, *operands: Tensor | None) -> Tensor:
+        called.append(str(self.problem.direction))
+        result: Tensor = own(self, *operands)
+        return result
+
+    monkeypatch.setattr(GemmPlan, method, counted)
+    return called
+
+
+def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, grad: bool = False) -> Tensor:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return made.requires_grad_(grad)

@@ -1,0 +1,268 @@
+"""What the hot path remembers never makes a later, different call wrong."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import convwright as cw
+from convwright.core.policy import Policy, Weights
+from convwright.ops import slots
+from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
+
+BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
+
+
+def channels_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+@BOTH
+def test_a_list_may_be_changed_after_the_call(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3)
+    stride, padding, dilation = [1, 1], [0, 0], [1, 1]
+    for changed in (stride, padding, dilation):
+        cw.conv2d(x, w, None, stride, padding, dilation)
+        changed[0] = 2
+        assert_close(cw.conv2d(x, w, None, stride, padding, dilation), F.conv2d(x, w, None, stride, padding, dilation))
+
+
+@BOTH
+def test_one_weight_may_meet_many_shapes(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    w = randn(6, 4, 3, 3)
+    for _ in range(2):
+        for i in range(12):
+            x = randn(1 + i % 3, 4, 5 + i, 6, seed=i)
+            assert_close(cw.conv2d(x, w, padding=1), F.conv2d(x, w, padding=1))
+            assert_close(cw.conv2d(x, w, stride=2), F.conv2d(x, w, stride=2))
+
+
+@BOTH
+def test_one_weight_may_meet_many_arguments(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w, b = randn(2, 4, 9, 8), randn(4, 4, 3, 3), randn(4)
+    residual = randn(2, 4, 9, 8)
+    for _ in range(3):
+        y = F.conv2d(x, w, padding=1)
+        assert_close(cw.conv2d(x, w, padding=1), y)
+        assert_close(cw.conv2d(x, w, b, padding=1), y + b.view(-1, 1, 1))
+        assert_close(cw.conv2d(x, w, padding=1, activation="relu"), y.relu())
+        assert_close(cw.conv2d(x, w, padding=1, residual=residual), y + residual)
+        assert_close(cw.conv2d(x, w, padding=1, out=torch.empty_like(y)), y)
+        assert_close(cw.conv2d(x, w, padding=1, residual=residual, out=torch.empty_like(y)), y + residual)
+
+
+@BOTH
+def test_the_data_of_a_weight_may_be_exchanged(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3, seed=1)
+    others = [
+        randn(6, 4, 3, 3, seed=2),
+        channels_last(randn(6, 4, 3, 3, seed=3)),
+        randn(5, 4, 3, 3, seed=4),
+        randn(5, 4, 2, 1, seed=5),
+        randn(10, 4, 2, 1, seed=6)[::2],
+        randn(5, 4, 2, 1, seed=7, dtype=torch.float32),
+    ]
+    assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+    for other in others:
+        w.data = other
+        x = x.to(other.dtype)
+        for _ in range(2):
+            assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+
+
+@BOTH
+def test_a_new_weight_may_have_the_id_of_one_that_is_gone(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, ids = randn(2, 4, 9, 8), []
+    for i in range(40):
+        w = randn(6 - i % 2, 4, 3, 1 + i % 3, seed=i)
+        ids.append(id(w))
+        assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+        del w
+    assert len(set(ids)) < len(ids)
+
+
+@BOTH
+@pytest.mark.parametrize("grad_first", [False, True])
+def test_grad_mode_may_change(algorithm: str, grad_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3, grad=True)
+    for i in range(6):
+        with torch.set_grad_enabled((i % 2 == 0) == grad_first):
+            assert cw.conv2d(x, w).requires_grad == torch.is_grad_enabled()
+    with torch.inference_mode():
+        assert cw.conv2d(x, w).is_inference()
+    assert cw.conv2d(x, w).requires_grad
+
+
+@BOTH
+def test_requires_grad_may_change(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w, b = randn(2, 4, 9, 8), randn(6, 4, 3, 3), randn(6)
+    for tensor in (x, w, b, x, w, b):
+        tensor.requires_grad_(not tensor.requires_grad)
+        wanted = [each for each in (x, w, b) if each.requires_grad]
+        y = cw.conv2d(x, w, b)
+        assert y.requires_grad == bool(wanted)
+        if wanted:
+            ours = torch.autograd.grad(y.sum(), wanted)
+            assert_close(ours, torch.autograd.grad(F.conv2d(x, w, b).sum(), wanted))
+
+
+@BOTH
+def test_a_bias_may_change_its_kind(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3)
+    for bias in (randn(6), randn(12)[::2], randn(1).expand(6), torch.nn.Parameter(randn(6)), None, randn(6)):
+        assert_close(cw.conv2d(x, w, bias), F.conv2d(x, w, bias))
+
+
+def test_a_wrong_bias_is_refused_after_right_ones() -> None:
+    x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3)
+    cw.conv2d(x, w, randn(6), algorithm=GEMM)
+    with pytest.raises(cw.BadInput, match="`bias`"):
+        cw.conv2d(x, w, randn(5), algorithm=GEMM)
+
+
+def test_few_slots_per_weight_are_kept() -> None:
+    w = randn(6, 4, 3, 3)
+    for i in range(30):
+        cw.conv2d(randn(1, 4, 5 + i, 5), w)
+    slot, count = slots.table[id(w)], 0
+    while slot is not None:
+        slot, count = slot.next, count + 1  # type: ignore[assignment]
+    assert 1 < count <= 8
+
+
+def test_few_weights_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_MOST_WEIGHTS", 5)
+    x, weights = randn(1, 4, 5, 5), [randn(6, 4, 3, 3, seed=i) for i in range(23)]
+    for w in weights:
+        assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+        assert len(slots.table) <= 5
+
+
+@BOTH
+@pytest.mark.parametrize("weights", Weights)
+def test_no_tensor_is_kept_alive(algorithm: str, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    gc.collect()
+    gc.disable()
+    try:
+        x, w, b = randn(2, 4, 9, 8, grad=True), channels_last(randn(6, 4, 3, 3)).requires_grad_(), randn(6, grad=True)
+        for _ in range(2):
+            y = cw.conv2d(x, w, b, activation="relu", policy=Policy(weights=weights))
+            y.sum().backward()
+        gone = [weakref.ref(tensor) for tensor in (x, w, b, y)]
+        del x, w, b, y
+        assert [ref() for ref in gone] == [None] * 4
+    finally:
+        gc.enable()
+
+
+def test_packing_happens_at_every_call_where_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = randn(2, 4, 9, 8), channels_last(randn(6, 4, 3, 3))
+    cw.conv2d(x, w, algorithm=GEMM)
+    packed = count_calls(monkeypatch, "prepare")
+    slots.forget()
+    cw.conv2d(x, w, algorithm=GEMM)
+    packed.clear()
+    for _ in range(3):
+        cw.conv2d(x, w, algorithm=GEMM)
+    assert len(packed) == 3
+
+
+def test_constant_weights_are_packed_once_and_again_when_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Policy(weights=Weights.CONSTANT)
+    packed = count_calls(monkeypatch, "prepare")
+    x, w = randn(2, 4, 9, 8), channels_last(randn(6, 4, 3, 3))
+
+    def call() -> int:
+        """How often the weight was packed in two calls, both of which are right."""
+        packed.clear()
+        for _ in range(2):
+            assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
+        return len(packed)
+
+    assert call() >= 1
+    assert call() == 0
+    w.mul_(2)
+    assert call() == 1
+    w[0].zero_()
+    assert call() == 1
+    w.data = channels_last(randn(6, 4, 3, 3, seed=5))
+    assert call() == 1
+    assert call() == 0
+
+
+def test_each_constant_weight_has_its_own_packing() -> None:
+    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
+    weights = [channels_last(randn(6, 4, 3, 3, seed=i)) for i in range(4)]
+    for _ in range(3):
+        for w in weights:
+            assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
+
+
+def test_a_constant_weight_may_be_gone_and_another_come_in_its_place() -> None:
+    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
+    for i in range(30):
+        w = channels_last(randn(6, 4, 3, 3, seed=i))
+        assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
+        del w
+
+
+def test_constant_weights_under_inference_mode() -> None:
+    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
+    with torch.inference_mode():
+        w = channels_last(randn(6, 4, 3, 3))
+        for _ in range(3):
+            assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
+            w.mul_(2)
+
+
+def test_constant_weights_may_still_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8, grad=True)
+    w = channels_last(randn(6, 4, 3, 3)).requires_grad_()
+    for _ in range(3):
+        ours = torch.autograd.grad(cw.conv2d(x, w, policy=policy).square().sum(), (x, w))
+        assert_close(ours, torch.autograd.grad(F.conv2d(x, w).square().sum(), (x, w)))
+        with torch.no_grad():
+            w -= 0.1 * ours[1]
+
+
+@BOTH
+def test_many_threads_at_once(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x = [randn(1 + i % 2, 4, 6 + i % 3, 6, seed=i) for i in range(6)]
+    weights = [randn(6, 4, 3, 3, seed=i) for i in range(3)]
+    expected = {(i, j): F.conv2d(x[i], weights[j], padding=1) for i in range(6) for j in range(3)}
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        torch.set_grad_enabled(seed % 2 == 0)
+        for n in range(200):
+            i, j = (seed + n) % 6, (seed + n // 6) % 3
+            try:
+                if not torch.allclose(cw.conv2d(x[i], weights[j], padding=1), expected[i, j]):
+                    wrong.append((i, j))
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,66 @@
+"""Findings made by hand, and a tuner that measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from convwright.core.candidate import Candidate, Config, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.finding import Finding, Interval, KindError, Measurement
+from convwright.core.problem import ConvProblem
+
+PROBLEM = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), padding=1)
+CPU = DeviceFacts("this CPU", "cpu", "any", torch_name="cpu", threads=1, memory_bytes=1 << 40)
+GOOD = (KindError("normal", 1e-7, 1.0), KindError("positive", 1e-8, 0.1))
+WRONG = (KindError("normal", 0.3, 1e6), KindError("positive", 0.2, 1e6))
+
+
+def candidate(
+    name: str = "reference/gemm",
+    config: Config = (),
+    *,
+    arithmetic: Arithmetic = Arithmetic.FP32,
+    workspace_bytes: int | None = 0,
+    deterministic: bool | None = True,
+) -> Candidate:
+    backend, _, algorithm = name.partition("/")
+    return Candidate(PROBLEM, backend, algorithm, config, arithmetic, workspace_bytes, deterministic, Source.RULE)
+
+
+def measurement(
+    time_us: float,
+    *,
+    halfwidth: float = 0.001,
+    errors: tuple[KindError, ...] = GOOD,
+    workspace_bytes: int = 0,
+    prepare_us: float | None = None,
+    host_us: float | None = None,
+) -> Measurement:
+    def around(value: float | None) -> Any:
+        return None if value is None else Interval(value, value * (1 - halfwidth), value * (1 + halfwidth))
+
+    return Measurement(around(time_us), around(host_us), around(prepare_us), errors, workspace_bytes, 10, ())
+
+
+def finding(name: str, time_us: float, config: Config = (), **known: Any) -> Finding:
+    """A measured candidate; what is known of it goes to the candidate or the measurement, whichever has it."""
+    about = {key: known.pop(key) for key in ("arithmetic", "deterministic") if key in known}
+    return Finding(candidate(name, config, **about), measurement(time_us, **known))
+
+
+class FakeTuner:
+    """Stands for ``measure_candidates``: gives each candidate the time that ``times_us`` says, 100 µs otherwise."""
+
+    def __init__(self, times_us: Mapping[str, float] | None = None) -> None:
+        self.times_us = dict(times_us or {})
+        self.calls: list[list[str]] = []
+
+    def __call__(self, candidates: Iterable[Candidate], *_rest: Any, **_budget: Any) -> list[Finding]:
+        listed = list(candidates)
+        self.calls.append([each.id for each in listed])
+        return [Finding(each, self._measured(each)) for each in listed]
+
+    def _measured(self, each: Candidate) -> Measurement:
+        return measurement(self.times_us.get(each.id, 100.0), workspace_bytes=each.workspace_bytes or 0)

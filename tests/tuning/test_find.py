@@ -1,0 +1,271 @@
+"""The search: what the store knows is not measured again, nothing runs where nothing may, failures are reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import convwright as cw
+from convwright.backends.reference.backend import Reference
+from convwright.backends.torch_native import TorchNative
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.errors import BadInput
+from convwright.measuring.machine import device_facts
+from convwright.settings import Mode
+from convwright.tuning import find as tuner
+from convwright.tuning import listing
+from convwright.tuning.find import Findings, find
+from convwright.tuning.store import Store
+from tuning.made import CPU, PROBLEM, FakeTuner
+
+GEMM = "reference/gemm"
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.open(None) as opened:
+        yield opened
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
+    made = FakeTuner({GEMM: 10.0})
+    monkeypatch.setattr(tuner, "measure_candidates", made)
+    return made
+
+
+def search(store: Store, problem: ConvProblem = PROBLEM, **changed: Any) -> Findings:
+    asked: dict[str, Any] = {"device": CPU, "policy": Policy(), "mode": Mode.QUICK, "store": store}
+    return find(problem, **(asked | changed))
+
+
+def chosen(found: Findings) -> str:
+    assert found.choice is not None
+    return found.choice.candidate.id
+
+
+def test_the_second_search_measures_nothing_and_finds_the_same(store: Store, fake: FakeTuner) -> None:
+    first, second = search(store), search(store)
+    assert len(fake.calls) == 1
+    assert chosen(first) == chosen(second) == GEMM
+    assert not any(verdict.finding.remembered for verdict in first.verdicts)
+    assert all(verdict.finding.remembered for verdict in second.verdicts)
+    assert [v.finding.candidate for v in first.verdicts] == [v.finding.candidate for v in second.verdicts]
+
+
+def test_every_allowed_candidate_is_measured_the_baseline_among_them(store: Store, fake: FakeTuner) -> None:
+    found = search(store)
+    assert set(fake.calls[0]) == {verdict.finding.candidate.id for verdict in found.verdicts}
+    assert {"torch/default", GEMM, "split-batch(2, reference/gemm)"} <= set(fake.calls[0])
+    assert found.baseline is not None
+    assert found.baseline.candidate.id == "torch/default"
+
+
+def test_what_policy_forbids_is_listed_and_not_measured(store: Store, fake: FakeTuner) -> None:
+    found = search(store, policy=Policy(max_workspace_bytes=0))
+    assert GEMM not in fake.calls[0]
+    rows = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+    assert "of workspace, 0 are allowed" in rows[GEMM]
+    assert chosen(found) == "torch/default"
+
+
+def test_a_quick_search_serves_after_a_full_one_and_not_the_other_way_round(store: Store, fake: FakeTuner) -> None:
+    search(store, mode=Mode.QUICK)
+    search(store, mode=Mode.FULL)
+    assert len(fake.calls) == 2
+    other = Store.open(None)
+    search(other, mode=Mode.FULL)
+    search(other, mode=Mode.QUICK)
+    search(other, mode=Mode.FULL)
+    assert len(fake.calls) == 3
+
+
+def test_other_problems_devices_and_permissions_are_searched_anew(store: Store, fake: FakeTuner) -> None:
+    search(store)
+    search(store, PROBLEM.asking(cw.Direction.BACKWARD_DATA))
+    search(store, device=DeviceFacts("this CPU", "cpu", "any", torch_name="cpu", threads=2))
+    search(store, policy=Policy(deterministic=True))
+    assert len(fake.calls) == 4
+
+
+def test_a_changed_fingerprint_is_measured_again_and_alone(
+    store: Store, fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search(store)
+    monkeypatch.setattr(Reference, "fingerprint", lambda self, device: "a newer one")
+    found = search(store)
+    assert len(fake.calls) == 2
+    assert set(fake.calls[1]) == {c for c in fake.calls[0] if "reference" in c}
+    rows = {v.finding.candidate.id: v.finding for v in found.verdicts}
+    assert rows["torch/default"].remembered
+    assert not rows[GEMM].remembered
+    search(store)
+    assert len(fake.calls) == 2
+
+
+def test_findings_are_stored_and_choices_are_not(store: Store, fake: FakeTuner) -> None:
+    assert chosen(search(store)) == GEMM
+    tight = search(store, policy=Policy(max_error=1e-3))
+    assert chosen(tight) == "torch/default"
+    assert len(fake.calls) == 1
+
+
+def test_a_heuristic_search_runs_nothing(store: Store, fake: FakeTuner) -> None:
+    found = search(store, mode=Mode.HEURISTIC)
+    assert fake.calls == []
+    assert found.choice is None
+    assert {verdict.reason for verdict in found.verdicts} == {"was not measured"}
+    assert store.findings(PROBLEM.key, CPU.key) == {}
+
+
+def test_a_heuristic_search_takes_what_the_store_knows(store: Store, fake: FakeTuner) -> None:
+    search(store)
+    assert chosen(search(store, mode=Mode.HEURISTIC)) == GEMM
+
+
+def test_a_device_elsewhere_is_listed_and_nothing_runs(store: Store, fake: FakeTuner) -> None:
+    found = search(store, device=profile("h200"), mode=Mode.FULL)
+    assert fake.calls == []
+    assert found.choice is None
+    ids = {verdict.finding.candidate.id for verdict in found.verdicts}
+    assert GEMM in ids
+    refused = {refusal.id: refusal.reason for refusal in found.refusals}
+    assert "present" in refused["torch/default"]
+    assert all(refusal.reason for refusal in found.refusals)
+
+
+def test_refusals_have_reasons(store: Store) -> None:
+    refused = {refusal.id: refusal.reason for refusal in search(store, mode=Mode.HEURISTIC).refusals}
+    assert "NVIDIA" in refused["cudnn/gemm"]
+    assert refused["split-batch(4)"] == "a batch of 2 cannot be split into 4 equal parts"
+
+
+def test_everything_is_data(store: Store, fake: FakeTuner) -> None:
+    found = search(store)
+    data = json.loads(json.dumps(found.to_json()))
+    assert (data["problem"], data["device"], data["mode"]) == (PROBLEM.key, CPU.key, "quick")
+    assert (data["choice"], data["baseline"]) == (GEMM, "torch/default")
+    first = data["candidates"][0]
+    assert (first["id"], first["eager_us"], first["arithmetic"]) == (GEMM, 10.0, "fp32")
+    assert first["measurement"]["device_us"]["value"] == 10.0
+    assert data["refusals"][0].keys() == {"id", "reason"}
+
+
+# Here candidates are really built and run.
+
+
+def test_a_small_search_on_this_machine(store: Store) -> None:
+    found = search(store, device=device_facts("cpu"), mode=Mode.FULL, budget_us=100_000.0)
+    rows = {verdict.finding.candidate.id: verdict for verdict in found.verdicts}
+    assert found.choice is not None
+    for id_ in ("torch/default", GEMM):
+        measurement = rows[id_].finding.measurement
+        assert measurement is not None
+        assert measurement.device_us.value > 0
+        assert {error.kind for error in measurement.errors} >= {"normal", "positive"}
+        assert dict(measurement.conditions)["threads"]
+    again = search(store, device=device_facts("cpu"), mode=Mode.FULL, budget_us=100_000.0)
+    assert chosen(again) == chosen(found)
+    assert again.verdicts[0].finding.measurement == found.verdicts[0].finding.measurement
+
+
+@pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL])
+@pytest.mark.parametrize("error", [RuntimeError("no such\nkernel"), cw.BackendError("no such"), ValueError("no such")])
+def test_a_candidate_that_fails_is_reported_and_the_others_go_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch, mode: Mode, error: Exception
+) -> None:
+    def broken(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Reference, "build", broken)
+    found = search(store, device=device_facts("cpu"), mode=mode, budget_us=30_000.0)
+    rows = {verdict.finding.candidate.id: verdict for verdict in found.verdicts}
+    assert rows[GEMM].reason == "failed: no such"
+    assert rows[GEMM].finding.measurement is None
+    assert "torch/default" in chosen(found)
+    stored = store.findings(PROBLEM.key, device_facts("cpu").key)
+    assert stored[GEMM].failure == "failed: no such"
+
+
+def test_a_candidate_that_computes_wrong_is_not_chosen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong:
+        writes_out, workspace_bytes = False, 0
+
+        def __init__(self, candidate: Any) -> None:
+            self.candidate, self.right = candidate, TorchNative.build(TorchNative(), candidate, CPU)
+
+        def prepare(self, weight: Any) -> Any:
+            return weight
+
+        def __call__(self, *operands: Any) -> Any:
+            x, w, *_ = operands
+            return x.new_zeros(x.shape[0], w.shape[0], *x.shape[2:])
+
+    monkeypatch.setattr(Reference, "build", lambda self, candidate, device: Wrong(candidate))
+    found = search(store, device=device_facts("cpu"), budget_us=30_000.0)
+    rows = {verdict.finding.candidate.id: verdict for verdict in found.verdicts}
+    assert chosen(found).endswith("torch/default)") or chosen(found) == "torch/default"
+    assert "relative L2 error" in rows[GEMM].reason
+
+
+# The public face.
+
+
+def test_find_takes_text_problems_and_tensors() -> None:
+    import torch
+
+    text = "mb2ic4ih8oc4kh3ph1"
+    x, w = torch.ones(2, 4, 8, 8), torch.ones(4, 4, 3, 3)
+    found = [
+        cw.find(text, device="cpu", mode="heuristic"),
+        cw.find(cw.ConvProblem.parse(text), device="cpu", mode="heuristic"),
+        cw.find(x, w, padding=1, mode="heuristic"),
+    ]
+    assert {each.problem for each in found} == {PROBLEM}
+    backward = cw.find(x, w, padding=1, direction="backward_weight", mode="heuristic")
+    assert backward.problem == PROBLEM.asking(cw.Direction.BACKWARD_WEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"device": "cuda"}, "'cuda' was asked for, but PyTorch sees no CUDA device"),
+        ({"device": "cuda:7"}, "'cuda:7' was asked for"),
+        ({"device": "gtx480"}, "got 'gtx480'"),
+        ({"device": "cpu", "mode": "slow"}, "mode must be one of off, heuristic, quick, full, got 'slow'"),
+    ],
+)
+def test_bad_questions_are_refused(arguments: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(BadInput, match=words):
+        cw.find("ic4ih8oc4kh3", **arguments)
+
+
+def test_a_tensor_needs_a_weight() -> None:
+    import torch
+
+    with pytest.raises(BadInput, match="the weight is missing"):
+        cw.find(torch.ones(1, 1, 4, 4))
+
+
+def test_find_uses_the_store_it_is_given(fake: FakeTuner, tmp_path: Path) -> None:
+    with Store.open(tmp_path / "mine.sqlite") as mine:
+        cw.find(PROBLEM, device=CPU, mode="quick", store=mine)
+        assert GEMM in mine.findings(PROBLEM.key, CPU.key)
+    cw.find(PROBLEM, device=CPU, mode="quick")
+    assert len(fake.calls) == 2
+
+
+def test_backends_are_spread_so_that_each_has_its_first_look_early() -> None:
+    listed = listing.candidates(listing.direct(PROBLEM, profile("h200"), Policy()))
+    spread = listing.spread(listed)
+    assert sorted(c.id for c in spread) == sorted(c.id for c in listed)
+    backends = {candidate.backend for candidate in listed}
+    assert {candidate.backend for candidate in spread[: len(backends)]} == backends

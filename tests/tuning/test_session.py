@@ -1,0 +1,178 @@
+"""The process's memory of choices, within one process and across two."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import convwright as cw
+from convwright import flags
+from convwright.backends.reference.backend import Reference
+from convwright.core.candidate import Candidate
+from convwright.core.dtype import DType
+from convwright.core.policy import Policy
+from convwright.errors import BadInput, Refused
+from convwright.measuring.machine import device_facts
+from convwright.settings import Mode, Settings, settings
+from convwright.tuning import find as tuner
+from convwright.tuning.session import Choice, Session, session
+from convwright.tuning.store import Store
+from tuning.made import CPU, PROBLEM, FakeTuner, candidate
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
+    made = FakeTuner({"reference/gemm": 10.0})
+    monkeypatch.setattr(tuner, "measure_candidates", made)
+    return made
+
+
+def choose(algorithm: str | None = None, *, mode: Mode = Mode.QUICK, policy: Policy = Policy()) -> Choice:
+    return Session(mode, Store.open(None)).choose(PROBLEM, CPU, policy, algorithm)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["torch/default", "reference/gemm", "relayout(nhwc, reference/gemm)", "split-batch(2, torch/default)"]
+)
+def test_an_algorithm_by_its_exact_id(algorithm: str, fake: FakeTuner) -> None:
+    choice = choose(algorithm)
+    assert choice.candidate.id == algorithm
+    assert choice.is_torch == (algorithm == "torch/default")
+    assert fake.calls == []
+
+
+def test_an_algorithm_by_its_family_is_the_first_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offers(*_: Any) -> Iterator[Candidate]:
+        yield from (candidate("reference/direct", (("tile", size),)) for size in (16, 8, 32))
+
+    monkeypatch.setattr(Reference, "candidates", offers)
+    assert choose("reference/direct").candidate.id == "reference/direct[tile=16]"
+    assert choose("reference/direct[tile=32]").candidate.id == "reference/direct[tile=32]"
+    with pytest.raises(BadInput, match="'reference/direct\\[tile=64\\]'"):
+        choose("reference/direct[tile=64]")
+
+
+def test_an_unknown_algorithm() -> None:
+    with pytest.raises(BadInput, match="no algorithm here is called 'cudnn/magic'; for this problem there are") as said:
+        choose("cudnn/magic")
+    assert "reference/gemm, torch/default" in str(said.value)
+
+
+@pytest.mark.parametrize("algorithm", ["cudnn/gemm", "cudnn/gemm[math=tf32]", "triton/implicit-gemm"])
+def test_a_refused_algorithm_gives_its_reason(algorithm: str) -> None:
+    with pytest.raises(Refused, match="NVIDIA") as said:
+        choose(algorithm)
+    assert str(said.value).startswith(f"{algorithm} cannot compute {PROBLEM.key}: ")
+    assert "\n" not in str(said.value)
+
+
+def test_mode_off_leaves_everything_to_pytorch(fake: FakeTuner) -> None:
+    assert choose(mode=Mode.OFF).is_torch
+    assert fake.calls == []
+    assert choose("reference/gemm", mode=Mode.OFF).candidate.id == "reference/gemm"
+
+
+def test_where_nothing_is_known_pytorchs_own_call_serves(fake: FakeTuner) -> None:
+    choice = choose(mode=Mode.HEURISTIC)
+    assert choice.is_torch
+    assert choice.saved_us is None
+
+
+def test_the_best_is_chosen_and_says_what_it_surely_saves(fake: FakeTuner) -> None:
+    choice = choose()
+    assert choice.candidate.id == "reference/gemm"
+    assert choice.saved_us == pytest.approx(100 * 0.999 - 10 * 1.001)
+
+
+def test_a_problem_is_searched_once(fake: FakeTuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Session(Mode.QUICK, Store.open(None))
+    first = made.choose(PROBLEM, CPU, Policy(), None)
+    assert made.last is first
+    monkeypatch.setattr(tuner, "measure_candidates", None)
+    monkeypatch.setattr("convwright.tuning.session.find", None)
+    assert made.choose(PROBLEM, CPU, Policy(), None) is first
+
+
+def test_another_policy_and_other_flags_are_other_questions(fake: FakeTuner) -> None:
+    made = Session(Mode.QUICK, Store.open(None))
+    assert made.choose(PROBLEM, CPU, Policy(), None).candidate.id == "reference/gemm"
+    assert made.choose(PROBLEM, CPU, Policy(max_workspace_bytes=0), None).is_torch
+    torch.use_deterministic_algorithms(True)
+    try:
+        made.choose(PROBLEM, CPU, Policy(), None)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(fake.calls) == 3
+
+
+def test_the_same_choice_has_the_same_plan() -> None:
+    made = Session(Mode.OFF, Store.open(None))
+    one, other = (made.choose(PROBLEM, CPU, Policy(max_error=e), "reference/gemm") for e in (1.0, 2.0))
+    assert one.plan() is other.plan()
+
+
+def test_flags_are_read_at_the_call() -> None:
+    gpu = device_facts("h200")
+    with flags.tf32(True):
+        assert "tf32" in flags.resolved(Policy(), DType.FP32, gpu).arithmetic  # type: ignore[operator]
+        with flags.tf32(False):
+            assert "tf32" not in flags.resolved(Policy(), DType.FP32, gpu).arithmetic  # type: ignore[operator]
+        assert flags.tf32_allowed()
+    assert "tf32" not in flags.resolved(Policy(), DType.FP32, CPU).arithmetic  # type: ignore[operator]
+
+
+def test_the_session_is_as_the_environment_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert session().store.path is None
+    assert session() is session()
+    monkeypatch.setenv("CONVWRIGHT_MODE", "off")
+    monkeypatch.setenv("CONVWRIGHT_STORE", str(tmp_path / "s.sqlite"))
+    settings.cache_clear()
+    assert settings() == Settings(Mode.OFF, tmp_path / "s.sqlite")
+    monkeypatch.delenv("CONVWRIGHT_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    settings.cache_clear()
+    assert settings().store_path == tmp_path / "convwright" / "findings.sqlite"
+    monkeypatch.setenv("CONVWRIGHT_MODE", "fast")
+    settings.cache_clear()
+    with pytest.raises(BadInput, match="mode must be one of off, heuristic, quick, full, got 'fast'"):
+        settings()
+
+
+def test_last_choice_is_none_at_first() -> None:
+    assert cw.last_choice() is None
+
+
+SCRIPT = """
+import torch
+import convwright as cw
+from convwright.tuning import find as tuner
+
+measured, counted = [], tuner.measure_candidates
+def counting(*rest, **keywords):
+    measured.append(1)
+    return counted(*rest, **keywords)
+tuner.measure_candidates = counting
+
+x, w = torch.ones(2, 4, 8, 8), torch.ones(4, 4, 3, 3)
+cw.conv2d(x, w, padding=1)
+print(len(measured), cw.last_choice().candidate.id)
+"""
+
+
+def test_a_second_process_chooses_the_same_without_measuring(tmp_path: Path) -> None:
+    environment = {**os.environ, "CONVWRIGHT_STORE": str(tmp_path / "shared.sqlite"), "CONVWRIGHT_MODE": "quick"}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        ).stdout.split(maxsplit=1)
+        for _ in range(2)
+    ]
+    assert [count for count, _ in said] == ["1", "0"]
+    assert said[0][1] == said[1][1]
