@@ -24,7 +24,7 @@ TORCH_IS_THE_SYSTEMS = import sys, torch; sys.exit(torch.__file__.startswith(sys
 TORCH_HAS_CUDA = import sys, torch; sys.exit(torch.version.cuda is None)
 
 # A demonstration leaves nothing behind, and its tables need more than 80 columns.
-DEMO = CONVWRIGHT_STORE=none COLUMNS=160
+DEMO = CONVWRIGHT_STORE=none COLUMNS=170
 
 .PHONY: help setup demo test lint format clean
 
@@ -44,8 +44,8 @@ $(READY): pyproject.toml
 		fi; \
 	fi
 	@$(PIP) --upgrade 'pip>=25.1'  # the first that knows dependency groups
-	@$(PY) -c '$(TORCH_IS_THE_SYSTEMS)' 2>/dev/null || $(PIP) '$(TORCH)'
-	@if $(PY) -c '$(TORCH_HAS_CUDA)'; then \
+	@$(PY) -W ignore -c '$(TORCH_IS_THE_SYSTEMS)' 2>/dev/null || $(PIP) '$(TORCH)'
+	@if $(PY) -W ignore -c '$(TORCH_HAS_CUDA)'; then \
 		$(PIP) --editable . --group dev; \
 	else \
 		$(PIP) --editable '.[plan]' --group dev --group cpu; \

@@ -9,7 +9,7 @@ from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.measuring.data import ERROR_KINDS, FINITE_KINDS, Kind, operands, reduction
+from convwright.measuring.data import ERROR_KINDS, FINITE_KINDS, Kind, operands
 from convwright.measuring.error import Reference
 from convwright.tensors import torch_dtype
 

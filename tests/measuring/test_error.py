@@ -17,7 +17,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.error_rule import scaled_bound
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
-from convwright.measuring.data import FINITE_KINDS, Kind, operands, reduction
+from convwright.measuring.data import FINITE_KINDS, Kind, operands
 from convwright.measuring.error import ErrorCheck, Reference, Sample, errors_of, measure_errors
 from convwright.tensors import torch_dtype
 
@@ -118,8 +118,8 @@ def test_pytorch_stays_within_the_bound_on_all_finite_data(dtype: DType, text: s
     native = {DType.FP64: Arithmetic.FP64, DType.FP32: Arithmetic.FP32}.get(dtype, Arithmetic.FP16_ACC32)
     for error in measure_errors(lambda tensors: torch_forward(problem, tensors), problem, "cpu", FINITE_KINDS):
         # PyTorch's separate residual and activation round once more.
-        assert error.scaled_max <= scaled_bound(native, dtype, reduction(problem)) + 2
-        assert error.relative_l2 <= 4 * dtype.roundoff + reduction(problem) * 2.0**-53
+        assert error.scaled_max <= scaled_bound(native, dtype, problem.reduction) + 2
+        assert error.relative_l2 <= 4 * dtype.roundoff + problem.reduction * 2.0**-53
 
 
 def test_an_exact_result_has_at_most_half_a_rounding() -> None:
@@ -146,8 +146,8 @@ def test_inputs_rounded_to_tf32_show() -> None:
         strict=True,
     ):
         assert coarse.relative_l2 > 100 * fine.relative_l2
-        assert coarse.scaled_max > scaled_bound(Arithmetic.FP32, DType.FP32, 3) > fine.scaled_max / reduction(problem)
-        assert coarse.scaled_max <= scaled_bound(Arithmetic.TF32, DType.FP32, reduction(problem))
+        assert coarse.scaled_max > scaled_bound(Arithmetic.FP32, DType.FP32, 3) > fine.scaled_max / problem.reduction
+        assert coarse.scaled_max <= scaled_bound(Arithmetic.TF32, DType.FP32, problem.reduction)
 
 
 def wrong_axes(problem: ConvProblem, tensors: dict[Role, Tensor]) -> Tensor:
@@ -174,7 +174,7 @@ def wrong_element(problem: ConvProblem, tensors: dict[Role, Tensor]) -> Tensor:
 def test_wrong_results_are_found_out(wrong: Callable[[ConvProblem, dict[Role, Tensor]], Tensor]) -> None:
     problem = ConvProblem.parse(EPILOGUE)
     for error in measure_errors(lambda tensors: wrong(problem, tensors), problem, "cpu", ["normal", "positive"]):
-        assert error.scaled_max > 10 * scaled_bound(Arithmetic.FP32, DType.FP32, reduction(problem))
+        assert error.scaled_max > 10 * scaled_bound(Arithmetic.FP32, DType.FP32, problem.reduction)
 
 
 @pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16])

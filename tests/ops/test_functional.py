@@ -85,7 +85,7 @@ def test_forms_of_arguments(case: str, algorithm: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize(("bias", "residual", "relu"), product((False, True), repeat=3))
+@pytest.mark.parametrize(("bias", "residual", "relu"), list(product((False, True), repeat=3)))
 def test_epilogues(algorithm: str, bias: bool, residual: bool, relu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, algorithm)
     operands = [randn(2, 4, 9, 8, seed=1, grad=True), randn(6, 4, 3, 3, seed=2, grad=True)]
@@ -217,15 +217,18 @@ def test_weights_of_modules(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("activation", [None, "relu"])
 @pytest.mark.parametrize("out_as", LAYOUTS[:4])
-def test_out_takes_the_result(algorithm: str, out_as: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_takes_the_result(
+    algorithm: str, out_as: Any, activation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prefer(monkeypatch, algorithm)
     x, w, b = randn(2, 4, 9, 8), randn(6, 4, 3, 3), randn(6)
     for _ in range(2):
         out = out_as(torch.full((2, 6, 9, 8), float("nan"), dtype=torch.float64))
-        y = cw.conv2d(x, w, b, padding=1, activation="relu", out=out)
+        y = cw.conv2d(x, w, b, padding=1, activation=activation, out=out)
         assert y.data_ptr() == out.data_ptr()
-        assert_close(out, F.conv2d(x, w, b, padding=1).relu())
+        assert_close(out, plain(x, w, b, {"padding": 1, "activation": activation}))
 
 
 def test_a_residual_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +266,7 @@ def test_an_algorithm_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_algorithm_that_cannot() -> None:
     x, w = randn(2, 4, 9, 8, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
     for _ in range(2):
-        with pytest.raises(Refused, match="cudnn/winograd cannot compute .*NVIDIA"):
+        with pytest.raises(Refused, match=r"cudnn/winograd cannot compute .*NVIDIA"):
             cw.conv2d(x, w, algorithm="cudnn/winograd")
     with pytest.raises(BadInput, match="no algorithm here is called 'magic'"):
         cw.conv2d(x, w, algorithm="magic")

@@ -34,6 +34,9 @@ def find(
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    finite_inputs: Annotated[
+        bool, typer.Option(help="No input holds an infinity or NaN.")
+    ] = False,
     refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -61,7 +64,9 @@ def find(
             if name in given:
                 raise BadInput(f"{name} is given twice: in the problem's text and as an option")
             problem += f" {name}:{value}"
-    policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
+    policy = Policy(
+        max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic, finite_inputs=finite_inputs
+    )
     found = search(problem, device=device, mode=mode, policy=policy)
     if as_json:
         print(json.dumps(found.to_json(), indent=1))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
+from math import isfinite, sqrt
 
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.finding import KindError
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
 
+# The kinds of data that hold an infinity or a NaN.
+NON_FINITE_KINDS = ("infinity", "nan")
 _UNIT = {Arithmetic.TF32: 2.0**-11, Arithmetic.FP64: 2.0**-53}
 
 
@@ -28,23 +32,33 @@ def scaled_bound(arithmetic: Arithmetic, dtype: DType, reduction: int) -> float:
     return absolute / dtype.roundoff
 
 
-def error_objection(errors: Iterable[KindError], baseline: Iterable[KindError], max_error: float) -> str | None:
-    """Why errors are too large beside PyTorch's on the same data, or None where they are not.
+def noise(problem: ConvProblem) -> tuple[float, float]:
+    """Errors so small that comparing them says nothing: relative L2, and scaled in units of roundoff.
 
-    A candidate whose error is below one roundoff needs no comparison: no result in that dtype can be better.
+    No result in a dtype is surely better than one roundoff; in fp64 the reference itself is rounded as often as the
+    sums are long.
     """
+    terms = 2 * sqrt(problem.reduction) if problem.dtype is DType.FP64 else 1.0
+    return terms * problem.dtype.roundoff, terms
+
+
+def error_objection(
+    problem: ConvProblem, errors: Iterable[KindError], baseline: Iterable[KindError], policy: Policy
+) -> str | None:
+    """Why errors are too large beside PyTorch's on the same data, or None where they are not."""
     torch = {error.kind: error for error in baseline}
     for error in errors:
-        reference = torch.get(error.kind)
-        if reference is None:
+        if policy.finite_inputs and error.kind in NON_FINITE_KINDS:
+            continue
+        if error.kind not in torch:
             return f"was never compared with PyTorch on {error.kind} data"
-        pairs = (
-            ("relative L2 error", error.relative_l2, reference.relative_l2),
-            ("largest scaled error", error.scaled_max, reference.scaled_max),
-        )
-        for name, ours, theirs in pairs:
+        reference = torch[error.kind]
+        figures = ("relative L2 error", "largest scaled error"), noise(problem)
+        pairs = (error.relative_l2, reference.relative_l2), (error.scaled_max, reference.scaled_max)
+        for name, least, (ours, theirs) in zip(*figures, pairs, strict=True):
             if not isfinite(ours):
                 return f"gives wrong infinities or NaNs on {error.kind} data"
-            if ours > max_error * theirs and not (name.startswith("largest") and ours <= 1.0):
-                return f"{name} on {error.kind} data is {ours:.2g}, PyTorch's is {theirs:.2g} ({max_error:g}x allowed)"
+            if ours > max(policy.max_error * theirs, least):
+                allowed = f"{policy.max_error:g}x allowed"
+                return f"{name} on {error.kind} data is {ours:.2g}, PyTorch's is {theirs:.2g} ({allowed})"
     return None

@@ -28,7 +28,8 @@ class Policy:
     """Limits and aims. The default allows exactly what PyTorch's own flags allow at the call.
 
     ``max_workspace_bytes`` None means the smaller of 1 GiB and a tenth of the free memory; ``max_error`` is in
-    multiples of PyTorch's own error; ``arithmetic`` None means what PyTorch's flags permit.
+    multiples of PyTorch's own error; ``arithmetic`` None means what PyTorch's flags permit. ``finite_inputs`` says that
+    no input holds an infinity or a NaN, so that what FFT and Winograd make of one (they spread it) plays no part.
     """
 
     max_workspace_bytes: int | None = None
@@ -37,6 +38,7 @@ class Policy:
     arithmetic: frozenset[Arithmetic] | None = None
     weights: Weights = Weights.CHANGING
     objective: Objective = Objective.TIME
+    finite_inputs: bool = False
 
     def __post_init__(self) -> None:
         if self.max_workspace_bytes is not None and self.max_workspace_bytes < 0:

@@ -243,6 +243,15 @@ class ConvProblem:
     def flops(self) -> int:
         return 2 * self.macs
 
+    @property
+    def reduction(self) -> int:
+        """Products that are summed into one element of the output, away from the borders."""
+        if self.direction is Direction.FORWARD:
+            return self.w.shape[1] * prod(self.taps)
+        if self.direction is Direction.BACKWARD_DATA:
+            return self.k // self.groups * prod(self.taps)
+        return self.n * prod(self.y.shape[2:])
+
     @cached_property
     def bytes(self) -> int:
         total = sum(spec.nbytes for spec in self.operands.values())

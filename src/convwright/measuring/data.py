@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from math import log2, prod, sqrt
+from math import log2, sqrt
 
 import torch
 from torch import Tensor
 
-from convwright.core.direction import Direction, Role
+from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
@@ -37,19 +37,6 @@ _LARGE_EXPONENT = {DType.FP64: 1000, DType.FP32: 110, DType.BF16: 110, DType.FP1
 
 # Integers up to here are exact in the dtype.
 _EXACT_INTEGERS = {DType.FP64: 2.0**53, DType.FP32: 2.0**24, DType.BF16: 2.0**8, DType.FP16: 2.0**11}
-
-
-def reduction(problem: ConvProblem) -> int:
-    """Products that are summed into one element of the output, away from the borders.
-
-    >>> reduction(ConvProblem.parse("ic8ih9oc16kh3"))
-    72
-    """
-    if problem.direction is Direction.FORWARD:
-        return problem.w.shape[1] * prod(problem.taps)
-    if problem.direction is Direction.BACKWARD_DATA:
-        return problem.k // problem.groups * prod(problem.taps)
-    return problem.n * prod(problem.y.shape[2:])
 
 
 def operands(
@@ -81,7 +68,7 @@ def _normal(spec: TensorSpec, generator: torch.Generator) -> Tensor:
 
 def _integers(problem: ConvProblem, spec: TensorSpec, generator: torch.Generator) -> Tensor:
     """±1 and ±2, so few that the sum of all |products| stays exact in the dtype, in whatever order it is taken."""
-    share = sqrt(_EXACT_INTEGERS[spec.dtype] / (16 * max(reduction(problem), 1)))
+    share = sqrt(_EXACT_INTEGERS[spec.dtype] / (16 * max(problem.reduction, 1)))
     values = torch.randint(1, 3, spec.shape, generator=generator, device=generator.device).float()
     luck = torch.rand(spec.shape, generator=generator, device=generator.device)
     sign = torch.rand(spec.shape, generator=generator, device=generator.device)
@@ -97,7 +84,7 @@ def _shaped(values: Tensor, problem: ConvProblem, role: Role, kind: Kind) -> Ten
         exponent = _LARGE_EXPONENT[problem.dtype]
         return values * 2.0 ** (exponent if role is first else -exponent)
     if role is second:
-        return values * 2.0 ** -round(log2(max(reduction(problem), 1)) / 2)
+        return values * 2.0 ** -round(log2(max(problem.reduction, 1)) / 2)
     if kind is Kind.POSITIVE:
         return values.relu()
     if kind is Kind.CHANNEL_SCALED:

@@ -45,7 +45,7 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
         return None
     if not finding.measurement.errors:
         return "was timed, but its error was not looked at, since faster ones are right"
-    return error_objection(finding.measurement.errors, baseline.measurement.errors, policy.max_error)
+    return error_objection(candidate.problem, finding.measurement.errors, baseline.measurement.errors, policy)
 
 
 def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy) -> tuple[Verdict, ...]:

@@ -1,0 +1,167 @@
+"""The command line: text, JSON, and one sentence with exit code 2 for a user's mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from convwright.cli.main import main
+from convwright.core.problem import ConvProblem
+
+PROBLEM = "mb2ic4ih8oc4kh3ph1"
+KEY = ConvProblem.parse(PROBLEM).key
+CPU = ["--device", "cpu", "--mode", "heuristic"]
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command line in this process."""
+    monkeypatch.setattr(sys, "argv", ["convwright", *words])
+    monkeypatch.setenv("COLUMNS", "250")
+    with pytest.raises(SystemExit) as done:
+        main()
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+def test_find_prints_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU)
+    assert (code, err) == (0, "")
+    for word in (KEY, "torch/default", "reference/gemm", "was not measured", "refused:", "cudnn/gemm"):
+        assert word in out
+
+
+def test_refusals_can_be_left_out(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = run(capsys, monkeypatch, "find", PROBLEM, *CPU, "--no-refusals")
+    assert code == 0
+    assert "torch/default" in out
+    assert "refused" not in out
+
+
+def test_find_prints_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["problem"], found["mode"], found["choice"]) == (KEY, "heuristic", None)
+    assert {row["id"] for row in found["candidates"]} >= {"torch/default", "reference/gemm"}
+    assert all(refusal["reason"] for refusal in found["refusals"])
+
+
+def test_find_measures_on_this_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["find", "ic2ih4oc2kh1", "--device", "cpu", "--mode", "quick", "--json"]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    found = json.loads(out)
+    assert code == 0
+    best = found["candidates"][0]
+    assert best["id"] == found["choice"]
+    assert best["measurement"]["device_us"]["value"] > 0
+    assert best["reason"].startswith("the winner")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--input", "2,4,8,8", "--weight", "4,4,3,3", "--padding", "1"], PROBLEM),
+        (["--input", "2,4,9,8", "--weight", "4,4,3,3", "--padding", "1,0", "--stride", "2,1"], "mb2ic4ih9iw8oc4kh3kw3ph1pw0sh2sw1"),
+        (["--input", "2,4,9", "--weight", "6,2,3", "--groups", "2", "--dilation", "2"], "g2mb2ic4iw9oc6kw3dw1"),
+        (["--input", "2,4,8,8", "--weight", "4,4,3,3", "--dtype", "fp16", "--layout", "nhwc"], "mb2ic4ih8oc4kh3 dt:fp16 tag:nhwc"),
+        ([PROBLEM, "--direction", "backward_data"], f"{PROBLEM} dir:backward_data"),
+        ([PROBLEM, "--epilogue", "bias+relu", "--dtype", "float16"], f"{PROBLEM} dt:fp16 ep:bias+relu"),
+        ([f"{PROBLEM} dt:bf16", "--layout", "nhwc"], f"{PROBLEM} dt:bf16 tag:nhwc"),
+        ([KEY], PROBLEM),
+    ],
+)  # fmt: skip
+def test_many_ways_to_write_a_problem(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, "find", *words, *CPU, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["problem"] == ConvProblem.parse(text).key
+
+
+def test_policy_options_reach_the_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, out, _ = run(capsys, monkeypatch, "find", PROBLEM, *CPU, "--json", "--max-workspace", "0", "--deterministic")
+    reasons = {row["id"]: row["reason"] for row in json.loads(out)["candidates"]}
+    assert "of workspace, 0 are allowed" in reasons["reference/gemm"]
+
+
+def test_a_device_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cudnn", reason="cuDNN's frontend is missing")
+    code, out, err = run(capsys, monkeypatch, "find", PROBLEM, "--device", "h200", "--mode", "heuristic", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["device"] == "NVIDIA H200"
+    engines = [row for row in found["candidates"] if row["id"].startswith("cudnn/engine-")]
+    assert engines
+    assert {row["source"] for row in engines} == {"planner"}
+    assert all(row["measurement"] is None and row["bytes_limit_us"] > 0 for row in found["candidates"])
+
+
+MISTAKES = [
+    (["hello"], "'hello'"),
+    ([f"{PROBLEM}x"], "ph1x"),
+    ([""], "empty"),
+    ([PROBLEM, "--device", "gtx480"], "'gtx480'"),
+    ([PROBLEM, "--device", "cuda"], "'cuda'"),
+    ([PROBLEM, "--device", "cpu", "--mode", "slow"], "'slow'"),
+    ([PROBLEM, "--device", "cpu", "--dtype", "int8"], "'int8'"),
+    ([PROBLEM, "--device", "cpu", "--layout", "hwcn"], "'hwcn'"),
+    ([PROBLEM, "--device", "cpu", "--direction", "sideways"], "'sideways'"),
+    ([PROBLEM, "--device", "cpu", "--epilogue", "gelu"], "'gelu'"),
+    ([f"{PROBLEM} dt:fp16", "--device", "cpu", "--dtype", "fp32"], "dt is given twice"),
+    ([PROBLEM, "--device", "cpu", "--max-error", "0"], "`max_error`"),
+    ([PROBLEM, "--device", "cpu", "--max-workspace", "-1"], "-1"),
+    (["ic4ih2oc4kh3", "--device", "cpu"], "3 elements"),
+    ([], "--input and --weight"),
+    (["--input", "2,4,8,8"], "--input and --weight"),
+    (["--weight", "4,4,3,3"], "--input and --weight"),
+    (["--input", "2,4,8,8", "--weight", "4,4,3,three"], "--weight"),
+    (["--input", "2,4,8,8", "--weight", "4,4,3,3", "--stride", "a"], "--stride"),
+    (["--input", "2,4,8,8", "--weight", "4,3,3,3"], "(=4)"),
+    (["--input", "2,4", "--weight", "4,4"], "(2, 4)"),
+    ([PROBLEM, "--input", "2,4,8,8", "--weight", "4,4,3,3", *CPU], "--input"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), MISTAKES, ids=[" ".join(words) or "nothing" for words, _ in MISTAKES])
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    words: list[str], named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if words[-1:] == ["cuda"] and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    code, out, err = run(capsys, monkeypatch, "find", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("convwright: ")
+    assert err.count("\n") == 1
+    assert named in err
+
+
+def test_show_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = run(capsys, monkeypatch, "show-env", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["conditions"]["torch"] == torch.__version__
+    assert set(facts["backends"]) == {"torch", "reference", "cudnn", "triton"}
+    assert (facts["mode"], facts["store"]) == ("heuristic", "in memory")
+    assert "h200" in facts["elsewhere"]
+    code, out, _ = run(capsys, monkeypatch, "show-env")
+    assert code == 0
+    assert f"torch {torch.__version__}" in out
+
+
+def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = run(capsys, monkeypatch, "--help")
+    assert code == 0
+    assert "find" in out
+    assert "show-env" in out
+
+
+def test_as_a_process() -> None:
+    command = [sys.executable, "-c", "from convwright.cli.main import main; main()", "find", PROBLEM, "--mode", "slow"]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "convwright: mode must be one of off, heuristic, quick, full, got 'slow'\n"

@@ -1,0 +1,76 @@
+"""The table for people: nothing that was found out is missing from it."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from convwright.core.candidate import Refusal
+from convwright.core.finding import Finding
+from convwright.core.policy import Policy
+from convwright.core.profiles import profile
+from convwright.report.table import print_findings
+from convwright.settings import Mode
+from convwright.tuning.choose import choose
+from convwright.tuning.find import Findings
+from tuning.made import PROBLEM, candidate, finding
+
+ROWS = [
+    finding("torch/default", 100.0),
+    finding("reference/gemm", 50.0, workspace_bytes=1_500_000, host_us=7.25, prepare_us=3.5),
+    Finding(candidate("cudnn/fft-tiling", workspace_bytes=None), failure="failed: out of memory"),
+]
+REFUSALS = (Refusal("cudnn/winograd", "needs a stride of 1"),)
+
+
+def printed(width: int = 200, *, refusals: bool = True) -> str:
+    verdicts = choose(ROWS, ROWS[0], Policy())
+    found = Findings(PROBLEM, profile("h200"), Policy(), Mode.FULL, verdicts, REFUSALS, ROWS[0])
+    out = StringIO()
+    print_findings(found, Console(file=out, width=width), refusals=refusals)
+    return out.getvalue()
+
+
+def line(name: str) -> str:
+    return next(row for row in printed().splitlines() if row.startswith(name))
+
+
+def test_the_problem_the_device_and_the_mode_stand_above() -> None:
+    head = printed().splitlines()[:2]
+    assert head[0] == PROBLEM.key
+    assert "NVIDIA H200" in head[1]
+    assert "mode full" in head[1]
+    assert f"{PROBLEM.flops / 1e9:.3g} GFLOP" in head[1]
+
+
+def test_one_row_per_candidate_the_winner_first() -> None:
+    names = [row.split()[0] for row in printed().splitlines() if "/" in row.partition(" ")[0]]
+    assert names == ["reference/gemm", "torch/default", "cudnn/fft-tiling"]
+
+
+def test_a_row_has_times_errors_workspace_arithmetic_and_the_reason() -> None:
+    row = line("reference/gemm")
+    for word in ("50.00", "7.25", "3.50", "1.0e-07", "1.5 MB", "fp32", "the winner: 1.87x as fast"):
+        assert word in row
+    assert "1.87x the winner's time" in line("torch/default")
+
+
+def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
+    row = line("cudnn/fft-tiling")
+    assert row.count("–") == 8
+    assert "failed: out of memory" in row
+
+
+def test_refusals_stand_below_with_reasons_if_wanted() -> None:
+    assert "1 refused:\n  cudnn/winograd: needs a stride of 1" in printed()
+    assert "refused" not in printed(refusals=False)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_names_and_times_can_be_read_at_any_width(width: int) -> None:
+    """A pipe and many terminals are 80 columns wide."""
+    text = printed(width)
+    for word in ("torch/default", "reference/gemm", "cudnn/fft-tiling", "50.00", "100.00"):
+        assert word in text

@@ -1,0 +1,151 @@
+"""Imports point one way, and what is pure stays pure: the graph of all imports, those inside functions included."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import convwright
+
+ROOT = Path(convwright.__file__).parent
+
+# A room may import from itself and from those above it. Rooms on one line do not know each other.
+ORDER = [
+    {"errors"},
+    {"settings"},
+    {"core"},
+    {"tensors", "flags"},
+    {"rewrites", "backends", "measuring"},
+    {"tuning"},
+    {"ops"},
+    {"network"},
+    {"report"},
+    {"cli"},
+]
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports below ``node``; what only a type checker sees is left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            for other in child.orelse:
+                yield from statements(other, inside_functions=inside_functions)
+        elif isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif inside_functions or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from statements(child, inside_functions=inside_functions)
+
+
+def imported(module: str, *, inside_functions: bool = True) -> set[str]:
+    """The modules that ``module`` imports, by full name."""
+    found = set()
+    for statement in statements(ast.parse(MODULES[module].read_text()), inside_functions=inside_functions):
+        if isinstance(statement, ast.Import):
+            found |= {alias.name for alias in statement.names}
+        else:
+            assert statement.level == 0, f"{module} imports relatively"
+            assert statement.module is not None
+            for alias in statement.names:
+                inner = f"{statement.module}.{alias.name}"
+                found.add(inner if inner in MODULES else statement.module)
+    return found
+
+
+def ours(module: str) -> set[str]:
+    return {name for name in imported(module) if name.partition(".")[0] == "convwright"}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def inside(package: str) -> list[str]:
+    return [module for module in MODULES if module == package or module.startswith(f"{package}.")]
+
+
+def test_every_room_has_its_place() -> None:
+    assert {room(module) for module in MODULES} - {""} == set(RANK)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "convwright"])
+def test_imports_point_one_way(module: str) -> None:
+    for target in ours(module):
+        if target == "convwright":  # its version
+            assert room(module) == "cli", f"{module} imports the public face"
+        elif room(target) != room(module):
+            assert RANK[room(target)] < RANK[room(module)], f"{module} imports {target}"
+
+
+def test_the_public_face_imports_nothing() -> None:
+    assert {name.partition(".")[0] for name in imported("convwright")} <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("module", inside("convwright.core"))
+def test_core_is_pure(module: str) -> None:
+    for target in imported(module):
+        pure = target.partition(".")[0] in sys.stdlib_module_names and target not in ("os", "time", "random")
+        assert pure or target == "convwright.errors" or target.startswith("convwright.core"), f"imports {target}"
+
+
+@pytest.mark.parametrize("module", [*inside("convwright.core"), *inside("convwright.cli")])
+def test_torch_is_not_imported_until_it_is_needed(module: str) -> None:
+    seen, open_ = set(), {module}
+    while open_:
+        current = open_.pop()
+        seen.add(current)
+        for target in imported(current, inside_functions=False):
+            assert target.partition(".")[0] not in ("torch", "triton", "cudnn"), f"{current} imports {target}"
+            if target in MODULES and target not in seen:
+                open_.add(target)
+
+
+def backend_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[2] if parts[1:2] == ["backends"] and len(parts) > 2 and parts[2] != "registry" else None
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if backend_of(module)])
+def test_no_backend_knows_another(module: str) -> None:
+    for target in ours(module):
+        assert backend_of(target) in (None, backend_of(module)), f"{module} imports {target}"
+        assert target != "convwright.backends.registry"
+        assert room(target) not in ("tuning", "rewrites", "measuring"), f"{module} imports {target}"
+
+
+@pytest.mark.parametrize("module", inside("convwright.rewrites"))
+def test_rewrites_know_no_backend(module: str) -> None:
+    assert not {target for target in ours(module) if room(target) in ("backends", "measuring", "tuning")}
+
+
+def test_there_is_no_cycle() -> None:
+    graph = {module: ours(module) - {module} for module in MODULES}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module not in done:
+            for target in sorted(graph.get(module, ())):
+                visit(target, (*path, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+
+
+def test_the_order_is_strict() -> None:
+    for above, below in pairwise(ORDER):
+        assert not above & below
