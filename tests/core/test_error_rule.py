@@ -7,14 +7,19 @@ from math import inf, nan
 import pytest
 
 from convwright.core.dtype import Arithmetic, DType
-from convwright.core.error_rule import arithmetic_roundoff, error_objection, scaled_bound
+from convwright.core.error_rule import arithmetic_roundoff, error_objection, noise, scaled_bound
 from convwright.core.finding import KindError
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
 
 TORCH = (KindError("normal", 1e-7, 2.0), KindError("positive", 1e-8, 0.2))
 
 
-def objection(normal: KindError, *, max_error: float = 2.0) -> str | None:
-    return error_objection([normal, TORCH[1]], TORCH, max_error)
+PROBLEM = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3))
+
+
+def objection(normal: KindError, policy: Policy = Policy()) -> str | None:
+    return error_objection(PROBLEM, [normal, TORCH[1]], TORCH, policy)
 
 
 @pytest.mark.parametrize(
@@ -38,15 +43,33 @@ def test_at_most_twice_pytorchs_error_is_allowed(error: KindError) -> None:
 
 def test_a_policy_loosens_and_tightens() -> None:
     error = KindError("normal", 3e-7, 6.0)
-    assert objection(error, max_error=3.0) is None
-    assert objection(KindError("normal", 1.5e-7, 2.0), max_error=1.0) is not None
+    assert objection(error, Policy(max_error=3.0)) is None
+    assert objection(KindError("normal", 1.5e-7, 2.0), Policy(max_error=1.0)) is not None
 
 
-def test_less_than_one_roundoff_needs_no_comparison() -> None:
-    base = [KindError("normal", 1e-8, 0.1)]
-    assert error_objection([KindError("normal", 1e-8, 1.0)], base, 2.0) is None
-    assert "scaled" in (error_objection([KindError("normal", 1e-8, 1.01)], base, 2.0) or "")
-    assert "relative L2" in (error_objection([KindError("normal", 1e-7, 0.5)], base, 2.0) or "")
+@pytest.mark.parametrize("dtype", DType)
+def test_less_than_the_noise_needs_no_comparison(dtype: DType) -> None:
+    problem = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), dtype=dtype)
+    relative, scaled = noise(problem)
+    assert relative >= dtype.roundoff
+    assert scaled >= 1.0
+    base = [KindError("normal", relative / 100, scaled / 100)]
+
+    def found(l2: float, largest: float) -> str:
+        return error_objection(problem, [KindError("normal", l2, largest)], base, Policy()) or "none"
+
+    assert found(relative, scaled) == "none"
+    assert "relative L2" in found(1.01 * relative, scaled)
+    assert "scaled" in found(relative, 1.01 * scaled)
+
+
+def test_infinities_play_no_part_where_inputs_are_finite() -> None:
+    base = [KindError("infinity", 1e-8, 0.1), KindError("nan", 1e-8, 0.1), KindError("normal", 1e-7, 1.0)]
+    spread = [KindError("infinity", nan, nan), KindError("nan", inf, inf), base[2]]
+    assert "on infinity data" in (error_objection(PROBLEM, spread, base, Policy()) or "")
+    assert error_objection(PROBLEM, spread, base, Policy(finite_inputs=True)) is None
+    wrong = [*spread[:2], KindError("normal", nan, nan)]
+    assert "on normal data" in (error_objection(PROBLEM, wrong, base, Policy(finite_inputs=True)) or "")
 
 
 def test_coarser_arithmetic_has_a_larger_bound() -> None:

@@ -121,4 +121,4 @@ def test_an_empty_batch_has_data_of_every_kind() -> None:
 
 def test_the_reduction_is_that_of_the_direction() -> None:
     problem = ConvProblem.parse("g2mb3ic8ih7oc12kh3ph1")
-    assert [reduction(problem.asking(direction)) for direction in Direction] == [36, 54, 147]
+    assert [problem.asking(direction).reduction for direction in Direction] == [36, 54, 147]

@@ -7,6 +7,7 @@ from typing import Any
 
 from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.problem import ConvProblem
@@ -51,16 +52,26 @@ def finding(name: str, time_us: float, config: Config = (), **known: Any) -> Fin
 
 
 class FakeTuner:
-    """Stands for ``measure_candidates``: gives each candidate the time that ``times_us`` says, 100 µs otherwise."""
+    """Stands for ``measure_candidates``: gives each candidate the time that ``times_us`` says, 100 µs otherwise.
+
+    ``calls`` holds what was to be measured at each call; problems inside rewrites are left out. The errors of
+    ``unchecked`` are not looked at.
+    """
 
     def __init__(self, times_us: Mapping[str, float] | None = None) -> None:
         self.times_us = dict(times_us or {})
+        self.unchecked: set[str] = set()
         self.calls: list[list[str]] = []
 
-    def __call__(self, candidates: Iterable[Candidate], *_rest: Any, **_budget: Any) -> list[Finding]:
+    def __call__(
+        self, candidates: Iterable[Candidate], baseline: Any, known: Any, problem: ConvProblem, *_: Any, **__: Any
+    ) -> list[Finding]:
         listed = list(candidates)
-        self.calls.append([each.id for each in listed])
+        if problem.asking(Direction.FORWARD) == PROBLEM:
+            self.calls.append([each.id for each in listed])
         return [Finding(each, self._measured(each)) for each in listed]
 
     def _measured(self, each: Candidate) -> Measurement:
-        return measurement(self.times_us.get(each.id, 100.0), workspace_bytes=each.workspace_bytes or 0)
+        errors = () if each.id in self.unchecked else GOOD
+        time_us = self.times_us.get(each.id, 100.0)
+        return measurement(time_us, errors=errors, workspace_bytes=each.workspace_bytes or 0)

@@ -80,11 +80,19 @@ def test_a_quick_search_serves_after_a_full_one_and_not_the_other_way_round(stor
     search(store, mode=Mode.QUICK)
     search(store, mode=Mode.FULL)
     assert len(fake.calls) == 2
-    other = Store.open(None)
-    search(other, mode=Mode.FULL)
-    search(other, mode=Mode.QUICK)
-    search(other, mode=Mode.FULL)
+    with Store.open(None) as other:
+        for mode in (Mode.FULL, Mode.QUICK, Mode.FULL):
+            search(other, mode=mode)
     assert len(fake.calls) == 3
+
+
+def test_what_was_timed_and_never_checked_is_measured_again_in_full(store: Store, fake: FakeTuner) -> None:
+    """A quick search looks at the errors of the fastest only; that must not bar the others for ever."""
+    fake.unchecked = {GEMM}
+    assert chosen(search(store, mode=Mode.QUICK)) != GEMM
+    fake.unchecked = set()
+    assert chosen(search(store, mode=Mode.FULL)) == GEMM
+    assert GEMM in fake.calls[1]
 
 
 def test_other_problems_devices_and_permissions_are_searched_anew(store: Store, fake: FakeTuner) -> None:
@@ -174,6 +182,24 @@ def test_a_small_search_on_this_machine(store: Store) -> None:
     again = search(store, device=device_facts("cpu"), mode=Mode.FULL, budget_us=100_000.0)
     assert chosen(again) == chosen(found)
     assert again.verdicts[0].finding.measurement == found.verdicts[0].finding.measurement
+
+
+def test_a_full_search_of_what_a_quick_one_has_measured_entirely(store: Store) -> None:
+    small, cpu = ConvProblem.parse("ic2ih4oc2kh1"), device_facts("cpu")
+    for mode in (Mode.QUICK, Mode.FULL, Mode.FULL):
+        found = search(store, small, device=cpu, mode=mode, budget_us=30_000.0)
+        assert found.choice is not None
+
+
+def test_nothing_runs_at_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no such kernel")
+
+    for member in (Reference, TorchNative):
+        monkeypatch.setattr(member, "build", broken)
+    found = search(store, device=device_facts("cpu"), budget_us=30_000.0)
+    assert found.choice is None
+    assert {verdict.reason for verdict in found.verdicts} == {"failed: no such kernel"}
 
 
 @pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL])

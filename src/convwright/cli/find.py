@@ -34,9 +34,7 @@ def find(
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
-    finite_inputs: Annotated[
-        bool, typer.Option(help="No input holds an infinity or NaN.")
-    ] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

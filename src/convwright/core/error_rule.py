@@ -56,6 +56,8 @@ def error_objection(
         figures = ("relative L2 error", "largest scaled error"), noise(problem)
         pairs = (error.relative_l2, reference.relative_l2), (error.scaled_max, reference.scaled_max)
         for name, least, (ours, theirs) in zip(*figures, pairs, strict=True):
+            if not isfinite(theirs):
+                continue  # PyTorch's own call goes wrong on this data
             if not isfinite(ours):
                 return f"gives wrong infinities or NaNs on {error.kind} data"
             if ours > max(policy.max_error * theirs, least):

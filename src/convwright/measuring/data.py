@@ -11,8 +11,8 @@ from torch import Tensor
 from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import Layout, TensorSpec
-from convwright.tensors import empty, torch_dtype
+from convwright.core.tensor_spec import TensorSpec
+from convwright.tensors import torch_dtype
 
 
 class Kind(StrEnum):
@@ -34,6 +34,9 @@ ERROR_KINDS = FINITE_KINDS + NON_FINITE_KINDS
 # The first operand is scaled by 2^e and the second by 2^-e: e leaves the first about 2^2.5 below overflow in fp16,
 # and elsewhere enough room that sums over an image stay in range, as a Fourier transform needs; 2^-e is still normal.
 _LARGE_EXPONENT = {DType.FP64: 1000, DType.FP32: 110, DType.BF16: 110, DType.FP16: 11}
+
+# Elements of NaN ahead of an operand and behind it; a multiple of every alignment.
+_MARGIN = 4096
 
 # Integers up to here are exact in the dtype.
 _EXACT_INTEGERS = {DType.FP64: 2.0**53, DType.FP32: 2.0**24, DType.BF16: 2.0**8, DType.FP16: 2.0**11}
@@ -116,10 +119,13 @@ def _used_position(problem: ConvProblem, role: Role) -> tuple[int, ...]:
 
 
 def _placed(values: Tensor, spec: TensorSpec) -> Tensor:
-    """The values in memory laid out as the spec says, NaN in any gaps so that reading there shows."""
-    tensor = empty(spec, values.device)
-    if spec.layout is Layout.STRIDED and spec.numel:
-        tensor.as_strided((spec.span_bytes // spec.dtype.nbytes,), (1,)).fill_(torch.nan)
+    """The values in memory laid out as the spec says, NaN around them and in any gaps.
+
+    Some libraries' kernels read beyond their operands and multiply what they find by zero: here that shows.
+    """
+    span = spec.span_bytes // spec.dtype.nbytes
+    buffer = torch.full((span + 2 * _MARGIN,), torch.nan, dtype=torch_dtype(spec.dtype), device=values.device)
+    tensor = buffer.as_strided(spec.shape, spec.strides, _MARGIN)
     # An expanded dimension has stride 0: it holds one value however long it is.
     stored = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in spec.strides)
     tensor[stored].copy_(values[stored].to(torch_dtype(spec.dtype)))

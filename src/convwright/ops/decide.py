@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from timeit import Timer
+from math import inf
 
 import torch
 from torch import Tensor
 
-from convwright.backends.torch_native import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue
@@ -19,8 +16,9 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
 from convwright.ops.autograd import Training
-from convwright.ops.describe import problem_of
+from convwright.ops.node_cost import node_host_us
 from convwright.ops.runner import Runner, runner
+from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
 
 Pair = tuple[Tensor, Tensor]
@@ -76,24 +74,17 @@ def _trained(
 
 
 def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
-    """Whether the time that is surely saved over PyTorch's own calls pays for a Python autograd node."""
-    return sum(choice.saved_us or 0.0 for choice in choices) > _node_cost_us()
+    """Whether the chosen candidates, behind a Python autograd node, are surely faster than PyTorch's own calls.
 
-
-@lru_cache
-def _node_cost_us() -> float:
-    """What our autograd node adds on the host to PyTorch's own, forward and backward: measured once, in 10 ms."""
-    x, w = torch.zeros(1, 4, 4, 4, requires_grad=True), torch.zeros(4, 4, 3, 3, requires_grad=True)
-    dy, problem = torch.zeros(1, 4, 2, 2), problem_of(x, w)
-    node = Training(problem, problem.y, TorchPlan(torch_candidate(problem)), None, None)
-
-    def seconds(forward: Callable[..., Tensor]) -> float:
-        calls = 20
-        timer = Timer(lambda: torch.autograd.grad(forward(x, w, None), (x, w), dy))
-        return min(timer.repeat(10, calls)) / calls
-
-    with torch.enable_grad():
-        return max(seconds(node) - seconds(torch.conv2d), 0.0) * 1e6
+    Eagerly a step takes as long as the slower of host and device; on a CPU they are one.
+    """
+    ours_us = sum(choice.device_us.high if choice.device_us else inf for choice in choices)
+    torchs_us = sum(choice.torch_device_us.low if choice.torch_device_us else 0.0 for choice in choices)
+    kind = choices[0].device.kind
+    with_node_us, without_us = node_host_us(kind)
+    if kind == "cpu":
+        return ours_us + with_node_us - without_us < (1 - TIE) * torchs_us
+    return max(ours_us, with_node_us) < (1 - TIE) * max(torchs_us, without_us)
 
 
 def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Runner | None:

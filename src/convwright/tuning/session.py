@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -11,24 +11,26 @@ import torch
 from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.finding import Finding, Interval
 from convwright.core.plan import Plan
-from convwright.core.policy import Policy
+from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.settings import Mode, settings
 from convwright.tuning import listing
-from convwright.tuning.choose import eager_us, is_torch
-from convwright.tuning.find import Findings, baseline_of, find, resolved
+from convwright.tuning.choose import is_torch
+from convwright.tuning.find import baseline_of, find, resolved
 from convwright.tuning.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What runs. ``saved_us`` is the time an eager call saves over PyTorch's own; None where that is not known."""
+    """What runs, and what it and PyTorch's own call take on the device; None where that was not measured."""
 
     candidate: Candidate
     device: DeviceFacts
-    saved_us: float | None = None
+    device_us: Interval | None = None
+    torch_device_us: Interval | None = None
 
     @property
     def is_torch(self) -> bool:
@@ -72,7 +74,9 @@ class Session:
         found = find(problem, device, policy, mode=mode, store=self.store)
         if found.choice is None:
             return self.torchs_own(problem, device, policy)
-        return Choice(found.choice.candidate, device, _saved_us(found, policy))
+        return Choice(
+            found.choice.candidate, device, _device_us(found.choice, policy), _device_us(found.baseline, policy)
+        )
 
 
 @lru_cache
@@ -98,12 +102,10 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
     raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {', '.join(known)}")
 
 
-def _saved_us(found: Findings, policy: Policy) -> float | None:
-    """The time that is surely saved: the worst of the winner against the best of PyTorch's own call."""
-    best, baseline = found.choice, found.baseline
-    if best is None or baseline is None or best.measurement is None or baseline.measurement is None:
+def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:
+    if finding is None or finding.measurement is None:
         return None
-    return max(eager_us(baseline, policy).low - eager_us(best, policy).high, 0.0)
+    return replace(finding.measurement, host_us=None).eager_us(weights_change=policy.weights is Weights.CHANGING)
 
 
 def _capturing(device: DeviceFacts) -> bool:

@@ -1,0 +1,35 @@
+"""What a Python autograd node costs the host, measured where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from timeit import Timer
+
+import torch
+from torch import Tensor
+
+from convwright.backends.torch_native import TorchPlan, torch_candidate
+from convwright.ops.autograd import Training
+from convwright.ops.describe import problem_of
+
+_REPEATS = 12
+_CALLS = 20
+
+
+@lru_cache
+def node_host_us(kind: str) -> tuple[float, float]:
+    """Host time of a tiny convolution, forward and backward: through our node, and as PyTorch's own.
+
+    Both compute with PyTorch's kernels, so what differs is the node. Takes some 20 ms, once per process.
+    """
+    x, w = (torch.zeros(shape, device=kind, requires_grad=True) for shape in ((1, 4, 4, 4), (4, 4, 3, 3)))
+    dy, problem = torch.zeros(1, 4, 2, 2, device=kind), problem_of(x, w)
+    node = Training(problem, problem.y, TorchPlan(torch_candidate(problem)), None, None)
+
+    def host_us(forward: Callable[..., Tensor]) -> float:
+        timer = Timer(lambda: torch.autograd.grad(forward(x, w, None), (x, w), dy))
+        return min(timer.repeat(_REPEATS, _CALLS)) / _CALLS * 1e6
+
+    with torch.enable_grad():
+        return host_us(node), host_us(torch.conv2d)
