@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
-from convwright.errors import BadInput
+from convwright.naming import one_of
 
 QUICK_BUDGET_US = 200_000.0
 
@@ -33,14 +33,7 @@ class Settings:
 @lru_cache
 def settings() -> Settings:
     """The settings of this process, from ``CONVWRIGHT_MODE`` and ``CONVWRIGHT_STORE`` (a path, or ``none``)."""
-    return Settings(mode_named(os.environ.get("CONVWRIGHT_MODE", "quick")), _store_path())
-
-
-def mode_named(name: str) -> Mode:
-    try:
-        return Mode(name)
-    except ValueError:
-        raise BadInput(f"mode must be one of {', '.join(Mode)}, got {name!r}") from None
+    return Settings(one_of(Mode, "CONVWRIGHT_MODE", os.environ.get("CONVWRIGHT_MODE", "quick")), _store_path())
 
 
 def _store_path() -> Path | None:

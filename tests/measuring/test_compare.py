@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from measure.fake_clock import FakeClock
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
 from convwright.measuring.compare import Outcome, compare
 from convwright.measuring.timer import Timing, measure, measure_calls
+from measuring.fake_clock import FakeClock
 
 
 def verdicts(factor: float, *, noise: float = 0.01, budget_us: float = 1e6) -> Counter[Outcome]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from measure.fake_clock import FakeClock
 
 from convwright.errors import BadInput
 from convwright.measuring.clock import WallClock
 from convwright.measuring.regression import paired_ratio
 from convwright.measuring.timer import Timing, measure, measure_calls
+from measuring.fake_clock import FakeClock
 
 
 def taking(cost_us: float) -> Callable[[], float]:

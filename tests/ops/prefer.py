@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from convwright.backends.reference.gemm import GemmPlan
+from convwright.core.finding import Interval
 from convwright.core.tensor_spec import Layout
 from convwright.tuning.session import Choice, Session
 
@@ -23,7 +24,7 @@ def prefer(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
         # What is channels last already has no rewrite into it.
         dense = "relayout(nhwc" in algorithm and problem == problem.in_layout(Layout.NHWC)
         choice = own(self, problem, device, policy, asked or (GEMM if dense else algorithm))
-        self.last = replace(choice, saved_us=1e6)
+        self.last = replace(choice, device_us=Interval(1.0, 1.0, 1.0), torch_device_us=Interval(1e6, 1e6, 1e6))
         return self.last
 
     monkeypatch.setattr(Session, "choose", choose)

@@ -82,13 +82,17 @@ def test_mode_off_leaves_everything_to_pytorch(fake: FakeTuner) -> None:
 def test_where_nothing_is_known_pytorchs_own_call_serves(fake: FakeTuner) -> None:
     choice = choose(mode=Mode.HEURISTIC)
     assert choice.is_torch
-    assert choice.saved_us is None
+    assert choice.device_us is None
+    assert choice.torch_device_us is None
 
 
-def test_the_best_is_chosen_and_says_what_it_surely_saves(fake: FakeTuner) -> None:
+def test_the_best_is_chosen_and_says_what_it_and_pytorchs_own_call_take(fake: FakeTuner) -> None:
     choice = choose()
     assert choice.candidate.id == "reference/gemm"
-    assert choice.saved_us == pytest.approx(100 * 0.999 - 10 * 1.001)
+    assert choice.device_us is not None
+    assert choice.torch_device_us is not None
+    assert choice.device_us.high == pytest.approx(10 * 1.001)
+    assert choice.torch_device_us.low == pytest.approx(100 * 0.999)
 
 
 def test_a_problem_is_searched_once(fake: FakeTuner, monkeypatch: pytest.MonkeyPatch) -> None:

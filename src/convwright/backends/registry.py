@@ -7,12 +7,12 @@ from importlib import import_module
 
 from convwright.core.plan import Backend
 
-# In the order in which they stand in a table; PyTorch first, since it is everyone's baseline.
+# In the order in which they stand in a table: PyTorch first, since it is everyone's baseline.
 BACKENDS = {
     "torch": "convwright.backends.torch_native:TorchNative",
-    "reference": "convwright.backends.reference.backend:Reference",
     "cudnn": "convwright.backends.cudnn.backend:Cudnn",
     "triton": "convwright.backends.triton.backend:TritonKernels",
+    "reference": "convwright.backends.reference.backend:Reference",
 }
 
 

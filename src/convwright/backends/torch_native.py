@@ -47,15 +47,15 @@ class TorchNative:
             return
         if problem.dtype is DType.FP32 and device.kind == "cuda":
             for switch in ("on", "off"):
-                yield torch_candidate(problem, (("tf32", switch),), policy)
+                yield torch_candidate(problem, (("tf32", switch),))
         else:
-            yield torch_candidate(problem, (), policy)
+            yield torch_candidate(problem, cpu=device.kind == "cpu")
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return TorchPlan(candidate)
 
 
-def torch_candidate(problem: ConvProblem, config: Config = (), policy: Policy = Policy()) -> Candidate:
+def torch_candidate(problem: ConvProblem, config: Config = (), *, cpu: bool = False) -> Candidate:
     """PyTorch's own call for ``problem``."""
     return Candidate(
         problem=problem,
@@ -64,7 +64,7 @@ def torch_candidate(problem: ConvProblem, config: Config = (), policy: Policy = 
         config=config,
         arithmetic=native_arithmetic(problem.dtype, tf32=("tf32", "on") in config),
         workspace_bytes=0,  # PyTorch takes its workspace from its own allocator, within its own limit
-        deterministic=policy.deterministic or None,  # as PyTorch's own flag makes it
+        deterministic=True if cpu or flags.deterministic() else None,
         source=Source.RULE,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -47,6 +48,8 @@ def find(
     from convwright.report.table import print_findings
 
     options = {"dt": dtype, "tag": layout, "dir": direction, "ep": epilogue}
+    if problem is not None and (input is not None or weight is not None):
+        raise BadInput("find takes a problem's text or --input and --weight, got both")
     if problem is None:
         if input is None or weight is None:
             raise BadInput("find needs a problem such as mb32ic256ih14oc256kh3ph1, or both --input and --weight")
@@ -69,7 +72,8 @@ def find(
     if as_json:
         print(json.dumps(found.to_json(), indent=1))
     else:
-        print_findings(found, Console(), refusals=refusals)
+        # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
+        print_findings(found, Console() if sys.stdout.isatty() else Console(width=200), refusals=refusals)
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

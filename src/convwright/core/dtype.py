@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from convwright.errors import BadInput
+from convwright.naming import one_of
 
 
 class DType(StrEnum):
@@ -32,10 +32,7 @@ class DType(StrEnum):
         <DType.FP16: 'fp16'>
         """
         text = _ALIASES.get(name.lower().removeprefix("torch."), name.lower())
-        try:
-            return cls(text)
-        except ValueError:
-            raise BadInput(f"dtype must be one of {', '.join(cls)}, got {name!r}") from None
+        return one_of(cls, "dtype", text)
 
 
 _NBYTES = {DType.FP64: 8, DType.FP32: 4, DType.FP16: 2, DType.BF16: 2}

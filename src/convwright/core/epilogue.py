@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from convwright.errors import BadInput
+from convwright.naming import one_of
 
 
 class Activation(StrEnum):
@@ -45,7 +46,4 @@ class Epilogue:
 
 def activation_named(name: str | None) -> Activation:
     """The activation called ``name``; None means none."""
-    try:
-        return Activation(name or "none")
-    except ValueError:
-        raise BadInput(f"activation must be one of {', '.join(Activation)}, got {name!r}") from None
+    return one_of(Activation, "activation", name or "none")

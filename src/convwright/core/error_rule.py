@@ -64,3 +64,20 @@ def error_objection(
                 allowed = f"{policy.max_error:g}x allowed"
                 return f"{name} on {error.kind} data is {ours:.2g}, PyTorch's is {theirs:.2g} ({allowed})"
     return None
+
+
+def absolute_objection(
+    problem: ConvProblem, arithmetic: Arithmetic, errors: Iterable[KindError], policy: Policy
+) -> str | None:
+    """Why errors are too large by themselves, for want of PyTorch's to compare them with."""
+    bound = scaled_bound(arithmetic, problem.dtype, problem.reduction)
+    for error in errors:
+        if policy.finite_inputs and error.kind in NON_FINITE_KINDS:
+            continue
+        if not isfinite(error.relative_l2) or not isfinite(error.scaled_max):
+            return f"gives wrong infinities or NaNs on {error.kind} data"
+        if error.scaled_max > bound:
+            return (
+                f"largest scaled error on {error.kind} data is {error.scaled_max:.2g}, at most {bound:.2g} is explained"
+            )
+    return None

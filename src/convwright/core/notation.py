@@ -7,8 +7,6 @@ Full: the same with nothing omitted, then ``dt:`` ``dir:`` ``tag:`` ``ep:`` (and
 from __future__ import annotations
 
 import re
-from enum import StrEnum
-from typing import TypeVar
 
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
@@ -16,8 +14,8 @@ from convwright.core.epilogue import Epilogue
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.errors import BadInput
+from convwright.naming import one_of, whole_number
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
 _AXES = {1: "w", 2: "hw", 3: "dhw"}
 _NUMBER = re.compile(r"([a-z]+)(\d+)")
 _SIZES = {"g", "mb", "ic", "oc"} | {part + axis for part in ("i", "o", "k", "s", "p", "d") for axis in "dhw"}
@@ -53,9 +51,10 @@ def parse(text: str) -> ConvProblem:
     if not words:
         raise BadInput("a problem's text must not be empty, for example mb32ic256ih14oc256kh3ph1")
     sizes = _read_sizes(words[0])
-    options = dict(_read_option(word) for word in words[1:])
+    options = _read_options(words[1:])
     axes = _which_axes(sizes, words[0])
-    dims = [_read_axis(sizes, axes, axis) for axis in axes]
+    rights = {axis: options.pop(f"r{axis}", None) for axis in axes}
+    dims = [_read_axis(sizes, axes, axis, rights[axis]) for axis in axes]
     groups, channels = sizes.get("g", 1), _need(sizes, "ic", words[0])
     if groups < 1 or channels % groups:
         raise BadInput(f"`ic` (={channels}) must be divisible by `g` (={groups}) in {words[0]!r}")
@@ -69,12 +68,12 @@ def parse(text: str) -> ConvProblem:
     problem = ConvProblem(
         **specs,
         stride=tuple(dim["s"] for dim in dims),
-        padding=tuple((dim["p"], int(options.pop(f"r{axis}", dim["r"]))) for axis, dim in zip(axes, dims, strict=True)),
+        padding=tuple((dim["p"], dim["r"]) for dim in dims),
         dilation=tuple(dim["d"] + 1 for dim in dims),
         groups=groups,
-        direction=_member(Direction, "dir", options.pop("dir", "forward")),
+        direction=one_of(Direction, "dir", options.pop("dir", "forward")),
         epilogue=Epilogue.parse(options.pop("ep", "none")),
-        flip=options.pop("flip", "0") == "1",
+        flip=_flag("flip", options.pop("flip", "0")),
     )
     if options:
         raise BadInput(f"a problem's options are dt, dir, tag, ep and flip, got {next(iter(options))!r} in {text!r}")
@@ -97,11 +96,22 @@ def _read_sizes(word: str) -> dict[str, int]:
     return sizes
 
 
-def _read_option(word: str) -> tuple[str, str]:
-    name, colon, value = word.partition(":")
-    if not colon or not value:
-        raise BadInput(f"an option is written name:value, for example dt:fp16, got {word!r}")
-    return name, value
+def _read_options(words: list[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for word in words:
+        name, colon, value = word.partition(":")
+        if not colon or not value:
+            raise BadInput(f"an option is written name:value, for example dt:fp16, got {word!r}")
+        if name in options:
+            raise BadInput(f"{name!r} is given twice: {options[name]!r} and {value!r}")
+        options[name] = value
+    return options
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("0", "1"):
+        raise BadInput(f"{name} must be 0 or 1, got {value!r}")
+    return value == "1"
 
 
 def _which_axes(sizes: dict[str, int], word: str) -> str:
@@ -111,7 +121,7 @@ def _which_axes(sizes: dict[str, int], word: str) -> str:
     return "dhw" if "d" in present else "hw" if "h" in present else "w"
 
 
-def _read_axis(sizes: dict[str, int], axes: str, axis: str) -> dict[str, int]:
+def _read_axis(sizes: dict[str, int], axes: str, axis: str, right: str | None) -> dict[str, int]:
     """The numbers of one dimension; what is missing is taken from the dimension before it, or inferred."""
     donors = axis + "".join(other for other in reversed("dhw") if other in axes and other != axis)
 
@@ -121,7 +131,10 @@ def _read_axis(sizes: dict[str, int], axes: str, axis: str) -> dict[str, int]:
     taps = given("k")
     if taps is None:
         raise BadInput(f"the filter's size k{axis} is missing")
-    stride, dilation, pad = given("s") or 1, given("d") or 0, given("p")
+    stride, dilation, pad = given("s"), given("d") or 0, given("p")
+    stride = 1 if stride is None else stride
+    if stride < 1:
+        raise BadInput(f"the stride s{axis} must be at least 1, got {stride}")
     size, out = given("i"), given("o")
     reach = (taps - 1) * (dilation + 1) + 1
     if size is None and out is None:
@@ -131,23 +144,19 @@ def _read_axis(sizes: dict[str, int], axes: str, axis: str) -> dict[str, int]:
     if pad is None:
         pad = max(0, ((out - 1) * stride - size + reach) // 2) if out else 0
     usual = (size + 2 * pad - reach) // stride + 1
-    right = pad if out is None or out == usual else (out - 1) * stride - size + reach - pad
-    if right < 0:
+    if right is not None:
+        after = whole_number(f"the padding r{axis}", right)
+    else:
+        after = pad if out is None or out == usual else (out - 1) * stride - size + reach - pad
+    if after < 0:
         raise BadInput(f"o{axis}{out} is too small for i{axis}{size}k{axis}{taps}s{axis}{stride}p{axis}{pad}")
-    return {"i": size, "k": taps, "s": stride, "d": dilation, "p": pad, "r": right, "o": usual if out is None else out}
+    return {"i": size, "k": taps, "s": stride, "d": dilation, "p": pad, "r": after, "o": usual if out is None else out}
 
 
 def _need(sizes: dict[str, int], name: str, word: str) -> int:
     if name not in sizes:
         raise BadInput(f"{name!r} is missing in {word!r}")
     return sizes[name]
-
-
-def _member(kind: type[_Choice], name: str, value: str) -> _Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        raise BadInput(f"`{name}` must be one of {', '.join(kind)}, got {value!r}") from None
 
 
 def _uneven_padding(problem: ConvProblem) -> list[tuple[str, int]]:
@@ -185,9 +194,14 @@ def _read_tags(text: str, shapes: dict[str, tuple[int, ...]], dtype: DType) -> d
 
 
 def _read_spec(tag: str, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
-    order, _, alignment = tag.partition("@")
+    order, _, aligned = tag.partition("@")
+    alignment = whole_number("an alignment in `tag`", aligned) if aligned else 16
+    if alignment not in (1, 2, 4, 8, 16):
+        raise BadInput(f"an alignment in `tag` must be 1, 2, 4, 8 or 16 bytes, got {alignment}")
     if "/" in order:
-        strides = tuple(int(part) for part in order.split("/") if part.isdigit())
+        strides = tuple(whole_number("a stride in `tag`", part) for part in order.split("/"))
+    elif order == Layout.STRIDED:
+        raise BadInput(f"a strided operand is written with its strides, for example 4096/64/8/1, got {tag!r}")
     else:
-        strides = dense_strides(shape, _member(Layout, "tag", order))
-    return TensorSpec(shape, dtype, strides, int(alignment or 16))
+        strides = dense_strides(shape, one_of(Layout, "tag", order))
+    return TensorSpec(shape, dtype, strides, alignment)

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from convwright.core.dtype import Arithmetic
 from convwright.errors import BadInput
+from convwright.naming import one_of
 
 DEFAULT_WORKSPACE_BYTES = 1 << 30
 
@@ -45,8 +46,8 @@ class Policy:
             raise BadInput(f"`max_workspace_bytes` must not be negative, got {self.max_workspace_bytes}")
         if not self.max_error > 0:
             raise BadInput(f"`max_error` must be positive (multiples of PyTorch's error), got {self.max_error}")
-        object.__setattr__(self, "weights", _member(Weights, "weights", self.weights))
-        object.__setattr__(self, "objective", _member(Objective, "objective", self.objective))
+        object.__setattr__(self, "weights", one_of(Weights, "`weights`", self.weights))
+        object.__setattr__(self, "objective", one_of(Objective, "`objective`", self.objective))
 
     def objection(
         self, *, workspace_bytes: int | None, arithmetic: Arithmetic, deterministic: bool | None
@@ -60,10 +61,3 @@ class Policy:
         if self.deterministic and not deterministic:
             return "is not known to be deterministic" if deterministic is None else "is not deterministic"
         return None
-
-
-def _member(kind: type[StrEnum], name: str, value: str) -> StrEnum:
-    try:
-        return kind(value)
-    except ValueError:
-        raise BadInput(f"`{name}` must be one of {', '.join(kind)}, got {value!r}") from None

@@ -14,6 +14,7 @@ from convwright.core.epilogue import Epilogue
 from convwright.core.geometry import Axis
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.errors import BadInput
+from convwright.naming import one_of
 
 
 class Problem(Protocol):
@@ -113,16 +114,16 @@ class ConvProblem:
     ) -> ConvProblem:
         """A problem with dense operands from the shapes of its input and weight."""
         rank = len(x) - 2
-        dtype = DType.parse(dtype)
-        specs = [TensorSpec(tuple(shape), dtype, dense_strides(tuple(shape), Layout(layout))) for shape in (x, w)]
+        dtype, layout = DType.parse(dtype), one_of(Layout, "layout", layout)
+        specs = [TensorSpec(tuple(shape), dtype, dense_strides(tuple(shape), layout)) for shape in (x, w)]
         return cls.of_specs(
             *specs,
-            layout=Layout(layout),
+            layout=layout,
             stride=per_axis("stride", stride, rank),
             padding=tuple((p, p) for p in per_axis("padding", padding, rank)),
             dilation=per_axis("dilation", dilation, rank),
             groups=groups,
-            direction=Direction(direction),
+            direction=one_of(Direction, "direction", direction),
             epilogue=Epilogue.parse(epilogue) if isinstance(epilogue, str) else epilogue,
             flip=flip,
         )

@@ -14,6 +14,7 @@ from convwright.errors import BadInput
 
 _C: Any = torch._C
 _PLAIN = (Tensor, torch.nn.Parameter)
+_COMPUTED_ON = ("cpu", "cuda")
 
 
 def foreign(*operands: Tensor | None) -> bool:
@@ -22,16 +23,29 @@ def foreign(*operands: Tensor | None) -> bool:
     Empty and unbatched inputs go the same way, since there is nothing to tune.
     """
     tensors = [tensor for tensor in operands if tensor is not None]
-    for tensor in tensors:
-        if not isinstance(tensor, Tensor):
-            raise BadInput(f"conv2d works on tensors, got {type(tensor).__name__}")
     return (
         any(type(tensor) not in _PLAIN or tensor.numel() == 0 for tensor in tensors)
         or tensors[0].dim() == tensors[1].dim() - 1
+        or tensors[0].device.type not in _COMPUTED_ON
         or _C._functorch.peek_interpreter_stack() is not None
         or _C._len_torch_dispatch_stack() > 0
         or _C._get_tracing_state() is not None
     )
+
+
+def check_tensors(**named: object) -> None:
+    """Refuse what is no tensor, and images that have not two spatial dimensions."""
+    for name, value in named.items():
+        if not isinstance(value, Tensor):
+            raise BadInput(f"`{name}` must be a tensor, got {type(value).__name__}")
+    x, w = named["input"], named["weight"]
+    assert isinstance(x, Tensor)
+    assert isinstance(w, Tensor)
+    if w.dim() != 4 or x.dim() not in (3, 4):
+        raise BadInput(
+            "conv2d takes an `input` (N, C, H, W) or (C, H, W) and a `weight` (K, C / groups, R, S), "
+            f"got shapes {tuple(x.shape)} and {tuple(w.shape)}"
+        )
 
 
 def composite(

@@ -33,18 +33,23 @@ class Decision:
     choices: tuple[Choice, ...]
 
 
-def decide(problem: ConvProblem, tensors: tuple[Tensor, ...], *, algorithm: str | None, policy: Policy) -> Decision:
-    """Choose a candidate for each direction that these tensors need, and make it ready."""
+def decide(
+    problem: ConvProblem, tensors: tuple[Tensor, ...], *, algorithm: str | None, policy: Policy, bare: bool = True
+) -> Decision:
+    """Choose a candidate for each direction that these tensors need, and make it ready.
+
+    ``bare`` says that a call's own arguments could go to ``F.conv2d``, as they could not with an output given.
+    """
     x, w = tensors[:2]
     facts = device_facts(x.device)
     forward = session().choose(problem, facts, policy, algorithm)
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
-        run = _torchs_own(problem, facts, policy) if forward.is_torch else _bound(forward, (x, w), policy)
+        run = _torchs_own(problem, facts, policy, bare=bare) if forward.is_torch else _bound(forward, (x, w), policy)
         return Decision(run, (forward,))
     backward = _backward_choices(problem, (x, w), facts, policy)
     choices = (forward, *(choice for choice in backward if choice is not None))
     if all(choice.is_torch for choice in choices) or (algorithm is None and not _worth_a_node(choices)):
-        return Decision(_torchs_own(problem, facts, policy), choices)
+        return Decision(_torchs_own(problem, facts, policy, bare=bare), choices)
     return Decision(_trained(problem, forward, backward, (x, w), policy), choices)
 
 
@@ -87,9 +92,9 @@ def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
     return max(ours_us, with_node_us) < (1 - TIE) * max(torchs_us, without_us)
 
 
-def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Runner | None:
+def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy, *, bare: bool) -> Runner | None:
     """PyTorch's own functions and gradient; None where the caller's arguments can go there as they are."""
-    if problem.epilogue in (Epilogue(), Epilogue(bias=True)) and problem.symmetric_padding is not None:
+    if bare and problem.epilogue in (Epilogue(), Epilogue(bias=True)) and problem.symmetric_padding is not None:
         return None
     return session().torchs_own(problem, device, policy).plan()
 

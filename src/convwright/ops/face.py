@@ -10,8 +10,9 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
+from convwright.naming import one_of
 from convwright.ops.describe import Padding, problem_of
-from convwright.settings import Mode, mode_named
+from convwright.settings import Mode
 from convwright.tuning import find as tuner
 from convwright.tuning.find import Findings
 from convwright.tuning.session import Choice, session
@@ -46,13 +47,16 @@ def find(
     >>> [verdict.finding.candidate.id for verdict in found.verdicts][:2]
     ['torch/default', 'reference/gemm']
     """
+    wanted = one_of(Mode, "mode", mode)
+    if wanted is Mode.OFF:
+        raise BadInput("find takes mode heuristic, quick or full, got 'off'")
     if isinstance(what, Tensor):
         if weight is None:
             raise BadInput("find takes a problem, its text, or an input tensor and its weight; the weight is missing")
         problem = problem_of(
             what, weight, bias,
             stride=stride, padding=padding, dilation=dilation, groups=groups,
-            activation=activation, direction=Direction(direction),
+            activation=activation, direction=one_of(Direction, "direction", direction),
         )  # fmt: skip
         device = device or str(what.device)
     else:
@@ -61,7 +65,7 @@ def find(
         problem,
         device_facts(device),
         policy or Policy(),
-        mode=mode_named(mode),
+        mode=wanted,
         store=store or session().store,
         budget_us=budget_us,
     )

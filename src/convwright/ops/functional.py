@@ -13,9 +13,10 @@ from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
 from convwright.ops import slots
-from convwright.ops.composite import composite, foreign
+from convwright.ops.composite import check_tensors, composite, foreign
 from convwright.ops.decide import decide
 from convwright.ops.describe import Padding, problem_of
+from convwright.ops.regions import check_apart, count_write
 from convwright.ops.slots import Slot
 from convwright.ops.tracing import traced
 
@@ -83,6 +84,7 @@ def _beyond(
     out: Tensor | None,
 ) -> Tensor:
     """All calls that the first look does not settle: with a residual or an output given, new ones, foreign tensors."""
+    check_tensors(input=x, weight=w)
     if _is_compiling():
         y = traced(x, w, bias, *arguments[:5], residual=residual)
         return y if out is None else out.copy_(y)
@@ -90,6 +92,8 @@ def _beyond(
         return composite(x, w, bias, *arguments[:5], residual=residual, out=out)
     if torch.is_autocast_enabled(x.device.type):
         return _under_autocast(x, w, bias, arguments, residual, out)
+    if out is not None:
+        check_apart(out, input=x, weight=w, bias=bias, residual=residual)
     operands = (x, w, bias, residual, out)
     tensors = tuple(tensor for tensor in operands if tensor is not None)
     extended = (bias is None, *arguments)
@@ -100,7 +104,7 @@ def _beyond(
             same = slot.arguments == extended and slot.grad is _grad_enabled()
             if same and slot.matches(*tensors) and (slot.flags is None or slot.flags == _flags()):
                 assert slot.run is not None
-                return slot.run(*operands)
+                return _written(slot.run(*operands), out)
             slot = slot.next
     return _first_meeting(operands, tensors, arguments, extended)
 
@@ -140,8 +144,14 @@ def _first_meeting(
         raise BadInput(
             "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
         )
-    decision = decide(problem, tensors, algorithm=algorithm, policy=policy or Policy())
+    decision = decide(problem, tensors, algorithm=algorithm, policy=policy or Policy(), bare=out is None)
     slots.remember(w, Slot(tensors, extended, _grad_enabled(), decision.run, (dilation, groups) == (1, 1)))
     if decision.run is None:
         return _torch_conv2d(x, w, bias, stride, padding, dilation, groups)
-    return decision.run(*operands)
+    return _written(decision.run(*operands), out)
+
+
+def _written(result: Tensor, out: Tensor | None) -> Tensor:
+    if out is not None:
+        count_write(out)
+    return result

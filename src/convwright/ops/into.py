@@ -12,11 +12,11 @@ from torch.autograd.function import once_differentiable
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.ops.autograd import Training
-from convwright.ops.composite import composite, foreign
+from convwright.ops.composite import check_tensors, composite, foreign
 from convwright.ops.decide import training
 from convwright.ops.describe import Padding, problem_of
 from convwright.ops.functional import conv2d
-from convwright.ops.regions import Kept, base_of, check_apart, log_write
+from convwright.ops.regions import Kept, base_of, check_apart, log_write, version_of
 
 
 def conv2d_into(
@@ -45,18 +45,21 @@ def conv2d_into(
     >>> buffer[0, :, 0, 0].tolist(), weight.grad.flatten().tolist()
     ([1.0, 1.0, 2.0], [16.0, 16.0])
     """
+    check_tensors(input=input, weight=weight, out=out)
     operands = (input, weight, bias, residual, out)
     if torch.compiler.is_compiling() or foreign(*operands):
-        y = composite(input, weight, bias, stride, padding, dilation, groups, activation, residual=residual)
+        # A compiler saves what the convolution reads, and would find the buffer changed by the copy below.
+        x = input.clone() if torch.is_grad_enabled() else input
+        y = composite(x, weight, bias, stride, padding, dilation, groups, activation, residual=residual)
         return out.copy_(y)
-    check_apart(out, input)
+    check_apart(out, input=input, residual=residual)
     problem = problem_of(
         input, weight, bias,
         stride=stride, padding=padding, dilation=dilation, groups=groups,
         activation=activation, residual=residual, out=out,
     )  # fmt: skip
     tensors = [tensor for tensor in operands if tensor is not None]
-    before = out._version
+    before = version_of(out)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         made = training(problem, (input, weight), algorithm=algorithm, policy=policy or Policy())
         kept: list[Kept] = []

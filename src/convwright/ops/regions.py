@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
@@ -20,7 +21,7 @@ _MOST_WRITES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A box inside a dense buffer; None stands for all of it."""
+    """A box inside a storage, in the strides of whoever looks; None stands for all of it."""
 
     box: tuple[tuple[int, int], ...] | None
 
@@ -34,6 +35,7 @@ class Region:
 class Write:
     before: int
     after: int
+    strides: tuple[int, ...]
     region: Region
 
 
@@ -45,38 +47,66 @@ def base_of(tensor: Tensor) -> Tensor:
 
 
 def region_of(tensor: Tensor) -> Region:
-    """The box of its buffer that ``tensor`` covers; the whole buffer where it is not a box of it."""
-    base = base_of(tensor)
-    if tensor.dim() != base.dim() or tensor.stride() != base.stride():
-        return Region(None)
-    offset, starts = int(tensor.storage_offset()) - int(base.storage_offset()), [0] * base.dim()
-    for dim in sorted(range(base.dim()), key=base.stride, reverse=True):
-        step = base.stride(dim)
-        starts[dim], offset = divmod(offset, step) if step else (0, offset)
+    """The box of its storage that ``tensor`` covers; everything where it is not a box."""
+    starts, offset, extent = [0] * tensor.dim(), int(tensor.storage_offset()), None
+    for dim in sorted(range(tensor.dim()), key=tensor.stride, reverse=True):
+        step = tensor.stride(dim)
+        if step == 0:
+            return Region(None)
+        starts[dim], offset = divmod(offset, step)
+        if extent is not None and (starts[dim] + tensor.shape[dim]) * step > extent:
+            return Region(None)
+        extent = step
     ends = [start + size for start, size in zip(starts, tensor.shape, strict=True)]
-    inside = all(end <= size for end, size in zip(ends, base.shape, strict=True))
-    return Region(tuple(zip(starts, ends, strict=True)) if inside and offset == 0 else None)
+    return Region(tuple(zip(starts, ends, strict=True)))
 
 
-def check_apart(out: Tensor, x: Tensor) -> None:
-    """Refuse an output that overlaps the input: candidates read while they write."""
-    if base_of(out) is base_of(x) and region_of(out).overlaps(region_of(x)):
-        raise BadInput(
-            "`out` and `input` must not overlap: "
-            f"they are {_words(region_of(out))} and {_words(region_of(x))} of the same buffer"
-        )
+def check_apart(out: Tensor, **others: Tensor | None) -> None:
+    """Refuse an output that overlaps another operand: candidates read while they write."""
+    for name, other in others.items():
+        if other is not None and _overlap(out, other):
+            raise BadInput(
+                f"`out` and `{name}` must not overlap in memory, got {_words(out)} and {_words(other)} of one"
+            )
 
 
-def _words(region: Region) -> str:
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    if a.stride() == b.stride():
+        return region_of(a).overlaps(region_of(b))
+    return a.data_ptr() < _end(b) and b.data_ptr() < _end(a)
+
+
+def _end(tensor: Tensor) -> int:
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def _words(tensor: Tensor) -> str:
+    region = region_of(tensor)
     if region.box is None:
         return "a part"
     return "[" + ", ".join(f"{start}:{end}" for start, end in region.box) + "]"
 
 
+def version_of(tensor: Tensor) -> int:
+    """The version of a tensor's memory; 0 for inference tensors, which have none."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def count_write(tensor: Tensor) -> None:
+    """Tell autograd of a write that went past PyTorch."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
 def log_write(tensor: Tensor, before: int) -> None:
     """Note that ``tensor`` was written to, which took its buffer from version ``before`` to the present one."""
+    if tensor.is_inference():
+        return  # it has no version, and no gradient will ask
     writes = _log.setdefault(base_of(tensor), [])
-    writes.append(Write(before, tensor._version, region_of(tensor)))
+    writes.append(Write(before, tensor._version, tensor.stride(), region_of(tensor)))
     del writes[:-_MOST_WRITES]
 
 
@@ -100,7 +130,7 @@ class Kept:
         writes = {write.before: write for write in _log.get(base, [])} if base is not None else {}
         while version < now:
             write = writes.get(version)
-            if write is None or write.region.overlaps(self._region):
+            if write is None or write.strides != self.tensor.stride() or write.region.overlaps(self._region):
                 raise RuntimeError(
                     "a slice that conv2d_into needs for its gradient was written over after it was used: "
                     f"its buffer was at version {self.version} then and is at {now} now"

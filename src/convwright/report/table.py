@@ -17,11 +17,11 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
     """The problem, its limits, one row per candidate with its reason, and what was refused."""
     console.print(Text(found.problem.key, style="bold"))
     console.print(f"{found.device.key} · {_amount(found)} · mode {found.mode}")
-    console.print(_table(found))
+    console.print(_table(found, console.width))
     if refusals and found.refusals:
         console.print(f"{len(found.refusals)} refused:")
-        for refusal in found.refusals:
-            console.print(Text(f"  {refusal.id}: {refusal.reason}", style="dim"))
+        for reason, names in _by_reason(found).items():
+            console.print(Text(f"  {', '.join(names)}: {reason}", style="dim"))
 
 
 def _amount(found: Findings) -> str:
@@ -29,41 +29,59 @@ def _amount(found: Findings) -> str:
     return f"{problem.flops / 1e9:.3g} GFLOP, {problem.bytes / 1e6:.3g} MB at least"
 
 
-def _table(found: Findings) -> Table:
+def _by_reason(found: Findings) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for refusal in found.refusals:
+        reasons.setdefault(refusal.reason, []).append(refusal.id)
+    return reasons
+
+
+def _table(found: Findings, width: int) -> Table:
+    """All columns where there is room for them, else those that decide."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("candidate", overflow="fold", min_width=24)
-    for name in ("device µs", "± %", "host µs", "pack µs", "limit µs", "share", "rel. L2", "scaled", "workspace"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("arithmetic", no_wrap=True)
-    table.add_column("why", overflow="fold", min_width=20)
-    for verdict in found.verdicts:
-        table.add_row(*_cells(verdict, found))
+    rows = [_cells(verdict, found) for verdict in found.verdicts]
+    shown = [name for name in _COLUMNS if width >= _WIDE or name in _DECISIVE]
+    for name in shown:
+        if name in ("candidate", "why"):
+            table.add_column(name, overflow="fold", min_width=20)
+        else:
+            table.add_column(name, justify="left" if name == "arithmetic" else "right", no_wrap=True)
+    for verdict, row in zip(found.verdicts, rows, strict=True):
+        table.add_row(*(Text(row[name], style="bold green" if verdict.won else "") for name in shown))
     return table
 
 
-def _cells(verdict: Verdict, found: Findings) -> list[str | Text]:
-    finding = verdict.finding
-    candidate, measured = finding.candidate, finding.measurement
+_COLUMNS = (
+    "candidate", "device µs", "± %", "host µs", "pack µs", "limit µs", "share", "rel. L2", "scaled", "workspace",
+    "arithmetic", "why",
+)  # fmt: skip
+_DECISIVE = ("candidate", "device µs", "limit µs", "why")
+_WIDE = 150
+
+
+def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
+    candidate, measured = verdict.finding.candidate, verdict.finding.measurement
     bound = limits(candidate, found.device)
-    workspace = measured.workspace_bytes if measured else candidate.workspace_bytes
-    cells = [candidate.id]
+    cells = dict.fromkeys(_COLUMNS, _UNKNOWN) | {
+        "candidate": candidate.id,
+        "limit µs": _figure(bound.limit_us),
+        "workspace": _bytes(measured.workspace_bytes if measured else candidate.workspace_bytes),
+        "arithmetic": candidate.arithmetic,
+        "why": verdict.reason,
+    }
     if measured is None:
-        cells += [_UNKNOWN] * 4 + [_figure(bound.limit_us)] + [_UNKNOWN] * 3
-    else:
-        share = bound.share(measured.device_us.value)
-        normal = next((error for error in measured.errors if error.kind == "normal"), None)
-        cells += [
-            f"{measured.device_us.value:.2f}",
-            f"{100 * measured.device_us.relative_halfwidth:.1f}",
-            _figure(measured.host_us.value if measured.host_us else None),
-            _figure(measured.prepare_us.value if measured.prepare_us else None),
-            _figure(bound.limit_us),
-            f"{share:.0%}" if share is not None else _UNKNOWN,
-            f"{normal.relative_l2:.1e}" if normal else _UNKNOWN,
-            _figure(max(error.scaled_max for error in measured.errors)) if measured.errors else _UNKNOWN,
-        ]
-    cells += [_bytes(workspace), candidate.arithmetic, verdict.reason]
-    return [Text(cell, style="bold green" if verdict.won else "") for cell in cells]
+        return cells
+    share = bound.share(measured.device_us.value)
+    normal = next((error for error in measured.errors if error.kind == "normal"), None)
+    return cells | {
+        "device µs": f"{measured.device_us.value:.2f}",
+        "± %": f"{100 * measured.device_us.relative_halfwidth:.1f}",
+        "host µs": _figure(measured.host_us.value if measured.host_us else None),
+        "pack µs": _figure(measured.prepare_us.value if measured.prepare_us else None),
+        "share": f"{share:.0%}" if share is not None else _UNKNOWN,
+        "rel. L2": f"{normal.relative_l2:.1e}" if normal else _UNKNOWN,
+        "scaled": _figure(max(error.scaled_max for error in measured.errors)) if measured.errors else _UNKNOWN,
+    }
 
 
 def _figure(value: float | None) -> str:

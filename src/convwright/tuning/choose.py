@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate
-from convwright.core.error_rule import error_objection
+from convwright.core.error_rule import absolute_objection, error_objection
 from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Objective, Policy, Weights
 
@@ -41,11 +41,14 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
         return allowed
     if finding.measurement is None:
         return finding.note or "was not measured"
-    if finding is baseline or baseline is None or baseline.measurement is None:
+    errors = finding.measurement.errors
+    if finding is baseline:
         return None
-    if not finding.measurement.errors:
+    if not errors:
         return "was timed, but its error was not looked at, since faster ones are right"
-    return error_objection(candidate.problem, finding.measurement.errors, baseline.measurement.errors, policy)
+    if baseline is None or baseline.measurement is None:
+        return absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
+    return error_objection(candidate.problem, errors, baseline.measurement.errors, policy)
 
 
 def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy) -> tuple[Verdict, ...]:

@@ -46,8 +46,10 @@ def measure_candidates(
     Mode ``quick`` times the few that look fastest and checks them in the order of their times until one is right.
     Mode ``full`` checks all, times all, and then the best and the baseline once more, as precisely as is left time.
     """
-    bench, start_us = Bench(problem, device, seed=_SEED), _now_us()
     order = sorted(candidates, key=lambda candidate: candidate != baseline)
+    if not order:
+        return []
+    bench, start_us = Bench(problem, device, seed=_SEED), _now_us()
     share = _LOOKING_SHARE if mode is Mode.QUICK else 1.0
     looked, failed = _first_looks(order, bench, start_us + budget_us * share)
     ranked = sorted(looked, key=lambda candidate: (candidate != baseline, looked[candidate][1]))
@@ -98,6 +100,8 @@ def _timed(
     trials: Mapping[Candidate, Trial], errors: Mapping[Candidate, tuple[KindError, ...]], bench: Bench, budget_us: float
 ) -> dict[Candidate, Finding]:
     """Device, host and packing time of each, all interleaved in one run of the timer."""
+    if not trials:
+        return {}
     calls: dict[str, Call] = {f"run {c.id}": trial.calls() for c, trial in trials.items()}
     calls |= {f"pack {c.id}": call for c, trial in trials.items() if (call := trial.preparation()) is not None}
     cuda = bench.device.type == "cuda"

@@ -25,7 +25,7 @@ _INNER_SHARE = 0.4
 _MOST_WRAPPED = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Findings:
     """All that is known of one problem on one device: rows ranked with reasons, and refusals."""
 
@@ -41,6 +41,10 @@ class Findings:
     def choice(self) -> Finding | None:
         """The winner; None where nothing is allowed, or nothing was measured and the device is elsewhere."""
         return next((verdict.finding for verdict in self.verdicts if verdict.won), None)
+
+    def __repr__(self) -> str:
+        won = self.choice.candidate.id if self.choice else "nothing"
+        return f"<Findings: {self.problem.key} on {self.device.key}: {won} of {len(self.verdicts)} candidates>"
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
@@ -101,15 +105,31 @@ def _search(
     base = baseline_of(listed, policy)
     known = _remembered(problem, device, listed, store)
     runs = mode in (Mode.QUICK, Mode.FULL) and device.present
-    if runs and not _searched(problem, device, policy, mode, store, known):
-        worth = [c for c in listing.spread(listed) if _worth_measuring(c, policy) and c.id not in known]
+    if runs and not _searched(problem, device, policy, mode, store, listed):
+        settled = {name for name, finding in known.items() if _is_settled(finding)}
+        worth = [c for c in listing.spread(listed) if _worth_measuring(c, policy) and c.id not in settled]
         fresh = measure_candidates(worth, base, known, problem, device, policy, mode=mode, budget_us=budget_us)
         _record(fresh, problem, device, store)
-        store.record_search(problem.key, device.key, _scope(policy, mode), [c.id for c in listed])
-        known |= {finding.candidate.id: finding for finding in fresh}
-    rows = [known.get(candidate.id, Finding(candidate)) for candidate in listed]
+        store.record_search(problem.key, device.key, _scope(policy, mode), [_stamp(c, device) for c in listed])
+        known |= {
+            finding.candidate.id: finding
+            for finding in fresh
+            if finding.candidate.id not in known or _is_settled(finding)
+        }
+    note = (
+        None
+        if runs
+        else "was not measured: "
+        + (f"nothing runs in mode {mode}" if device.present else f"{device.name} is elsewhere")
+    )
+    rows = [known.get(candidate.id, Finding(candidate, note=note)) for candidate in listed]
     baseline = next((row for row in rows if base is not None and row.candidate == base), None)
     return Findings(problem, device, policy, mode, choose(rows, baseline, policy), refusals, baseline)
+
+
+def _is_settled(finding: Finding) -> bool:
+    """True where nothing more need be found out: it failed, or was timed and its error looked at."""
+    return finding.failure is not None or bool(finding.measurement and finding.measurement.errors)
 
 
 def _best(found: Findings) -> list[Candidate]:
@@ -152,11 +172,17 @@ def _remembered(problem: ConvProblem, device: DeviceFacts, listed: list[Candidat
 
 
 def _searched(
-    problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, known: dict[str, Finding]
+    problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, listed: list[Candidate]
 ) -> bool:
-    """True where an earlier search under the same permission was at least as thorough and still counts."""
+    """True where an earlier search under the same permission was at least as thorough and tried all that is listed."""
     thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
-    return bool(known) and any(store.search(problem.key, device.key, _scope(policy, m)) is not None for m in thorough)
+    tried = [store.search(problem.key, device.key, _scope(policy, m)) for m in thorough]
+    return any(ids is not None and {_stamp(c, device) for c in listed} <= set(ids) for ids in tried)
+
+
+def _stamp(candidate: Candidate, device: DeviceFacts) -> str:
+    """A candidate as it was when it was tried."""
+    return f"{candidate.id} ({listing.fingerprint(candidate, device)})"
 
 
 def _scope(policy: Policy, mode: Mode) -> str:

@@ -23,7 +23,7 @@ from convwright.tuning.find import baseline_of, find, resolved
 from convwright.tuning.store import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Choice:
     """What runs, and what it and PyTorch's own call take on the device; None where that was not measured."""
 
@@ -31,6 +31,9 @@ class Choice:
     device: DeviceFacts
     device_us: Interval | None = None
     torch_device_us: Interval | None = None
+
+    def __repr__(self) -> str:
+        return f"<Choice: {self.candidate.id} for {self.candidate.problem.key} on {self.device.key}>"
 
     @property
     def is_torch(self) -> bool:
