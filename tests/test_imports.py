@@ -98,7 +98,9 @@ def test_the_public_face_imports_nothing() -> None:
 def test_core_is_pure(module: str) -> None:
     for target in imported(module):
         pure = target.partition(".")[0] in sys.stdlib_module_names and target not in ("os", "time", "random")
-        assert pure or target in ("convwright.errors", "convwright.naming") or target.startswith("convwright.core"), f"imports {target}"
+        assert pure or target in ("convwright.errors", "convwright.naming") or target.startswith("convwright.core"), (
+            f"imports {target}"
+        )
 
 
 @pytest.mark.parametrize("module", [*inside("convwright.core"), *inside("convwright.cli")])

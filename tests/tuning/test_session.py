@@ -145,7 +145,7 @@ def test_the_session_is_as_the_environment_asks(monkeypatch: pytest.MonkeyPatch,
     assert settings().store_path == tmp_path / "convwright" / "findings.sqlite"
     monkeypatch.setenv("CONVWRIGHT_MODE", "fast")
     settings.cache_clear()
-    with pytest.raises(BadInput, match="mode must be one of off, heuristic, quick, full, got 'fast'"):
+    with pytest.raises(BadInput, match="CONVWRIGHT_MODE must be one of off, heuristic, quick, full, got 'fast'"):
         settings()
 
 
