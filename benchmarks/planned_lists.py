@@ -1,4 +1,4 @@
-"""What cuDNN plans for a device from its record, beside what it plans for the same device live: engines, knobs, workspaces.
+"""What cuDNN plans for a device from its record, beside what it plans for it live: engines, knobs, workspaces.
 
     python benchmarks/planned_lists.py [--out results.jsonl]
 

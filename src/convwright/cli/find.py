@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from convwright.errors import BadInput
+from convwright.naming import one_of
 
 _SHAPE = "sizes, comma-separated, for example 32,256,14,14"
 
@@ -34,6 +35,7 @@ def find(
     mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms) or full.")] = "full",
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    objective: Annotated[str, typer.Option(help="What is made least: time, device-time or workspace.")] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
@@ -42,7 +44,7 @@ def find(
     """Every way of computing a convolution: time, limit, errors, workspace, and why each won, lost or was refused."""
     from rich.console import Console
 
-    from convwright.core.policy import Policy
+    from convwright.core.policy import Objective, Policy
     from convwright.core.problem import ConvProblem
     from convwright.ops.face import find as search
     from convwright.report.table import print_findings
@@ -66,7 +68,11 @@ def find(
                 raise BadInput(f"{name} is given twice: in the problem's text and as an option")
             problem += f" {name}:{value}"
     policy = Policy(
-        max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic, finite_inputs=finite_inputs
+        max_workspace_bytes=max_workspace,
+        max_error=max_error,
+        deterministic=deterministic,
+        objective=one_of(Objective, "objective", objective),
+        finite_inputs=finite_inputs,
     )
     found = search(problem, device=device, mode=mode, policy=policy)
     if as_json:

@@ -20,7 +20,11 @@ class Weights(StrEnum):
 
 
 class Objective(StrEnum):
+    """What is made least: the time of an eager call (the slower of host and device), the device's time alone, as
+    inside a captured graph, or workspace."""
+
     TIME = "time"
+    DEVICE_TIME = "device-time"
     WORKSPACE = "workspace"
 
 

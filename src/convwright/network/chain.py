@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from convwright.core.memory_plan import Buffer, MemoryPlan
-from convwright.core.policy import Policy, Weights
+from convwright.core.policy import Objective, Policy, Weights
 from convwright.errors import BadInput
 from convwright.network.arena import Arena
 from convwright.network.capture import Captured
@@ -46,6 +46,8 @@ class Chain:
     ) -> None:
         _check_parts(layers, example)
         policy = replace(policy, weights=Weights.CONSTANT)
+        if policy.objective is Objective.TIME:  # in a captured graph nobody waits for the host
+            policy = replace(policy, objective=Objective.DEVICE_TIME)
         with _undisturbed(example.device):
             self._steps = steps_of(layers, example, policy, _one_each(algorithm, len(layers)))
             self._arena = Arena(self._steps, example.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import absolute_objection, error_objection
@@ -82,6 +82,12 @@ def eager_us(finding: Finding, policy: Policy) -> Interval:
     return finding.measurement.eager_us(weights_change=policy.weights is Weights.CHANGING)
 
 
+def device_us(finding: Finding, policy: Policy) -> Interval:
+    """What a call takes of the device alone, as inside a captured graph, with packing where weights change."""
+    assert finding.measurement is not None
+    return replace(finding.measurement, host_us=None).eager_us(weights_change=policy.weights is Weights.CHANGING)
+
+
 def is_torch(candidate: Candidate) -> bool:
     """True for PyTorch's own call."""
     return candidate.backend == "torch"
@@ -92,6 +98,8 @@ def _cost(finding: Finding, policy: Policy) -> Interval:
     if policy.objective is Objective.WORKSPACE:
         nbytes = float(finding.measurement.workspace_bytes)
         return Interval(nbytes, nbytes, nbytes)
+    if policy.objective is Objective.DEVICE_TIME:
+        return device_us(finding, policy)
     return eager_us(finding, policy)
 
 

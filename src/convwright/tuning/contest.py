@@ -86,7 +86,7 @@ def _first_looks(
             break
         try:
             trial = Trial(candidate, bench)
-            call = trial.calls()[0]
+            call = trial.call()
             _run_us(call, bench)
             looked[candidate] = trial, _run_us(call, bench)
         except (ConvwrightError, RuntimeError, NotImplementedError, ValueError) as error:
@@ -102,7 +102,7 @@ def _timed(
     """Device, host and packing time of each, all interleaved in one run of the timer."""
     if not trials:
         return {}
-    calls: dict[str, Call] = {f"run {c.id}": trial.calls() for c, trial in trials.items()}
+    calls: dict[str, Call] = {f"run {c.id}": trial.call() for c, trial in trials.items()}
     calls |= {f"pack {c.id}": call for c, trial in trials.items() if (call := trial.preparation()) is not None}
     cuda = bench.device.type == "cuda"
     clock: Clock = CudaGraphClock(bench.device) if cuda else WallClock()
@@ -111,7 +111,9 @@ def _timed(
     if cuda:
         eager = {name: call for name, call in calls.items() if name.startswith("run ")}
         host = measure_calls(eager, clock=HostClock(bench.device), budget_us=max(budget_us, 1.0) * 0.3)
-    facts = (*conditions(bench.facts), ("cache", bench.cache), ("clock", type(clock).__name__))
+    facts = (*conditions(bench.facts), ("cache", "hot"), ("clock", type(clock).__name__))
+    if isinstance(clock, CudaGraphClock) and clock.fallbacks:
+        facts += (("timed by events", "; ".join(clock.fallbacks)),)
     return {
         candidate: Finding(
             candidate,

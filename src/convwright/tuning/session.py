@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -13,12 +13,12 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
 from convwright.core.plan import Plan
-from convwright.core.policy import Policy, Weights
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.settings import Mode, settings
 from convwright.tuning import listing
-from convwright.tuning.choose import is_torch
+from convwright.tuning.choose import device_us, is_torch
 from convwright.tuning.find import baseline_of, find, resolved
 from convwright.tuning.store import Store
 
@@ -64,6 +64,19 @@ class Session:
             self.last = self._chosen[key]
         return self.last
 
+    def _unmeasured(self, found: Findings) -> Choice:
+        """Where nothing was measured: PyTorch's own call if policy allows it, else the first that it does."""
+        own = self.torchs_own(found.problem, found.device, found.policy)
+        for candidate in (own.candidate, *(v.finding.candidate for v in found.verdicts if not v.finding.failure)):
+            objection = found.policy.objection(
+                workspace_bytes=candidate.workspace_bytes,
+                arithmetic=candidate.arithmetic,
+                deterministic=candidate.deterministic,
+            )
+            if objection is None:
+                return Choice(candidate, found.device)
+        raise Refused(f"nothing that computes {found.problem.key} is allowed: {own.candidate.id} {objection}")
+
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """PyTorch's own call as its flags make it."""
         return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
@@ -76,7 +89,7 @@ class Session:
             return self.torchs_own(problem, device, policy)
         found = find(problem, device, policy, mode=mode, store=self.store)
         if found.choice is None:
-            return self.torchs_own(problem, device, policy)
+            return self._unmeasured(found)
         return Choice(
             found.choice.candidate, device, _device_us(found.choice, policy), _device_us(found.baseline, policy)
         )
@@ -106,9 +119,7 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
 
 
 def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:
-    if finding is None or finding.measurement is None:
-        return None
-    return replace(finding.measurement, host_us=None).eager_us(weights_change=policy.weights is Weights.CHANGING)
+    return None if finding is None or finding.measurement is None else device_us(finding, policy)
 
 
 def _capturing(device: DeviceFacts) -> bool:

@@ -17,16 +17,10 @@ from convwright.tensors import empty
 from convwright.tuning.listing import build
 
 Call = Callable[[], Tensor]
-_MOST_ROTATED_BYTES = 512 << 20
-_MOST_ROTATED_WEIGHTS = 64
 
 
 class Bench:
-    """The operands that all candidates of one problem share.
-
-    Weights are rotated past the device's cache between calls while the input stays warm: so a layer meets them
-    inside a network. Where the cache's size is not known there is one set.
-    """
+    """The operands that all candidates of one problem share. The cache is hot: a call finds what the last one left."""
 
     def __init__(self, problem: ConvProblem, device: DeviceFacts, *, seed: int) -> None:
         assert device.torch_name is not None
@@ -34,29 +28,13 @@ class Bench:
         self.facts = device
         self.device = torch.device(device.torch_name)
         self.operands = operands(problem, Kind.NORMAL, self.device, seed=seed)
-        self.weights = _rotated(self.operands, problem, device)
         self._workspace = torch.empty(0, dtype=torch.uint8, device=self.device)
-
-    @property
-    def cache(self) -> str:
-        return "x warm, w cold" if len(self.weights) > 1 else "hot"
 
     def workspace(self, nbytes: int) -> Tensor | None:
         """Scratch memory that every candidate shares, since they run one after the other."""
         if self._workspace.numel() < nbytes:
             self._workspace = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._workspace[:nbytes] if nbytes else None
-
-
-def _rotated(given: dict[Role, Tensor], problem: ConvProblem, device: DeviceFacts) -> list[Tensor]:
-    """The weight, in as many copies as push each other out of the cache."""
-    weight = given.get(Role.W)
-    if weight is None:
-        return []
-    nbytes = max(problem.w.nbytes, 1)
-    wanted = -(-2 * (device.cache_bytes or 0) // nbytes)
-    copies = max(1, min(wanted, _MOST_ROTATED_WEIGHTS, _MOST_ROTATED_BYTES // nbytes))
-    return [weight, *(empty(problem.w, weight.device).copy_(weight) for _ in range(copies - 1))]
 
 
 class Trial:
@@ -79,18 +57,18 @@ class Trial:
             second = plan.prepare(second)
         return plan(first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace)
 
-    def calls(self) -> list[Call]:
-        """Equivalent calls of the packed candidate, one per copy of the weight."""
+    def call(self) -> Call:
+        """The packed candidate on the bench's operands."""
         problem, plan, given = self.bench.problem, self.plan, self.bench.operands
         first, second = (given[role] for role in problem.direction.operands)
-        seconds = [plan.prepare(weight) for weight in self.bench.weights] if Role.W in given else [second]
+        if Role.W in given:
+            second = plan.prepare(second)
         workspace = self.bench.workspace(plan.workspace_bytes)
-        rest = (given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace)
-        return [partial(plan, first, each, *rest) for each in seconds]
+        return partial(plan, first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace)
 
     def preparation(self) -> Call | None:
         """Packing the weight, or None where there is nothing to pack."""
-        weights = self.bench.weights
-        if not weights or self.plan.prepare(weights[0]).data_ptr() == weights[0].data_ptr():
+        weight = self.bench.operands.get(Role.W)
+        if weight is None or self.plan.prepare(weight).data_ptr() == weight.data_ptr():
             return None
-        return partial(self.plan.prepare, weights[0])
+        return partial(self.plan.prepare, weight)
