@@ -248,4 +248,4 @@ def test_a_policy_is_asked_for_constant_weights(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(steps, "session", lambda: Asked(Mode.OFF, Store.open(None)))
     Chain([ConvLayer(torch.zeros(1, 1, 1, 1))], torch.zeros(1, 1, 1, 1), policy=Policy(deterministic=True))
-    assert asked == [Policy(deterministic=True, weights="constant")]
+    assert asked == [Policy(deterministic=True, weights="constant", objective="device-time")]

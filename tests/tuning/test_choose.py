@@ -198,3 +198,27 @@ def test_every_row_has_one_verdict_and_a_winner_is_right_and_no_slower(
     assert best.measurement is not None
     assert best.measurement.errors == GOOD
     assert best.candidate.deterministic or not policy.deterministic
+
+
+def test_inside_a_captured_graph_the_host_plays_no_part() -> None:
+    launched_slowly = finding("a/b", 50.0, host_us=200.0)
+    torch_row = finding("torch/default", 100.0, host_us=90.0)
+    assert winner(torch_row, launched_slowly, baseline=torch_row) == "torch/default"
+    captured = Policy(objective="device-time")  # type: ignore[arg-type]
+    assert winner(torch_row, launched_slowly, baseline=torch_row, policy=captured) == "a/b"
+
+
+def test_finite_inputs_let_those_win_that_spread_an_infinity() -> None:
+    errors = (KindError("normal", 1e-7, 1.0), KindError("infinity", inf, inf))
+    torch_row = finding(
+        "torch/default", 100.0, errors=(KindError("normal", 1e-7, 1.0), KindError("infinity", 0.0, 0.0))
+    )
+    spreads = finding("a/fft", 10.0, errors=errors)
+    assert winner(torch_row, spreads, baseline=torch_row) == "torch/default"
+    assert winner(torch_row, spreads, baseline=torch_row, policy=Policy(finite_inputs=True)) == "a/fft"
+
+
+def test_where_pytorch_itself_goes_wrong_nobody_is_held_to_it() -> None:
+    wrong = (KindError("normal", 1e-7, 1.0), KindError("nan", inf, inf))
+    torch_row = finding("torch/default", 100.0, errors=wrong)
+    assert winner(torch_row, finding("a/b", 10.0, errors=wrong), baseline=torch_row) == "a/b"

@@ -180,3 +180,20 @@ def test_a_second_process_chooses_the_same_without_measuring(tmp_path: Path) -> 
     ]
     assert [count for count, _ in said] == ["1", "0"]
     assert said[0][1] == said[1][1]
+
+
+def test_a_policy_that_allows_nothing_is_refused_in_words() -> None:
+    nothing = Policy(arithmetic=frozenset())
+    with pytest.raises(
+        Refused, match=f"nothing that computes {PROBLEM.key} is allowed: torch/default computes in fp32"
+    ):
+        choose(mode=Mode.HEURISTIC, policy=nothing)
+
+
+def test_where_pytorchs_own_call_is_not_allowed_the_first_that_is_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offers(*_: Any) -> Iterator[Candidate]:
+        yield candidate("torch/default", deterministic=None)
+
+    monkeypatch.setattr("convwright.backends.torch_native.TorchNative.candidates", offers)
+    choice = choose(mode=Mode.HEURISTIC, policy=Policy(deterministic=True))
+    assert choice.candidate.id == "reference/gemm"

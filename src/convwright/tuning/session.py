@@ -19,7 +19,7 @@ from convwright.errors import BadInput, Refused
 from convwright.settings import Mode, settings
 from convwright.tuning import listing
 from convwright.tuning.choose import device_us, is_torch
-from convwright.tuning.find import baseline_of, find, resolved
+from convwright.tuning.find import Findings, baseline_of, find, resolved
 from convwright.tuning.store import Store
 
 
