@@ -16,8 +16,7 @@ from convwright.measuring.conditions import conditions
 from convwright.measuring.data import ERROR_KINDS, Kind, operands
 from convwright.measuring.error import Reference
 from convwright.measuring.machine import device_facts
-from convwright.measuring.regression import paired_ratio
-from convwright.measuring.timer import measure, measure_calls
+from convwright.measuring.timer import Timing, measure, measure_calls
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,11 +35,16 @@ def test_slopes_of_f_ff_fff_are_1_2_3() -> None:
     f = adding(1 << 20)
     calls: dict[str, Callable[[], object]] = {"1": f, "2": lambda: (f(), f()), "3": lambda: (f(), f(), f())}
     for budget_us in (5e5, 2e6, 8e6):  # Another try is a longer one.
-        found = measure_calls(calls, clock=CudaGraphClock(), budget_us=budget_us)
-        ratios = {k: paired_ratio(found[str(k)].round_slopes_us, found["1"].round_slopes_us) for k in (2, 3)}
-        if all(ratio.low <= k <= ratio.high and ratio.relative_halfwidth < 0.05 for k, ratio in ratios.items()):
+        found = {int(k): timing.call_us for k, timing in _measured(calls, budget_us).items()}
+        one = found[1]
+        if all(k * one.low <= found[k].high and found[k].low <= k * one.high for k in (2, 3)):
+            assert all(interval.relative_halfwidth < 0.02 for interval in found.values())
             return
-    pytest.fail(f"slopes are not 1:2:3 but {ratios}")
+    pytest.fail(f"slopes are not 1:2:3 but {found}")
+
+
+def _measured(calls: dict[str, Callable[[], object]], budget_us: float) -> dict[str, Timing]:
+    return measure_calls(calls, clock=CudaGraphClock(), budget_us=budget_us)
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.0, Outcome.SAME), (1.03, Outcome.SLOW)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from math import inf
 
 import torch
 
@@ -19,6 +21,7 @@ from convwright.measuring.conditions import conditions
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.timer import Timing, measure_calls
 from convwright.settings import Mode
+from convwright.tuning import listing
 from convwright.tuning.choose import choose, eager_us
 from convwright.tuning.trial import Bench, Trial
 
@@ -49,7 +52,9 @@ def measure_candidates(
     order = sorted(candidates, key=lambda candidate: candidate != baseline)
     if not order:
         return []
-    bench, start_us = Bench(problem, device, seed=_SEED), _now_us()
+    bench = Bench(problem, device, seed=_SEED)
+    _warm_up(device)
+    start_us = _now_us()
     share = _LOOKING_SHARE if mode is Mode.QUICK else 1.0
     looked, failed = _first_looks(order, bench, start_us + budget_us * share)
     ranked = sorted(looked, key=lambda candidate: (candidate != baseline, looked[candidate][1]))
@@ -66,6 +71,15 @@ def measure_candidates(
         timed |= _timed(final, errors, bench, start_us + budget_us - _now_us())
     best_us = min((look_us for _, look_us in looked.values()), default=1.0)
     return [timed.get(c) or failed.get(c) or _passed_over(c, looked, best_us) for c in order]
+
+
+@lru_cache
+def _warm_up(device: DeviceFacts) -> None:
+    """Load every backend's libraries, once per process: that is no cost of the problem met first, nor of its budget."""
+    tiny = ConvProblem.of((1, 8, 8, 8), (8, 8, 3, 3), layout="nhwc", dtype="fp16" if device.kind == "cuda" else "fp32")
+    bench = Bench(tiny, device, seed=_SEED)
+    listed = listing.candidates(listing.direct(tiny, device, Policy()))
+    _first_looks(listing.first_of_each(listed, Policy()), bench, inf)
 
 
 def _finalists(timed: Mapping[Candidate, Finding], baseline: Candidate | None, policy: Policy) -> list[Candidate]:

@@ -35,7 +35,8 @@ class GraphPlan:
         problem = candidate.problem
         self.candidate = candidate
         self.workspace_bytes = workspace_bytes(plan)
-        self._plan = plan
+        self._plan, self._address = plan, plan.address
+        self._one_of_several = torch.cuda.device_count() > 1
         self._index: int = device.index
         self._weight_strides = {problem.w.strides}
         self._new_out = allocator(problem.output, device)
@@ -75,7 +76,7 @@ class GraphPlan:
         out: Tensor | None = None,
         workspace: Tensor | None = None,
     ) -> Tensor:
-        if self._current_device() != self._index:
+        if self._one_of_several and self._current_device() != self._index:
             with torch.cuda.device(self._index):
                 return self(first, second, bias, residual, out, workspace)
         if out is None:
@@ -92,7 +93,7 @@ class GraphPlan:
         )
         pack = self._packs.get(pointers) or self._packed(pointers)
         stream = self._current_stream(self._index)
-        status = self._execute(self._handles.get(stream) or self._handle(stream), self._plan.address, pack.address)
+        status = self._execute(self._handles.get(stream) or self._handle(stream), self._address, pack.address)
         if status:
             raise BackendError(f"{self.candidate.id}: {cudnn().explain(status)}")
         return out
