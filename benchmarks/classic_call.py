@@ -1,0 +1,66 @@
+"""How much of a classic algorithm's plan is cuDNN's own host time: the plan beside the bare foreign call in it.
+
+    python benchmarks/classic_call.py [--out results.jsonl]
+
+Needs a GPU. ``kernels`` are those that one call launched, as PyTorch's profiler saw them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from torch.autograd import DeviceType
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
+
+import convwright as cw
+from convwright.measuring.clock import HostClock
+from convwright.measuring.conditions import conditions
+from convwright.measuring.machine import device_facts
+from convwright.measuring.timer import measure_calls
+from convwright.ops.workspace import workspace
+
+ALGORITHMS = ["cudnn/implicit-gemm", "cudnn/implicit-precomp-gemm", "cudnn/gemm"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.backends.cudnn.allow_tf32 = False
+    x, w = torch.randn(1, 32, 14, 14, device="cuda"), torch.randn(32, 32, 3, 3, device="cuda")
+    out, lines = torch.empty_like(F.conv2d(x, w, None, 1, 1)), []
+    for name in ALGORITHMS:
+        with torch.no_grad():
+            cw.conv2d(x, w, None, 1, 1, algorithm=name)
+            choice = cw.last_choice()
+            assert choice is not None
+            plan = choice.plan()
+            scratch = workspace(plan.workspace_bytes, x.device)() if plan.workspace_bytes else None
+            at = 0 if scratch is None else scratch.data_ptr()
+            handle = plan._handle(torch.cuda.current_stream().cuda_stream)  # type: ignore[attr-defined]
+            pointers = x.data_ptr(), w.data_ptr(), None, None, out.data_ptr(), at
+            calls = {
+                "plan": lambda plan=plan, scratch=scratch: plan(x, w, None, None, out, scratch),
+                "foreign call": lambda plan=plan, h=handle, p=pointers: plan._enqueue(h, *p),
+                "F.conv2d": lambda: F.conv2d(x, w, None, 1, 1),
+            }
+            with profile(activities=[ProfilerActivity.CUDA]) as seen:
+                calls["plan"]()
+                torch.cuda.synchronize()
+            times = measure_calls(calls, clock=HostClock("cuda"), budget_us=1e6)
+        kernels = [event.name[:80] for event in seen.events() if event.device_type is DeviceType.CUDA]
+        host_us = {call: timing.call_us.value for call, timing in times.items()}
+        print(f"{name:30} {len(kernels)} kernel(s)", {call: round(value, 2) for call, value in host_us.items()})
+        known = dict(conditions(device_facts("cuda")))
+        line = {"benchmark": "classic call", "candidate": name, "kernels": kernels, "host_us": host_us}
+        lines.append(line | {"conditions": known})
+    if options.out:
+        options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()
