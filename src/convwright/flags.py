@@ -30,12 +30,18 @@ def tf32_allowed() -> bool:
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
     """Let PyTorch's convolutions use TF32, or not, inside the block."""
+    if tf32_allowed() == allowed:
+        yield
+        return
     before = _precision("cuda", "conv")
     _set_precision("cuda", "conv", "tf32" if allowed else "ieee")
     try:
         yield
     finally:
-        _set_precision("cuda", "conv", before)
+        # PyTorch tells what holds, not whether it was set here or inherited: what "none" gives back was inherited.
+        _set_precision("cuda", "conv", "none")
+        if _precision("cuda", "conv") != before:
+            _set_precision("cuda", "conv", before)
 
 
 def deterministic() -> bool:
@@ -50,6 +56,7 @@ def state() -> tuple[object, ...]:
         _C._get_cudnn_deterministic(),
         _C._get_deterministic_algorithms(),
         _C._get_cudnn_enabled(),
+        _C._get_cudnn_benchmark(),
     )
 
 

@@ -37,7 +37,8 @@ class TorchNative:
 
     def fingerprint(self, device: DeviceFacts) -> str:
         cudnn: int | None = cudnn_version() if device.kind == "cuda" else None
-        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "")
+        tried = ", benchmark" if device.kind == "cuda" and torch.backends.cudnn.benchmark else ""
+        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "") + tried
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         if not device.present:

@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from convwright.core.epilogue import activation_named
+from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
-from convwright.errors import BadInput
+from convwright.errors import BadInput, Refused
 
 _C: Any = torch._C
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -24,13 +26,19 @@ def foreign(*operands: Tensor | None) -> bool:
     """
     tensors = [tensor for tensor in operands if tensor is not None]
     return (
-        any(type(tensor) not in _PLAIN or tensor.numel() == 0 for tensor in tensors)
+        any(type(tensor) not in _PLAIN or _odd(tensor) for tensor in tensors)
+        or forward_ad._current_level >= 0
         or tensors[0].dim() == tensors[1].dim() - 1
         or tensors[0].device.type not in _COMPUTED_ON
         or _C._functorch.peek_interpreter_stack() is not None
         or _C._len_torch_dispatch_stack() > 0
         or _C._get_tracing_state() is not None
     )
+
+
+def _odd(tensor: Tensor) -> bool:
+    """Empty, without strides, or stored with the other sign."""
+    return tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.is_neg()
 
 
 def check_tensors(**named: object) -> None:
@@ -69,3 +77,14 @@ def composite(
     if activation_named(activation) != "none":
         y = getattr(torch, activation or "")(y)
     return y if out is None else out.copy_(y)
+
+
+def refuse_algorithm(algorithm: str | None, policy: Policy | None) -> None:
+    """Where only PyTorch's own functions can serve, nothing else may be asked for."""
+    if algorithm not in (None, "torch/default"):
+        raise Refused(
+            f"{algorithm} cannot serve this call: PyTorch's own functions are wanted for empty or unbatched "
+            "inputs, tensor subclasses, functional transforms, forward-mode gradients and tracing"
+        )
+    if policy is not None and policy.arithmetic is not None:
+        raise Refused("a policy's `arithmetic` cannot be kept here: PyTorch's own functions are wanted for this call")

@@ -8,6 +8,7 @@ from math import inf
 import torch
 from torch import Tensor
 
+from convwright.backends.torch_native import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue
@@ -21,7 +22,8 @@ from convwright.ops.runner import Runner, runner
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
 
-Pair = tuple[Tensor, Tensor]
+# Input, weight, bias, residual.
+Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 _BACKWARD = (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT)
 
 
@@ -34,43 +36,44 @@ class Decision:
 
 
 def decide(
-    problem: ConvProblem, tensors: tuple[Tensor, ...], *, algorithm: str | None, policy: Policy, bare: bool = True
+    problem: ConvProblem, operands: Operands, *, algorithm: str | None, policy: Policy, bare: bool = True
 ) -> Decision:
     """Choose a candidate for each direction that these tensors need, and make it ready.
 
     ``bare`` says that a call's own arguments could go to ``F.conv2d``, as they could not with an output given.
     """
-    x, w = tensors[:2]
-    facts = device_facts(x.device)
+    facts = device_facts(operands[0].device)
     forward = session().choose(problem, facts, policy, algorithm)
-    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
-        run = _torchs_own(problem, facts, policy, bare=bare) if forward.is_torch else _bound(forward, (x, w), policy)
+    if not (torch.is_grad_enabled() and any(t.requires_grad for t in operands if t is not None)):
+        run = _torchs_own(problem, bare=bare) if forward.is_torch else _bound(forward, operands, policy)
         return Decision(run, (forward,))
-    backward = _backward_choices(problem, (x, w), facts, policy)
+    backward = _backward_choices(problem, operands, facts, policy)
     choices = (forward, *(choice for choice in backward if choice is not None))
     if all(choice.is_torch for choice in choices) or (algorithm is None and not _worth_a_node(choices)):
-        return Decision(_torchs_own(problem, facts, policy, bare=bare), choices)
-    return Decision(_trained(problem, forward, backward, (x, w), policy), choices)
+        return Decision(_torchs_own(problem, bare=bare), choices)
+    return Decision(_trained(problem, forward, backward, operands, policy), choices)
 
 
-def training(problem: ConvProblem, operands: Pair, *, algorithm: str | None, policy: Policy) -> Training:
+def training(problem: ConvProblem, operands: Operands, *, algorithm: str | None, policy: Policy) -> Training:
     """The three directions of a convolution, whether or not they are PyTorch's own."""
     facts = device_facts(operands[0].device)
     forward = session().choose(problem, facts, policy, algorithm)
     return _trained(problem, forward, _backward_choices(problem, operands, facts, policy), operands, policy)
 
 
-def _backward_choices(problem: ConvProblem, operands: Pair, device: DeviceFacts, policy: Policy) -> list[Choice | None]:
+def _backward_choices(
+    problem: ConvProblem, operands: Operands, device: DeviceFacts, policy: Policy
+) -> list[Choice | None]:
     dense = problem.y.layout if problem.y.layout is not Layout.STRIDED else Layout.NCHW
     behind = replace(problem, y=problem.y.dense(dense))
     return [
         session().choose(behind.asking(direction), device, policy, None) if tensor.requires_grad else None
-        for direction, tensor in zip(_BACKWARD, operands, strict=True)
+        for direction, tensor in zip(_BACKWARD, operands[:2], strict=True)
     ]
 
 
 def _trained(
-    problem: ConvProblem, forward: Choice, backward: list[Choice | None], operands: Pair, policy: Policy
+    problem: ConvProblem, forward: Choice, backward: list[Choice | None], operands: Operands, policy: Policy
 ) -> Training:
     bound = [None if choice is None or choice.is_torch else _bound(choice, operands, policy) for choice in backward]
     chosen = next((choice for choice in backward if choice is not None), None)
@@ -92,13 +95,16 @@ def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
     return max(ours_us, with_node_us) < (1 - TIE) * max(torchs_us, without_us)
 
 
-def _torchs_own(problem: ConvProblem, device: DeviceFacts, policy: Policy, *, bare: bool) -> Runner | None:
+def _torchs_own(problem: ConvProblem, *, bare: bool) -> Runner | None:
     """PyTorch's own functions and gradient; None where the caller's arguments can go there as they are."""
     if bare and problem.epilogue in (Epilogue(), Epilogue(bias=True)) and problem.symmetric_padding is not None:
         return None
-    return session().torchs_own(problem, device, policy).plan()
+    return TorchPlan(torch_candidate(problem))
 
 
-def _bound(choice: Choice, operands: Pair, policy: Policy) -> Runner:
-    own = session().torchs_own(choice.candidate.problem, choice.device, policy).plan()
-    return runner(choice.plan(), operands, own, weights_constant=policy.weights is Weights.CONSTANT)
+def _bound(choice: Choice, operands: Operands, policy: Policy) -> Runner:
+    """A choice bound to calls with operands like these; those of a backward direction have no bias and no residual."""
+    problem = choice.candidate.problem
+    given = operands if problem.direction is Direction.FORWARD else (*operands[:2], None, None)
+    own = TorchPlan(torch_candidate(problem))
+    return runner(choice.plan(), given, own, weights_constant=policy.weights is Weights.CONSTANT)

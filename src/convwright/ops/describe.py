@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue, activation_named
@@ -90,10 +91,7 @@ def _check_tensors(x: Tensor, w: Tensor, named: Mapping[str, Tensor | None]) -> 
 
 
 def _output_layout(x: Tensor, w: Tensor) -> Layout:
-    """The layout of PyTorch's own output: channels last where either operand is."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    memory_format = formats.get(x.dim())
-    if memory_format is None:
+    """The layout of PyTorch's own output: channels last where the strides of either operand suggest it."""
+    if x.dim() == 3:
         return Layout.NCHW
-    last = (tensor.is_contiguous(memory_format=memory_format) and not tensor.is_contiguous() for tensor in (x, w))
-    return Layout.NHWC if any(last) else Layout.NCHW
+    return Layout.NCHW if all(suggest_memory_format(t) is torch.contiguous_format for t in (x, w)) else Layout.NHWC

@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
 from convwright.ops import slots
-from convwright.ops.composite import check_tensors, composite, foreign
+from convwright.ops.autocast import autocasting, cast, uncast
+from convwright.ops.composite import check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import decide
 from convwright.ops.describe import Padding, problem_of
 from convwright.ops.regions import check_apart, count_write
@@ -66,8 +68,10 @@ def conv2d(
                             if slot.short:
                                 return _torch_conv2d(input, weight, bias, stride, padding)
                             return _torch_conv2d(input, weight, bias, stride, padding, dilation, groups)
-                    elif (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias)) and (
-                        slot.flags is None or slot.flags == _flags()
+                    elif (
+                        (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
+                        and (slot.flags is None or slot.flags == _flags())
+                        and forward_ad._current_level < 0
                     ):
                         return slot.run(input, weight, bias)
                 slot = slot.next
@@ -85,13 +89,16 @@ def _beyond(
 ) -> Tensor:
     """All calls that the first look does not settle: with a residual or an output given, new ones, foreign tensors."""
     check_tensors(input=x, weight=w)
+    algorithm, policy = arguments[5:]
     if _is_compiling():
-        y = traced(x, w, bias, *arguments[:5], residual=residual)
+        y = traced(x, w, bias, *arguments[:5], algorithm=algorithm, policy=policy, residual=residual)
         return y if out is None else out.copy_(y)
     if foreign(x, w, bias, residual, out):
+        refuse_algorithm(algorithm, policy)
         return composite(x, w, bias, *arguments[:5], residual=residual, out=out)
-    if torch.is_autocast_enabled(x.device.type):
-        return _under_autocast(x, w, bias, arguments, residual, out)
+    if autocasting(x):
+        lowered = cast(x, w, bias)
+        return uncast(x, lambda: _conv2d(*lowered, arguments, residual, out))
     if out is not None:
         check_apart(out, input=x, weight=w, bias=bias, residual=residual)
     operands = (x, w, bias, residual, out)
@@ -99,32 +106,20 @@ def _beyond(
     extended = (bias is None, *arguments)
     if residual is not None or out is not None:
         extended = (residual is None, out is None, *extended)
-        slot = _slots_of(id(w))
-        while slot is not None:
-            same = slot.arguments == extended and slot.grad is _grad_enabled()
-            if same and slot.matches(*tensors) and (slot.flags is None or slot.flags == _flags()):
-                assert slot.run is not None
-                return _written(slot.run(*operands), out)
-            slot = slot.next
+        slot = slots.matching(w, extended, tensors)
+        if slot is not None and slot.run is not None:
+            return _written(slot.run(*operands), out)
     return _first_meeting(operands, tensors, arguments, extended)
 
 
-def _under_autocast(
+def _conv2d(
     x: Tensor, w: Tensor, bias: Tensor | None, arguments: tuple[Any, ...], residual: Tensor | None, out: Tensor | None
 ) -> Tensor:
-    """What autocast does to a convolution: its operands are cast, and inside nothing is."""
-    kind = x.device.type
-    dtype = torch.get_autocast_dtype(kind)
-
-    def cast(tensor: Tensor | None) -> Any:
-        return tensor if tensor is None or tensor.dtype is torch.float64 else tensor.to(dtype)
-
-    stride, padding, dilation, groups, activation, algorithm, policy = arguments
-    with torch.autocast(kind, enabled=False):
-        return conv2d(
-            cast(x), cast(w), cast(bias), stride, padding, dilation, groups,
-            activation=activation, residual=cast(residual), algorithm=algorithm, policy=policy, out=out,
-        )  # fmt: skip
+    activation, algorithm, policy = arguments[4:]
+    return conv2d(
+        x, w, bias, *arguments[:4],
+        activation=activation, residual=residual, algorithm=algorithm, policy=policy, out=out,
+    )  # fmt: skip
 
 
 def _first_meeting(
@@ -144,8 +139,9 @@ def _first_meeting(
         raise BadInput(
             "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
         )
-    decision = decide(problem, tensors, algorithm=algorithm, policy=policy or Policy(), bare=out is None)
-    slots.remember(w, Slot(tensors, extended, _grad_enabled(), decision.run, (dilation, groups) == (1, 1)))
+    decision = decide(problem, (x, w, bias, residual), algorithm=algorithm, policy=policy or Policy(), bare=out is None)
+    if not (x.is_cuda and _C._cuda_isCurrentStreamCapturing()):  # what serves inside a capture was not chosen
+        slots.remember(w, Slot(tensors, extended, _grad_enabled(), decision.run, (dilation, groups) == (1, 1)))
     if decision.run is None:
         return _torch_conv2d(x, w, bias, stride, padding, dilation, groups)
     return _written(decision.run(*operands), out)

@@ -11,12 +11,15 @@ from torch.autograd.function import once_differentiable
 
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
+from convwright.ops import slots
+from convwright.ops.autocast import autocasting
 from convwright.ops.autograd import Training
-from convwright.ops.composite import check_tensors, composite, foreign
+from convwright.ops.composite import check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import training
 from convwright.ops.describe import Padding, problem_of
 from convwright.ops.functional import conv2d
 from convwright.ops.regions import Kept, base_of, check_apart, log_write, version_of
+from convwright.ops.slots import Slot
 
 
 def conv2d_into(
@@ -47,32 +50,48 @@ def conv2d_into(
     """
     check_tensors(input=input, weight=weight, out=out)
     operands = (input, weight, bias, residual, out)
-    if torch.compiler.is_compiling() or foreign(*operands):
+    window = (stride, padding, dilation, groups)
+    if torch.compiler.is_compiling() or foreign(*operands) or autocasting(input):
+        refuse_algorithm(algorithm, policy)
         # A compiler saves what the convolution reads, and would find the buffer changed by the copy below.
         x = input.clone() if torch.is_grad_enabled() else input
-        y = composite(x, weight, bias, stride, padding, dilation, groups, activation, residual=residual)
-        return out.copy_(y)
+        return out.copy_(composite(x, weight, bias, *window, activation, residual=residual))
     check_apart(out, input=input, residual=residual)
-    problem = problem_of(
-        input, weight, bias,
-        stride=stride, padding=padding, dilation=dilation, groups=groups,
-        activation=activation, residual=residual, out=out,
-    )  # fmt: skip
-    tensors = [tensor for tensor in operands if tensor is not None]
+    tensors = tuple(tensor for tensor in operands if tensor is not None)
     before = version_of(out)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        made = training(problem, (input, weight), algorithm=algorithm, policy=policy or Policy())
+        made = _training(operands, tensors, (*window, activation, algorithm, policy))
         kept: list[Kept] = []
         result = _apply(out, input, weight, bias, residual, made, kept)
         for each in kept:
             each.version = result._version  # autograd counts the write only when the node is finished
     else:
-        result = conv2d(
-            input, weight, bias, stride, padding, dilation, groups,
-            activation=activation, residual=residual, algorithm=algorithm, policy=policy, out=out,
-        )  # fmt: skip
+        chosen: Any = {"activation": activation, "residual": residual, "algorithm": algorithm, "policy": policy}
+        result = conv2d(input, weight, bias, *window, out=out, **chosen)
     log_write(out, before)
     return result
+
+
+def _training(
+    operands: tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor],
+    tensors: tuple[Tensor, ...],
+    arguments: tuple[Any, ...],
+) -> Training:
+    """The three directions of this call, as they were made ready at the first one like it."""
+    x, w, bias, residual, out = operands
+    key = ("into", bias is None, residual is None, *arguments)
+    slot = slots.matching(w, key, tensors)
+    if slot is not None and isinstance(slot.run, Training):
+        return slot.run
+    stride, padding, dilation, groups, activation, algorithm, policy = arguments
+    problem = problem_of(
+        x, w, bias,
+        stride=stride, padding=padding, dilation=dilation, groups=groups,
+        activation=activation, residual=residual, out=out,
+    )  # fmt: skip
+    made = training(problem, (x, w, bias, residual), algorithm=algorithm, policy=policy or Policy())
+    slots.remember(w, Slot(tensors, key, True, made, short=False))
+    return made
 
 
 class Into(torch.autograd.Function):

@@ -11,23 +11,31 @@ from torch import Tensor
 from convwright.core.direction import Direction
 from convwright.core.plan import Plan
 from convwright.ops.workspace import workspace
+from convwright.tensors import empty, spec_of
 
 Runner = Callable[..., Tensor]
 Pack = Callable[[Tensor], Tensor]
 
 
-def runner(plan: Plan, operands: tuple[Tensor, Tensor], torchs_own: Plan, *, weights_constant: bool) -> Runner:
+Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+
+
+def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant: bool) -> Runner:
     """The shortest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these.
 
-    A slot's check does not see addresses: a call with operands that are less aligned than the problem says goes to
-    PyTorch's own plan.
+    What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
+    operands that are less aligned than the problem says goes to PyTorch's own plan.
     """
     if not plan.writes_out:
         return plan
+    device = operands[0].device
     second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT
     pack = _packing(plan, operands[1], weights_constant=weights_constant) if second_is_weight else None
-    run = _bound(plan, pack, operands[0].device)
-    return run if operands[0].device.type == "cpu" else _aligned(run, plan, torchs_own)
+    run = _with_extras(_bound(plan, pack, device), plan, operands)
+    if device.type == "cpu":
+        return run
+    run = _aligned(run, plan, torchs_own, packed=pack is not None)
+    return _on_device(run, device) if torch.cuda.device_count() > 1 else run
 
 
 def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | None:
@@ -57,11 +65,36 @@ def _bound(plan: Plan, pack: Pack | None, device: torch.device) -> Runner:
     return run
 
 
-def _aligned(run: Runner, plan: Plan, torchs_own: Plan) -> Runner:
-    """``run`` where all addresses are multiples of what the problem says, or 16 bytes for bias and output."""
+def _with_extras(run: Runner, plan: Plan, operands: Operands) -> Runner:
+    """``run`` behind copies of a bias or a residual that do not lie in memory as the problem says they do."""
+    problem, (_, _, bias, residual) = plan.candidate.problem, operands
+    lay_bias = bias is not None and not bias.is_contiguous()
+    lay_residual = residual is not None and spec_of(residual).strides != problem.y.strides
+    if not (lay_bias or lay_residual):
+        return run
+
+    def laid(
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        if lay_bias and bias is not None:
+            bias = bias.contiguous()
+        if lay_residual and residual is not None:
+            residual = empty(problem.y, residual.device).copy_(residual)
+        return run(first, second, bias, residual, out)
+
+    return laid
+
+
+def _aligned(run: Runner, plan: Plan, torchs_own: Plan, *, packed: bool) -> Runner:
+    """``run`` where each address is a multiple of what the problem says of its operand, a bias's of 16 bytes."""
     problem = plan.candidate.problem
     first_role, second_role = problem.direction.operands
-    mask = max(problem.operands[first_role].alignment, problem.operands[second_role].alignment) - 1
+    first_mask = problem.operands[first_role].alignment - 1
+    second_mask = 0 if packed else problem.operands[second_role].alignment - 1
     out_mask = problem.output.alignment - 1
 
     def checked(
@@ -71,21 +104,33 @@ def _aligned(run: Runner, plan: Plan, torchs_own: Plan) -> Runner:
         residual: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        at = first.data_ptr() | second.data_ptr()
+        astray = first.data_ptr() & first_mask | second.data_ptr() & second_mask
         if bias is not None:
-            at |= bias.data_ptr()
-        at &= mask
+            astray |= bias.data_ptr() & 15
         if residual is not None:
-            at |= residual.data_ptr() & out_mask
+            astray |= residual.data_ptr() & out_mask
         if out is not None:
-            at |= out.data_ptr() & out_mask
-        return torchs_own(first, second, bias, residual, out) if at else run(first, second, bias, residual, out)
+            astray |= out.data_ptr() & out_mask
+        return (torchs_own if astray else run)(first, second, bias, residual, out)
 
     return checked
 
 
+def _on_device(run: Runner, device: torch.device) -> Runner:
+    """``run`` with the operands' GPU as the current one."""
+    current = torch._C._cuda_getDevice
+
+    def switched(*operands: Tensor | None) -> Tensor:
+        if current() == device.index:
+            return run(*operands)
+        with torch.cuda.device(device):
+            return run(*operands)
+
+    return switched
+
+
 class _Kept:
-    """Packs a weight once, and again only when it was written to."""
+    """Packs a weight once, and again when autograd has counted a write to it."""
 
     __slots__ = ("packed", "prepare", "version", "weight")
 
@@ -100,7 +145,19 @@ class _Kept:
             return self.prepare(weight)  # it has no version that would tell of a change
         # A new weight can have the id, the address and the version of one that is gone: only the object itself tells.
         version = (weight._version, weight.data_ptr())
+        if weight.is_cuda and torch.cuda.is_current_stream_capturing():
+            return self._for_a_graph(weight, version)
         if self.packed is None or self.weight is None or self.weight() is not weight or self.version != version:
             self.packed = self.prepare(weight.detach())
             self.weight, self.version = weakref.ref(weight), version
         return self.packed
+
+    def _for_a_graph(self, weight: Tensor, version: tuple[int, int]) -> Tensor:
+        """What a captured graph has seen must live as long as it; and packing inside a capture happens at replay."""
+        if self.packed is not None and self.weight is not None and self.weight() is weight and self.version == version:
+            _seen_by_graphs.append(self.packed)
+            return self.packed
+        return self.prepare(weight.detach())
+
+
+_seen_by_graphs: list[Tensor] = []

@@ -60,6 +60,17 @@ def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
     return check
 
 
+def matching(weight: Tensor, arguments: tuple[object, ...], tensors: tuple[Tensor, ...]) -> Slot | None:
+    """The slot for a call with these tensors, all of them looked at; None where none stands for it."""
+    slot, grad = table.get(id(weight)), torch.is_grad_enabled()
+    while slot is not None:
+        same = slot.arguments == arguments and slot.grad is grad and slot.run is not None
+        if same and slot.matches(*tensors) and (slot.flags is None or slot.flags == flags.state()):
+            return slot
+        slot = slot.next
+    return None
+
+
 def remember(weight: Tensor, slot: Slot) -> None:
     """Put ``slot`` first among those of ``weight``; the oldest beyond a few are dropped."""
     if len(table) >= _MOST_WEIGHTS:

@@ -1,4 +1,4 @@
-"""The convolution as a custom op, for torch.compile and torch.export: the choice is made when the op first runs.
+"""The convolution as a custom op, for torch.compile and strict torch.export: it chooses when it first runs.
 
 Its gradient is written in PyTorch's own ops, so that a compiler can see into it.
 """
@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 
 from convwright.core.epilogue import activation_named
+from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple, per_axis
-from convwright.ops.composite import composite
+from convwright.errors import Refused
+from convwright.ops.autocast import autocasting, cast
+from convwright.ops.composite import composite, refuse_algorithm
 from convwright.ops.describe import Padding, both_sides
 
 _aten: Any = torch.ops.aten
@@ -28,17 +31,24 @@ def traced(
     groups: int,
     activation: str | None,
     *,
+    algorithm: str | None,
+    policy: Policy | None,
     residual: Tensor | None,
 ) -> Tensor:
     """The same call with its arguments as the op takes them."""
+    if policy is not None:
+        raise Refused("a policy cannot be traced: set PyTorch's flags, or compute outside of what is compiled")
+    if autocasting(x):
+        x, w, bias = cast(x, w, bias)
     rank = w.dim() - 2
     strides, dilations = per_axis("stride", stride, rank), per_axis("dilation", dilation, rank)
     pads = both_sides(padding, w.shape[2:], strides, dilations)
     if x.dim() != w.dim() or any(lo != hi for lo, hi in pads):
+        refuse_algorithm(algorithm, policy)
         return composite(x, w, bias, stride, padding, dilation, groups, activation, residual=residual)
     one_side = [lo for lo, _ in pads]
     name = str(activation_named(activation))
-    y: Tensor = torch.ops.convwright.conv2d(x, w, bias, residual, strides, one_side, dilations, groups, name)
+    y: Tensor = torch.ops.convwright.conv2d(x, w, bias, residual, strides, one_side, dilations, groups, name, algorithm)
     return y
 
 
@@ -53,12 +63,12 @@ def _conv2d(
     dilation: list[int],
     groups: int,
     activation: str,
+    algorithm: str | None,
 ) -> Tensor:
     from convwright.ops.functional import conv2d
 
-    return conv2d(
-        x, w, bias, tuple(stride), tuple(padding), tuple(dilation), groups, activation=activation, residual=residual
-    )
+    window = tuple(stride), tuple(padding), tuple(dilation), groups
+    return conv2d(x, w, bias, *window, activation=activation, residual=residual, algorithm=algorithm)
 
 
 @_conv2d.register_fake
@@ -72,13 +82,14 @@ def _(
     dilation: list[int],
     groups: int,
     activation: str,
+    algorithm: str | None,
 ) -> Tensor:
     return composite(x, w, bias, stride, padding, dilation, groups, activation, residual=residual)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, w, bias, residual, *arguments = inputs
-    ctx.save_for_backward(x, w, output if arguments[-1] == "relu" else None)
+    ctx.save_for_backward(x, w, output if arguments[4] == "relu" else None)
     ctx.arguments, ctx.has_bias, ctx.has_residual = arguments, bias is not None, residual is not None
 
 
@@ -86,13 +97,13 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, w, y = ctx.saved_tensors
     if y is not None:
         dy = _aten.threshold_backward(dy, y, 0)
-    stride, padding, dilation, groups, _activation = ctx.arguments
+    stride, padding, dilation, groups, _activation, _algorithm = ctx.arguments
     needs = ctx.needs_input_grad
     dx, dw, db = _aten.convolution_backward(
         dy, x, w, [w.shape[0]] if ctx.has_bias else None, stride, padding, dilation, False, [0, 0], groups,
         (needs[0], needs[1], needs[2] and ctx.has_bias),
     )  # fmt: skip
-    return dx, dw, db, dy if ctx.has_residual else None, None, None, None, None, None
+    return dx, dw, db, dy if ctx.has_residual else None, None, None, None, None, None, None
 
 
 _conv2d.register_autograd(_backward, setup_context=_setup)

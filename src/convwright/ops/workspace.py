@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 _C: Any = torch._C
+_thread = threading.local()
 _held: dict[tuple[int, int], Tensor] = {}
 
 
@@ -20,7 +21,7 @@ def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
     memory comes from that graph's own pool: what a graph has seen must live as long as the graph.
     """
     if device.type != "cuda":
-        return lambda: _grown((-1, threading.get_ident()), nbytes, device)
+        return lambda: _on_cpu(nbytes)
     index = torch.cuda.current_device() if device.index is None else device.index
     stream, capturing = _C._cuda_getCurrentRawStream, _C._cuda_isCurrentStreamCapturing
 
@@ -32,14 +33,21 @@ def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
     return give
 
 
-def release() -> None:
-    """Give all workspaces back to PyTorch's allocator."""
-    _held.clear()
+def _on_cpu(nbytes: int) -> Tensor:
+    held: Tensor | None = getattr(_thread, "held", None)
+    if held is None or held.numel() < nbytes:
+        held = _thread.held = _bytes(nbytes, torch.device("cpu"))
+    return held
 
 
 def _grown(owner: tuple[int, int], nbytes: int, device: torch.device) -> Tensor:
     held = _held.get(owner)
     if held is None or held.numel() < nbytes:
         # The smaller one is freed in stream order by PyTorch's allocator, after the kernels that still use it.
-        held = _held[owner] = torch.empty(nbytes, dtype=torch.uint8, device=device)
+        held = _held[owner] = _bytes(nbytes, device)
     return held
+
+
+def _bytes(nbytes: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # a tensor made in inference mode could not be written to outside of it
+        return torch.empty(nbytes, dtype=torch.uint8, device=device)

@@ -41,6 +41,7 @@ class Scratch:
             last = self._last = (address, self._carve(workspace))
         return last[1]
 
+    @torch.inference_mode(False)  # views made in inference mode could not be written to outside of it
     def _carve(self, workspace: Tensor) -> Carved:
         views, offset = {}, 0
         for role, spec in self.specs.items():

@@ -105,7 +105,7 @@ def _first_looks(
             looked[candidate] = trial, _run_us(call, bench)
         except (ConvwrightError, RuntimeError, NotImplementedError, ValueError) as error:
             if bench.device.type == "cuda":
-                torch.cuda.synchronize()  # raises again where the device itself is at fault
+                torch.cuda.synchronize(bench.device)  # raises again where the device itself is at fault
             failed[candidate] = Finding(candidate, failure=_one_line(error))
     return looked, failed
 

@@ -186,22 +186,18 @@ def _stamp(candidate: Candidate, device: DeviceFacts) -> str:
 
 
 def _scope(policy: Policy, mode: Mode) -> str:
-    arithmetic = ",".join(sorted(policy.arithmetic or ()))
     # Free memory changes from minute to minute; a search does not become a new one with it.
-    workspace = (policy.max_workspace_bytes or 0).bit_length()
-    return f"{mode} {arithmetic} deterministic={policy.deterministic} workspace<2^{workspace}"
+    workspace = f"2^{(policy.max_workspace_bytes or 0).bit_length()}"
+    return f"{mode} {replace(policy, max_workspace_bytes=None, arithmetic=None)} {workspace} {_words(policy)}"
+
+
+def _words(policy: Policy) -> str:
+    return ",".join(sorted(policy.arithmetic or ()))
 
 
 def _worth_measuring(candidate: Candidate, policy: Policy) -> bool:
     """What policy forbids is listed but not run; PyTorch's other TF32 setting is, as the second baseline."""
-    if is_torch(candidate):
-        return True
-    allowed = policy.objection(
-        workspace_bytes=candidate.workspace_bytes,
-        arithmetic=candidate.arithmetic,
-        deterministic=candidate.deterministic,
-    )
-    return allowed is None
+    return is_torch(candidate) or listing.objection(candidate, policy) is None
 
 
 def _row(verdict: Verdict, device: DeviceFacts) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def inner_problems(problem: ConvProblem, device: DeviceFacts) -> list[ConvProble
 
 def first_of_each(listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:
     """Of each backend the candidate that it puts first and policy allows."""
-    allowed = [candidate for candidate in listed if _allowed(candidate, policy)]
+    allowed = [candidate for candidate in listed if objection(candidate, policy) is None]
     return list({candidate.backend: candidate for candidate in reversed(allowed)}.values())[::-1]
 
 
@@ -93,8 +93,9 @@ def spread(listed: Sequence[Candidate]) -> list[Candidate]:
     return [candidate for _, _, candidate in sorted(keyed, key=lambda entry: entry[:2])]
 
 
-def _allowed(candidate: Candidate, policy: Policy) -> bool:
-    return None is policy.objection(
+def objection(candidate: Candidate, policy: Policy) -> str | None:
+    """Why ``policy`` does not allow a candidate as it is known before anything runs, or None where it does."""
+    return policy.objection(
         workspace_bytes=candidate.workspace_bytes,
         arithmetic=candidate.arithmetic,
         deterministic=candidate.deterministic,

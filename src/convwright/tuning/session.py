@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 
@@ -57,22 +57,25 @@ class Session:
 
     def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
-        key = (problem, device.key, policy, algorithm, flags.state())
+        if _capturing(device) and algorithm is None:
+            return self._while_capturing(problem, device, policy)
+        key = (problem, device.torch_name, device.key, policy, algorithm, flags.state())
         with self._one_search_at_a_time:
             if key not in self._chosen:
                 self._chosen[key] = self._search(problem, device, policy, algorithm)
-            self.last = self._chosen[key]
-        return self.last
+            choice = self.last = self._chosen[key]
+        return choice
+
+    def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
+        """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
+        key = (problem, device.torch_name, device.key, policy, None, flags.state())
+        return self._chosen.get(key) or self.torchs_own(problem, device, policy)
 
     def _unmeasured(self, found: Findings) -> Choice:
         """Where nothing was measured: PyTorch's own call if policy allows it, else the first that it does."""
         own = self.torchs_own(found.problem, found.device, found.policy)
         for candidate in (own.candidate, *(v.finding.candidate for v in found.verdicts if not v.finding.failure)):
-            objection = found.policy.objection(
-                workspace_bytes=candidate.workspace_bytes,
-                arithmetic=candidate.arithmetic,
-                deterministic=candidate.deterministic,
-            )
+            objection = listing.objection(candidate, found.policy)
             if objection is None:
                 return Choice(candidate, found.device)
         raise Refused(f"nothing that computes {found.problem.key} is allowed: {own.candidate.id} {objection}")
@@ -84,10 +87,9 @@ class Session:
     def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         if algorithm is not None:
             return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
-        mode = Mode.HEURISTIC if _capturing(device) and self.mode is not Mode.OFF else self.mode
-        if mode is Mode.OFF:
+        if self.mode is Mode.OFF:
             return self.torchs_own(problem, device, policy)
-        found = find(problem, device, policy, mode=mode, store=self.store)
+        found = find(problem, device, policy, mode=self.mode, store=self.store)
         if found.choice is None:
             return self._unmeasured(found)
         return Choice(
@@ -126,6 +128,7 @@ def _capturing(device: DeviceFacts) -> bool:
     return device.kind == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-@lru_cache(maxsize=1024)
+# Never dropped: a captured graph needs the plans that it has seen.
+@cache
 def _plan(candidate: Candidate, device: DeviceFacts) -> Plan:
     return listing.build(candidate, device)

@@ -1,0 +1,30 @@
+"""What autocast does to a convolution: its operands are cast, and inside nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Operands = tuple[Tensor, Tensor, Tensor | None]
+
+
+def autocasting(x: Tensor) -> bool:
+    return torch.is_autocast_enabled(x.device.type)
+
+
+def cast(x: Tensor, w: Tensor, bias: Tensor | None) -> Operands:
+    """Input, weight and bias in the dtype that autocast computes convolutions in; float64 stays as it is."""
+    dtype = torch.get_autocast_dtype(x.device.type)
+
+    def one(tensor: Tensor) -> Tensor:
+        return tensor if tensor.dtype is torch.float64 else tensor.to(dtype)
+
+    return one(x), one(w), None if bias is None else one(bias)
+
+
+def uncast(x: Tensor, call: Callable[[], Tensor]) -> Tensor:
+    """``call`` with autocast off."""
+    with torch.autocast(x.device.type, enabled=False):
+        return call()
