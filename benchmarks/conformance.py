@@ -31,6 +31,7 @@ from convwright.measuring.conditions import conditions
 from convwright.measuring.data import FINITE_KINDS
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
+from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.find import baseline_of, resolved
 from convwright.tuning.trial import Bench, Trial
@@ -82,7 +83,7 @@ def check(problem: ConvProblem, device: str) -> dict:
     policy = resolved(Policy(), problem, facts)
     offers = [*listing.direct(problem, facts, policy), *listing.rewritten(problem, facts, policy)]
     candidates = few_tiles(listing.candidates(offers))
-    bench, errors = Bench(problem, facts, seed=1), ErrorCheck(problem, device, seed=1)
+    bench, errors = Bench(problem, facts, Mode.FULL, seed=1), ErrorCheck(problem, device, seed=1)
     found, failed = {}, {}
     for candidate in candidates:
         try:

@@ -194,7 +194,7 @@ def test_every_candidate_computes_the_convolution(text: str, live: DeviceFacts) 
 def found_out(candidate: Candidate, live: DeviceFacts) -> bool:
     """Whether a search would see that the candidate is wrong."""
     (error,) = ErrorCheck(candidate.problem, "cuda", kinds=["normal"]).errors(
-        Trial(candidate, Bench(candidate.problem, live, seed=0)).run
+        Trial(candidate, Bench(candidate.problem, live, Mode.FULL, seed=0)).run
     )
     return not error.relative_l2 < LARGEST_ERROR[candidate.arithmetic]
 

@@ -319,3 +319,33 @@ def test_bad_input_is_one_sentence(changed: dict[str, Any], words: list[str], al
     assert "\n" not in str(refused.value)
     for word in words:
         assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("algorithm", [None, "reference/gemm"])
+def test_a_residual_and_a_bias_may_lie_in_memory_as_they_like(algorithm: str | None) -> None:
+    x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3)
+    residual = randn(2, 6, 7, 6).to(memory_format=torch.channels_last)
+    for given in (residual, residual.contiguous(), residual[:1].expand(2, -1, -1, -1)):
+        for bias in (randn(12)[::2], randn(1).expand(6)):
+            expected = F.conv2d(x, w, bias) + given
+            for _ in range(2):
+                assert_close(cw.conv2d(x, w, bias, residual=given, algorithm=algorithm), expected)
+
+
+@pytest.mark.parametrize("channels", [1, 8])
+@pytest.mark.parametrize("size", [1, 5])
+def test_the_result_of_a_slice_has_the_strides_that_pytorch_gives_it(channels: int, size: int) -> None:
+    buffer = randn(2, 16, size, size).to(memory_format=torch.channels_last)
+    w = randn(6, channels, 1, 1)
+    for x in (buffer[:, :channels], buffer[:, :channels].contiguous(), buffer[:, 3 : 3 + channels]):
+        ours, theirs = cw.conv2d(x, w, algorithm="reference/gemm"), F.conv2d(x, w)
+        strides = zip(ours.shape, ours.stride(), theirs.stride(), strict=True)
+        assert all(mine == own for length, mine, own in strides if length > 1), (ours.stride(), theirs.stride())
+        assert_close(ours, theirs)
+
+
+def test_what_cannot_be_kept_is_refused_and_not_dropped() -> None:
+    w = randn(6, 4, 3, 3)
+    with pytest.raises(Refused, match="reference/gemm cannot serve this call"):
+        cw.conv2d(randn(0, 4, 9, 8), w, algorithm="reference/gemm")
+    assert cw.conv2d(randn(0, 4, 9, 8), w).shape == (0, 6, 7, 6)

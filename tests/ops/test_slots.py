@@ -15,7 +15,7 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.core.policy import Policy, Weights
 from convwright.ops import slots
-from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
+from ops.prefer import GEMM, RELAYOUT, TORCH, count_calls, prefer, randn
 
 BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
 
@@ -266,3 +266,23 @@ def test_many_threads_at_once(algorithm: str, monkeypatch: pytest.MonkeyPatch) -
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_forward_mode_gradients_are_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w, tangent = randn(2, 4, 6, 6), randn(6, 4, 3, 3), randn(2, 4, 6, 6, seed=5)
+    cw.conv2d(x, w)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, tangent)
+        _, moved = torch.autograd.forward_ad.unpack_dual(cw.conv2d(dual, w))
+    torch.testing.assert_close(moved, F.conv2d(tangent, w))
+
+
+def test_a_workspace_made_in_inference_mode_serves_outside_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, RELAYOUT)
+    x, w = randn(2, 4, 6, 6), randn(6, 4, 3, 3)
+    with torch.inference_mode():
+        cw.conv2d(x, w)
+    torch.testing.assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+    grown = w.clone().requires_grad_()
+    cw.conv2d(x, grown).sum().backward()

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
+from convwright.errors import Refused
 from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
 
 BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
@@ -109,7 +110,7 @@ def test_the_custom_op_is_sound() -> None:
     import convwright.ops.tracing  # noqa: F401  it registers the op
 
     given = randn(2, 4, 5, 5, grad=True), randn(6, 4, 3, 3, grad=True), randn(6, grad=True), None
-    arguments = ([1, 2], [1, 0], [1, 1], 1, "relu")
+    arguments = ([1, 2], [1, 0], [1, 1], 1, "relu", None)
     torch.library.opcheck(torch.ops.convwright.conv2d.default, (*given, *arguments))
 
 
@@ -243,9 +244,11 @@ def test_dispatch_modes_see_the_convolution() -> None:
 
     seen: list[str] = []
     x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3)
-    cw.conv2d(x, w, algorithm=GEMM)
+    cw.conv2d(x, w)
     with Log():
-        cw.conv2d(x, w, algorithm=GEMM)
+        cw.conv2d(x, w)
+        with pytest.raises(Refused, match="reference/gemm cannot serve this call"):
+            cw.conv2d(x, w, algorithm=GEMM)
     assert "aten.convolution.default" in seen
 
 

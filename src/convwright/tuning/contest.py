@@ -52,7 +52,7 @@ def measure_candidates(
     order = sorted(candidates, key=lambda candidate: candidate != baseline)
     if not order:
         return []
-    bench = Bench(problem, device, seed=_SEED)
+    bench = Bench(problem, device, mode, seed=_SEED)
     _warm_up(device)
     start_us = _now_us()
     share = _LOOKING_SHARE if mode is Mode.QUICK else 1.0
@@ -77,7 +77,7 @@ def measure_candidates(
 def _warm_up(device: DeviceFacts) -> None:
     """Load every backend's libraries, once per process: that is no cost of the problem met first, nor of its budget."""
     tiny = ConvProblem.of((1, 8, 8, 8), (8, 8, 3, 3), layout="nhwc", dtype="fp16" if device.kind == "cuda" else "fp32")
-    bench = Bench(tiny, device, seed=_SEED)
+    bench = Bench(tiny, device, Mode.QUICK, seed=_SEED)
     listed = listing.candidates(listing.direct(tiny, device, Policy()))
     _first_looks(listing.first_of_each(listed, Policy()), bench, inf)
 
@@ -125,7 +125,7 @@ def _timed(
     if cuda:
         eager = {name: call for name, call in calls.items() if name.startswith("run ")}
         host = measure_calls(eager, clock=HostClock(bench.device), budget_us=max(budget_us, 1.0) * 0.3)
-    facts = (*conditions(bench.facts), ("cache", "hot"), ("clock", type(clock).__name__))
+    facts = (*conditions(bench.facts), ("mode", str(bench.mode)), ("cache", "hot"), ("clock", type(clock).__name__))
     if isinstance(clock, CudaGraphClock) and clock.fallbacks:
         facts += (("timed by events", "; ".join(clock.fallbacks)),)
     return {

@@ -106,7 +106,7 @@ def _search(
     known = _remembered(problem, device, listed, store)
     runs = mode in (Mode.QUICK, Mode.FULL) and device.present
     if runs and not _searched(problem, device, policy, mode, store, listed):
-        settled = {name for name, finding in known.items() if _is_settled(finding)}
+        settled = {name for name, finding in known.items() if _is_settled(finding, mode)}
         worth = [c for c in listing.spread(listed) if _worth_measuring(c, policy) and c.id not in settled]
         fresh = measure_candidates(worth, base, known, problem, device, policy, mode=mode, budget_us=budget_us)
         _record(fresh, problem, device, store)
@@ -114,7 +114,7 @@ def _search(
         known |= {
             finding.candidate.id: finding
             for finding in fresh
-            if finding.candidate.id not in known or _is_settled(finding)
+            if finding.candidate.id not in known or _is_settled(finding, mode)
         }
     note = (
         None
@@ -127,9 +127,12 @@ def _search(
     return Findings(problem, device, policy, mode, choose(rows, baseline, policy), refusals, baseline)
 
 
-def _is_settled(finding: Finding) -> bool:
-    """True where nothing more need be found out: it failed, or was timed and its error looked at."""
-    return finding.failure is not None or bool(finding.measurement and finding.measurement.errors)
+def _is_settled(finding: Finding, mode: Mode) -> bool:
+    """True where nothing more need be found out: it failed, or was timed in this mode and its error looked at."""
+    measured = finding.measurement
+    if measured is None:
+        return finding.failure is not None
+    return bool(measured.errors) and (mode is not Mode.FULL or dict(measured.conditions).get("mode") == Mode.FULL)
 
 
 def _best(found: Findings) -> list[Candidate]:

@@ -13,6 +13,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.measuring.data import Kind, operands
+from convwright.settings import Mode
 from convwright.tensors import empty
 from convwright.tuning.listing import build
 
@@ -22,10 +23,11 @@ Call = Callable[[], Tensor]
 class Bench:
     """The operands that all candidates of one problem share. The cache is hot: a call finds what the last one left."""
 
-    def __init__(self, problem: ConvProblem, device: DeviceFacts, *, seed: int) -> None:
+    def __init__(self, problem: ConvProblem, device: DeviceFacts, mode: Mode, *, seed: int) -> None:
         assert device.torch_name is not None
         self.problem = problem
         self.facts = device
+        self.mode = mode
         self.device = torch.device(device.torch_name)
         self.operands = operands(problem, Kind.NORMAL, self.device, seed=seed)
         self._workspace = torch.empty(0, dtype=torch.uint8, device=self.device)
