@@ -62,9 +62,9 @@ def conv2d(
             arguments = (bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
             grad = _grad_enabled()
             while slot is not None:
-                if slot.arguments == arguments and slot.grad is grad and (slot.tf32 is None or slot.tf32 is _tf32()):
+                if slot.arguments == arguments and slot.grad is grad:
                     if slot.run is None:
-                        if slot.matches(input):
+                        if slot.matches(input) and (slot.tf32 is None or slot.tf32 is _tf32()):
                             if slot.short:
                                 return _torch_conv2d(input, weight, bias, stride, padding)
                             return _torch_conv2d(input, weight, bias, stride, padding, dilation, groups)

@@ -111,28 +111,24 @@ def _search(
         fresh = measure_candidates(worth, base, known, problem, device, policy, mode=mode, budget_us=budget_us)
         _record(fresh, problem, device, store)
         store.record_search(problem.key, device.key, _scope(policy, mode), [_stamp(c, device) for c in listed])
-        known |= {
-            finding.candidate.id: finding
-            for finding in fresh
-            if finding.candidate.id not in known or _is_settled(finding, mode)
-        }
-    note = (
-        None
-        if runs
-        else "was not measured: "
-        + (f"nothing runs in mode {mode}" if device.present else f"{device.name} is elsewhere")
-    )
+        known |= {f.candidate.id: f for f in fresh if f.candidate.id not in known or _is_checked(f)}
+    where = f"nothing runs in mode {mode}" if device.present else f"{device.name} is elsewhere"
+    note = None if runs else f"was not measured: {where}"
     rows = [known.get(candidate.id, Finding(candidate, note=note)) for candidate in listed]
     baseline = next((row for row in rows if base is not None and row.candidate == base), None)
     return Findings(problem, device, policy, mode, choose(rows, baseline, policy), refusals, baseline)
 
 
+def _is_checked(finding: Finding) -> bool:
+    """True where a candidate failed, or was timed and its error looked at."""
+    return finding.failure is not None or bool(finding.measurement and finding.measurement.errors)
+
+
 def _is_settled(finding: Finding, mode: Mode) -> bool:
-    """True where nothing more need be found out: it failed, or was timed in this mode and its error looked at."""
+    """True where nothing more need be found out: what a quick search timed, a full one times again."""
     measured = finding.measurement
-    if measured is None:
-        return finding.failure is not None
-    return bool(measured.errors) and (mode is not Mode.FULL or dict(measured.conditions).get("mode") == Mode.FULL)
+    thorough = measured is None or dict(measured.conditions).get("mode") == Mode.FULL
+    return _is_checked(finding) and (thorough or mode is not Mode.FULL)
 
 
 def _best(found: Findings) -> list[Candidate]:
