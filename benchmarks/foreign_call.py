@@ -2,7 +2,7 @@
 
     python benchmarks/foreign_call.py [--out results.jsonl]
 
-Needs a GPU. ``kernels`` are those that one call launched, as PyTorch's profiler saw them.
+Needs a GPU.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.nn import functional as F
-from torch.profiler import ProfilerActivity, profile
 
 import convwright as cw
 from convwright.backends.cudnn.classic_plan import ClassicPlan
@@ -62,15 +60,11 @@ def main() -> None:
             }
             for call in calls.values():
                 call()
-            with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-                calls["plan"]()
-                torch.cuda.synchronize()
             times = measure_calls(calls, clock=HostClock("cuda"), budget_us=1e6)
-        kernels = [event.name[:80] for event in seen.events() if event.device_type is DeviceType.CUDA]
         host_us = {call: timing.call_us.value for call, timing in times.items()}
-        print(f"{name:30} {len(kernels)} kernel(s)", {call: round(value, 2) for call, value in host_us.items()})
+        print(f"{name:30}", {call: round(value, 2) for call, value in host_us.items()})
         known = dict(conditions(device_facts("cuda")))
-        line = {"benchmark": "foreign call", "candidate": name, "kernels": kernels, "host_us": host_us}
+        line = {"benchmark": "foreign call", "candidate": name, "host_us": host_us}
         lines.append(line | {"conditions": known})
     if options.out:
         options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))

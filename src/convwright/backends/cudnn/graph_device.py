@@ -47,7 +47,7 @@ class Target:
 def target(device: DeviceFacts) -> Target:
     """What cuDNN's planner needs to know of ``device``."""
     if device.kind != "cuda":
-        raise BackendError(f"cuDNN runs on NVIDIA GPUs, and {device.name} is none")
+        raise BackendError(f"cuDNN computes on NVIDIA's GPUs, and {device.name} is not one")
     if device.torch_name is not None:
         return Target(handle(torch.device(device.torch_name).index or 0, 0).value, None)
     if device.properties_json is None:
