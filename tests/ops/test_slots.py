@@ -286,3 +286,25 @@ def test_a_workspace_made_in_inference_mode_serves_outside_of_it(monkeypatch: py
     torch.testing.assert_close(cw.conv2d(x, w), F.conv2d(x, w))
     grown = w.clone().requires_grad_()
     cw.conv2d(x, grown).sum().backward()
+
+
+@pytest.mark.parametrize("algorithm", [TORCH, GEMM])
+def test_under_autocast_the_original_weight_finds_its_slot(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w = randn(2, 4, 6, 6, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32, grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = F.conv2d(x, w)
+        first = cw.conv2d(x, w)
+        kept = list(slots.table)
+        monkeypatch.setattr("convwright.ops.functional._first_meeting", None)
+        for _ in range(3):
+            again = cw.conv2d(x, w)
+            assert again.dtype is torch.bfloat16
+            assert_close(again, expected)
+    assert first.dtype is torch.bfloat16
+    assert kept == list(slots.table) == [id(w)]
+    again.sum().backward()
+    assert w.grad is not None
+    assert w.grad.dtype is torch.float32
+    monkeypatch.undo()
+    assert cw.conv2d(x, w).dtype is torch.float32

@@ -28,3 +28,13 @@ def uncast(x: Tensor, call: Callable[[], Tensor]) -> Tensor:
     """``call`` with autocast off."""
     with torch.autocast(x.device.type, enabled=False):
         return call()
+
+
+def lowering(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """``run``, which was made for cast operands, for those that autocast casts."""
+
+    def lowered(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        operands = cast(x, w, bias)
+        return uncast(x, lambda: run(*operands))
+
+    return lowered

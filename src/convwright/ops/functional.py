@@ -14,7 +14,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
 from convwright.ops import slots
-from convwright.ops.autocast import autocasting, cast, uncast
+from convwright.ops.autocast import autocasting, cast, lowering, uncast
 from convwright.ops.composite import check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import decide
 from convwright.ops.describe import Padding, problem_of
@@ -97,8 +97,7 @@ def _beyond(
         refuse_algorithm(algorithm, policy)
         return composite(x, w, bias, *arguments[:5], residual=residual, out=out)
     if autocasting(x):
-        lowered = cast(x, w, bias)
-        return uncast(x, lambda: _conv2d(*lowered, arguments, residual, out))
+        return _under_autocast(x, w, bias, arguments, residual, out)
     if out is not None:
         check_apart(out, input=x, weight=w, bias=bias, residual=residual)
     operands = (x, w, bias, residual, out)
@@ -110,6 +109,22 @@ def _beyond(
         if slot is not None and slot.run is not None:
             return _written(slot.run(*operands), out)
     return _first_meeting(operands, tensors, arguments, extended)
+
+
+def _under_autocast(
+    x: Tensor, w: Tensor, bias: Tensor | None, arguments: tuple[Any, ...], residual: Tensor | None, out: Tensor | None
+) -> Tensor:
+    """The call on cast operands, and a slot for the next one: a cast weight is new at each call and finds none."""
+    lowered = cast(x, w, bias)
+    y = uncast(x, lambda: _conv2d(*lowered, arguments, residual, out))
+    found = slots.table.get(id(lowered[1]))
+    if residual is None and out is None and found is not None:
+        tensors = (x, w) if bias is None else (x, w, bias)
+        run = None if found.run is None else lowering(found.run)
+        if lowered[1] is not w:
+            del slots.table[id(lowered[1])]
+        slots.remember(w, Slot(tensors, (bias is None, *arguments), _grad_enabled(), run, found.short))
+    return y
 
 
 def _conv2d(

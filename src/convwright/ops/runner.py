@@ -130,34 +130,31 @@ def _on_device(run: Runner, device: torch.device) -> Runner:
 
 
 class _Kept:
-    """Packs a weight once, and again when autograd has counted a write to it."""
+    """Packs a weight once per stream, and again when autograd has counted a write to it."""
 
-    __slots__ = ("packed", "prepare", "version", "weight")
+    __slots__ = ("_by_stream", "_prepare")
 
     def __init__(self, prepare: Pack) -> None:
-        self.prepare = prepare
-        self.weight: weakref.ref[Tensor] | None = None
-        self.version: tuple[int, int] = (-1, 0)
-        self.packed: Tensor | None = None
+        self._prepare = prepare
+        self._by_stream: dict[int, tuple[weakref.ref[Tensor], tuple[int, int], Tensor]] = {}
 
     def __call__(self, weight: Tensor) -> Tensor:
         if weight.is_inference():
-            return self.prepare(weight)  # it has no version that would tell of a change
+            return self._prepare(weight)  # it has no version that would tell of a change
+        # What one stream packs, another could read too early.
+        stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
+        capturing = weight.is_cuda and torch.cuda.is_current_stream_capturing()
+        version, kept = (weight._version, weight.data_ptr()), self._by_stream.get(stream)
         # A new weight can have the id, the address and the version of one that is gone: only the object itself tells.
-        version = (weight._version, weight.data_ptr())
-        if weight.is_cuda and torch.cuda.is_current_stream_capturing():
-            return self._for_a_graph(weight, version)
-        if self.packed is None or self.weight is None or self.weight() is not weight or self.version != version:
-            self.packed = self.prepare(weight.detach())
-            self.weight, self.version = weakref.ref(weight), version
-        return self.packed
-
-    def _for_a_graph(self, weight: Tensor, version: tuple[int, int]) -> Tensor:
-        """What a captured graph has seen must live as long as it; and packing inside a capture happens at replay."""
-        if self.packed is not None and self.weight is not None and self.weight() is weight and self.version == version:
-            _seen_by_graphs.append(self.packed)
-            return self.packed
-        return self.prepare(weight.detach())
+        if kept is not None and kept[0]() is weight and kept[1] == version:
+            if capturing:
+                _seen_by_graphs.append(kept[2])
+            return kept[2]
+        packed = self._prepare(weight.detach())
+        if not capturing:  # inside a capture nothing is packed until the graph is replayed
+            self._by_stream[stream] = weakref.ref(weight), version, packed
+        return packed
 
 
+# What a captured graph has seen must live as long as the graph, and nobody tells when that ends.
 _seen_by_graphs: list[Tensor] = []
