@@ -14,8 +14,8 @@ from convwright.measuring.clock import CudaGraphClock, HostClock
 from convwright.measuring.compare import Outcome, compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.data import ERROR_KINDS, Kind, operands
-from convwright.measuring.error import Reference
 from convwright.measuring.machine import device_facts
+from convwright.measuring.reference import Reference
 from convwright.measuring.timer import Timing, measure, measure_calls
 
 pytestmark = [

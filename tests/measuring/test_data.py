@@ -10,7 +10,7 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.measuring.data import ERROR_KINDS, FINITE_KINDS, Kind, operands
-from convwright.measuring.error import Reference
+from convwright.measuring.reference import Reference
 from convwright.tensors import torch_dtype
 
 PROBLEM = "mb2ic16ih17oc24kh3ph1 ep:residual+bias+relu"
