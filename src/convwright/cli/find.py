@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -47,6 +46,7 @@ def find(
     from convwright.core.policy import Objective, Policy
     from convwright.core.problem import ConvProblem
     from convwright.ops.face import find as search
+    from convwright.report.plain import as_json as strict_json
     from convwright.report.table import print_findings
 
     options = {"dt": dtype, "tag": layout, "dir": direction, "ep": epilogue}
@@ -76,7 +76,7 @@ def find(
     )
     found = search(problem, device=device, mode=mode, policy=policy)
     if as_json:
-        print(json.dumps(found.to_json(), indent=1))
+        print(strict_json(found.to_json()))
     else:
         # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
         print_findings(found, Console() if sys.stdout.isatty() else Console(width=200), refusals=refusals)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,9 @@ def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
     """What convwright sees here: devices, libraries, backends, PyTorch's flags, the store."""
     facts = _facts()
     if as_json:
-        print(json.dumps(facts, indent=1))
+        from convwright.report.plain import as_json as strict_json
+
+        print(strict_json(facts))
         return
     from rich.console import Console
     from rich.table import Table
