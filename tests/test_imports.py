@@ -26,6 +26,7 @@ ORDER = [
     {"network"},
     {"report"},
     {"cli"},
+    {"__main__"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
