@@ -186,7 +186,7 @@ def test_every_candidate_computes_the_convolution(text: str, live: DeviceFacts) 
             wrong[candidate.id] = f"{candidate.arithmetic}: {error:.2e}"
         elif candidate.deterministic and not torch.equal(run(plan, problem, inputs), got):
             wrong[candidate.id] = "calls itself deterministic and is not"
-    # In 9.19 the engine that the driver compiles for backward directions reads beyond its operands.
+    # In 9.19 the engine that needs a driver, in backward directions, depends on what lies around its operands.
     assert [c.id for c in candidates if c.id in wrong and not found_out(c, live)] == []
     assert len(wrong) <= 1, wrong
 
