@@ -308,3 +308,14 @@ def test_under_autocast_the_original_weight_finds_its_slot(algorithm: str, monke
     assert w.grad.dtype is torch.float32
     monkeypatch.undo()
     assert cw.conv2d(x, w).dtype is torch.float32
+
+
+def test_under_autocast_a_weight_in_its_dtype_already_keeps_its_calls_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = randn(2, 4, 8, 8, dtype=torch.bfloat16), randn(6, 4, 3, 3, dtype=torch.bfloat16)
+    for stride in (1, 2):
+        cw.conv2d(x, w, None, stride)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(2):
+            for stride in (1, 2):
+                assert_close(cw.conv2d(x, w, None, stride), F.conv2d(x, w, None, stride), rtol=0.05, atol=0.05)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+_Result = TypeVar("_Result")
 Operands = tuple[Tensor, Tensor, Tensor | None]
 
 
@@ -24,7 +26,7 @@ def cast(x: Tensor, w: Tensor, bias: Tensor | None) -> Operands:
     return one(x), one(w), None if bias is None else one(bias)
 
 
-def uncast(x: Tensor, call: Callable[[], Tensor]) -> Tensor:
+def uncast(x: Tensor, call: Callable[[], _Result]) -> _Result:
     """``call`` with autocast off."""
     with torch.autocast(x.device.type, enabled=False):
         return call()

@@ -101,7 +101,7 @@ def _beyond(
     if out is not None:
         check_apart(out, input=x, weight=w, bias=bias, residual=residual)
     operands = (x, w, bias, residual, out)
-    tensors = tuple(tensor for tensor in operands if tensor is not None)
+    tensors = _present(*operands)
     extended = (bias is None, *arguments)
     if residual is not None or out is not None:
         extended = (residual is None, out is None, *extended)
@@ -117,14 +117,21 @@ def _under_autocast(
     """The call on cast operands, and a slot for the next one: a cast weight is new at each call and finds none."""
     lowered = cast(x, w, bias)
     y = uncast(x, lambda: _conv2d(*lowered, arguments, residual, out))
-    found = slots.table.get(id(lowered[1]))
-    if residual is None and out is None and found is not None:
-        tensors = (x, w) if bias is None else (x, w, bias)
+    if residual is not None or out is not None:
+        return y
+    key = (bias is None, *arguments)
+    # The slot's check tells autocast on from off, and that of the call above was made with it off.
+    found = uncast(x, lambda: slots.matching(lowered[1], key, _present(*lowered)))
+    if found is not None:
         run = None if found.run is None else lowering(found.run)
         if lowered[1] is not w:
             del slots.table[id(lowered[1])]
-        slots.remember(w, Slot(tensors, (bias is None, *arguments), _grad_enabled(), run, found.short))
+        slots.remember(w, Slot(_present(x, w, bias), key, _grad_enabled(), run, found.short))
     return y
+
+
+def _present(*operands: Tensor | None) -> tuple[Tensor, ...]:
+    return tuple(tensor for tensor in operands if tensor is not None)
 
 
 def _conv2d(

@@ -61,11 +61,12 @@ def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
 
 
 def matching(weight: Tensor, arguments: tuple[object, ...], tensors: tuple[Tensor, ...]) -> Slot | None:
-    """The slot for a call with these tensors, all of them looked at; None where none stands for it."""
+    """The slot for a call with these tensors; None where none stands for it."""
     slot, grad = table.get(id(weight)), torch.is_grad_enabled()
     while slot is not None:
-        same = slot.arguments == arguments and slot.grad is grad and slot.run is not None
-        if same and slot.matches(*tensors) and (slot.flags is None or slot.flags == flags.state()):
+        looked_at = tensors[:1] if slot.run is None else tensors
+        same = slot.arguments == arguments and slot.grad is grad
+        if same and slot.matches(*looked_at) and (slot.flags is None or slot.flags == flags.state()):
             return slot
         slot = slot.next
     return None

@@ -59,7 +59,7 @@ class Session:
         """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
         if _capturing(device) and algorithm is None:
             return self._while_capturing(problem, device, policy)
-        key = (problem, device.torch_name, device.key, policy, algorithm, flags.state())
+        key = _question(problem, device, policy, algorithm)
         with self._one_search_at_a_time:
             if key not in self._chosen:
                 self._chosen[key] = self._search(problem, device, policy, algorithm)
@@ -68,8 +68,7 @@ class Session:
 
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
-        key = (problem, device.torch_name, device.key, policy, None, flags.state())
-        return self._chosen.get(key) or self.torchs_own(problem, device, policy)
+        return self._chosen.get(_question(problem, device, policy, None)) or self.torchs_own(problem, device, policy)
 
     def _unmeasured(self, found: Findings) -> Choice:
         """Where nothing was measured: PyTorch's own call if policy allows it, else the first that it does."""
@@ -118,6 +117,11 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
     everything = listing.candidates(listing.direct(problem, device, policy))
     known = sorted({c.id.partition("[")[0] for c in everything})
     raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {', '.join(known)}")
+
+
+def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> object:
+    """All that bears on a choice; two GPUs of one kind are two, since plans belong to one of them."""
+    return problem, device.torch_name, device.key, policy, algorithm, flags.state()
 
 
 def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:
