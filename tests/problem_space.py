@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,6 +21,14 @@ from convwright.tensors import torch_dtype
 
 Value = TypeVar("Value")
 CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+EXACT = (Activation.NONE, Activation.RELU)  # these give the exact result on integers
+ACTIVATE = {
+    Activation.NONE: lambda y: y,
+    Activation.RELU: lambda y: y.clamp(min=0),
+    Activation.SILU: lambda y: y / (1 + torch.exp(-y)),
+    Activation.GELU: lambda y: y * (1 + torch.erf(y / 2**0.5)) / 2,
+    Activation.HARDSWISH: lambda y: y * (y + 3).clamp(0, 6) / 6,
+}
 
 
 def specs(shape: tuple[int, ...], dtype: DType) -> st.SearchStrategy[TensorSpec]:
@@ -35,7 +44,12 @@ def specs(shape: tuple[int, ...], dtype: DType) -> st.SearchStrategy[TensorSpec]
 
 
 @st.composite
-def problems(draw: st.DrawFn, dtype: DType = DType.FP32, least_images: int = 0) -> ConvProblem:
+def problems(
+    draw: st.DrawFn,
+    dtype: DType = DType.FP32,
+    least_images: int = 0,
+    activations: Sequence[Activation] = EXACT,
+) -> ConvProblem:
     rank = draw(st.integers(1, 3))
 
     def per_axis(values: st.SearchStrategy[Value]) -> tuple[Value, ...]:
@@ -63,7 +77,7 @@ def problems(draw: st.DrawFn, dtype: DType = DType.FP32, least_images: int = 0) 
         flip=draw(st.booleans()),
     )
     if problem.direction is Direction.FORWARD:
-        epilogue = Epilogue(draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from(Activation)))
+        epilogue = Epilogue(draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from(activations)))
         problem = replace(problem, epilogue=epilogue)
     return replace(problem, y=draw(specs(problem.y.shape, dtype)))
 
@@ -101,7 +115,7 @@ def oracle(problem: ConvProblem, given: dict[Role, Tensor]) -> Tensor:
         y = y + wide[Role.RESIDUAL]
     if Role.BIAS in wide:
         y = y + wide[Role.BIAS].view(-1, *[1] * problem.rank)
-    return (y.relu() if problem.epilogue.activation is Activation.RELU else y).detach()
+    return ACTIVATE[problem.epilogue.activation](y).detach()
 
 
 def run(plan: Plan, given: dict[Role, Tensor], *, own_workspace: bool = False) -> Tensor:

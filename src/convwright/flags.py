@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType, permitted_arithmetic
@@ -42,6 +43,18 @@ def tf32(allowed: bool) -> Iterator[None]:
         _set_precision("cuda", "conv", "none")
         if _precision("cuda", "conv") != before:
             _set_precision("cuda", "conv", before)
+
+
+def with_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[..., Tensor]:
+    """``compute``, with TF32 allowed or not whatever the flag says at the call."""
+
+    def switched(*operands: Tensor | None) -> Tensor:
+        if tf32_allowed() == allowed:
+            return compute(*operands)
+        with tf32(allowed):
+            return compute(*operands)
+
+    return switched
 
 
 def deterministic() -> bool:

@@ -7,8 +7,10 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from convwright.core.dtype import DType
+from convwright.core.epilogue import Activation
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
 
@@ -19,6 +21,19 @@ _TORCH = {
     DType.BF16: torch.bfloat16,
 }
 _CORE = {torch_dtype: dtype for dtype, torch_dtype in _TORCH.items()}
+
+_ACTIVATED: dict[Activation, Callable[[Tensor], Tensor]] = {
+    Activation.RELU: torch.relu,
+    Activation.SILU: F.silu,
+    Activation.GELU: F.gelu,
+    Activation.HARDSWISH: F.hardswish,
+}
+_IN_PLACE: dict[Activation, Callable[[Tensor], Tensor]] = {
+    Activation.RELU: torch.relu_,
+    Activation.SILU: partial(F.silu, inplace=True),
+    Activation.GELU: torch.ops.aten.gelu_.default,
+    Activation.HARDSWISH: partial(F.hardswish, inplace=True),
+}
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -58,3 +73,17 @@ def allocator(spec: TensorSpec, device: torch.device) -> Callable[[], Tensor]:
     if quick is None:
         return partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
     return partial(quick, shape, strides, dtype)
+
+
+def activate(y: Tensor, activation: Activation) -> Tensor:
+    """``activation`` of every element, in memory of its own; ``y`` itself where there is none."""
+    return _ACTIVATED[activation](y) if activation in _ACTIVATED else y
+
+
+def activate_(y: Tensor, activation: Activation) -> Tensor:
+    """Apply ``activation`` to ``y`` in place; nothing is allocated.
+
+    >>> activate_(torch.tensor([-4.0, 3.0]), Activation.HARDSWISH).tolist()
+    [-0.0, 3.0]
+    """
+    return _IN_PLACE[activation](y) if activation in _IN_PLACE else y

@@ -132,7 +132,7 @@ def test_the_bound_on_shared_memory_holds_for_the_largest_tiles(
             candidate = Candidate(
                 problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE
             )
-            bound = tile.shared_bytes(dtype.nbytes, packed=algorithm_of(candidate).packed)
+            bound = tile.shared_bytes(dtype.nbytes, split=algorithm_of(candidate).split)
             assert kernel_call(candidate).compile("sm_90").metadata.shared <= bound, candidate.id
 
 

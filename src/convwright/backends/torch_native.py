@@ -10,15 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from convwright import flags
+from convwright.backends import torch_cudnn, torch_onednn
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic
-from convwright.core.epilogue import Activation
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.tensors import activate, activate_
 
 FORWARD: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
@@ -27,7 +28,8 @@ _backward: Callable[..., Gradients] = torch.ops.aten.convolution_backward.defaul
 
 
 class TorchNative:
-    """``torch/default`` calls ``F.conv2d`` (and its siblings and their gradients) itself.
+    """``torch/default`` calls ``F.conv2d`` (and its siblings and their gradients) itself; beside it stand the
+    libraries that PyTorch brings, asked by PyTorch's own operators for what ``F.conv2d`` does not ask them for.
 
     For fp32 on a GPU it stands twice in a table, with PyTorch's TF32 flag on and off, since these are two
     computations; the one that PyTorch's flag selects at the call is the baseline.
@@ -51,9 +53,11 @@ class TorchNative:
                 yield torch_candidate(problem, (("tf32", switch),))
         else:
             yield torch_candidate(problem, cpu=device.kind == "cpu")
+        yield from torch_cudnn.offers(problem, device)
+        yield from torch_onednn.offers(problem, device)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        return TorchPlan(candidate)
+        return _PLANS[candidate.algorithm](candidate)
 
 
 def torch_candidate(problem: ConvProblem, config: Config = (), *, cpu: bool = False) -> Candidate:
@@ -85,7 +89,8 @@ class TorchPlan:
             Direction.BACKWARD_DATA: _backward_data,
             Direction.BACKWARD_WEIGHT: _backward_weight,
         }[problem.direction](problem)
-        self._compute = _with_tf32(compute, candidate.arithmetic is Arithmetic.TF32) if candidate.config else compute
+        tf32 = candidate.arithmetic is Arithmetic.TF32
+        self._compute = flags.with_tf32(compute, tf32) if candidate.config else compute
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight
@@ -103,10 +108,18 @@ class TorchPlan:
         return result if out is None else out.copy_(result)
 
 
+_PLANS: dict[str, Callable[[Candidate], Plan]] = {
+    "default": TorchPlan,
+    torch_cudnn.NAME: torch_cudnn.TorchCudnnPlan,
+    torch_onednn.NAME: torch_onednn.OneDnnPlan,
+    torch_onednn.FUSED: torch_onednn.OneDnnPlan,
+}
+
+
 def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
     convolve, padding = FORWARD[problem.rank], problem.symmetric_padding
     outside = [side for pair in reversed(problem.padding) for side in pair]
-    relu = problem.epilogue.activation is Activation.RELU
+    activation = problem.epilogue.activation
     flipped = tuple(range(2, problem.rank + 2)) if problem.flip else None
 
     def forward(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
@@ -117,7 +130,7 @@ def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
         y = convolve(x, w, bias, problem.stride, padding or 0, problem.dilation, problem.groups)
         if residual is not None:
             y = y.add_(residual) if not y.requires_grad else y + residual
-        return torch.relu_(y) if relu and not y.requires_grad else torch.relu(y) if relu else y
+        return activate(y, activation) if y.requires_grad else activate_(y, activation)
 
     return forward
 
@@ -161,13 +174,3 @@ def gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, needs: tup
 def _unread(spec: TensorSpec, dy: Tensor) -> Tensor:
     """Stands for an operand of which only the shape and layout matter."""
     return torch.empty_strided(spec.shape, spec.strides, dtype=dy.dtype, device=dy.device)
-
-
-def _with_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[..., Tensor]:
-    def switched(*operands: Tensor | None) -> Tensor:
-        if flags.tf32_allowed() == allowed:
-            return compute(*operands)
-        with flags.tf32(allowed):
-            return compute(*operands)
-
-    return switched

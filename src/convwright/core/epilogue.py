@@ -10,8 +10,13 @@ from convwright.naming import one_of
 
 
 class Activation(StrEnum):
+    """What is applied to each element last; GELU is the exact one, by the error function, as PyTorch's default."""
+
     NONE = "none"
     RELU = "relu"
+    SILU = "silu"
+    GELU = "gelu"
+    HARDSWISH = "hardswish"
 
 
 @dataclass(frozen=True, slots=True)

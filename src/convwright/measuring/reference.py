@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from convwright.core.direction import Direction, Role
-from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
+from convwright.tensors import activate_
 
 # Above these the reference is computed on slices: float64 is slow on CPUs, and large outputs take 16 bytes an element.
 _MOST_FLOPS = {"cpu": 2e9, "cuda": 2e11}
 _MOST_ELEMENTS = 2**23
+
+
+class Part(Protocol):
+    """What of a result is looked at."""
+
+    def take(self, role: Role, tensor: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ class Reference:
     """The result in float64 of one problem on given operands, and |x| ∗ |w| + |residual| + |bias|, its scale."""
 
     problem: ConvProblem
-    sample: Sample
+    sample: Part
     y64: Tensor
     scale: Tensor
 
@@ -91,8 +97,7 @@ class Reference:
         sample = Sample.of(problem, min(1.0, *fitting))
         exact = {role: sample.take(role, tensor).double() for role, tensor in tensors.items()}
         y64 = _with_epilogue(problem, exact, sample.groups)
-        if problem.epilogue.activation is Activation.RELU:
-            y64 = y64.relu()
+        y64 = activate_(y64, problem.epilogue.activation)
         scale = _with_epilogue(problem, {role: tensor.abs() for role, tensor in exact.items()}, sample.groups)
         return cls(problem, sample, y64, scale)
 

@@ -90,7 +90,7 @@ def device_us(finding: Finding, policy: Policy) -> Interval:
 
 def is_torch(candidate: Candidate) -> bool:
     """True for PyTorch's own call."""
-    return candidate.backend == "torch"
+    return candidate.backend == "torch" and candidate.algorithm == "default"
 
 
 def _cost(finding: Finding, policy: Policy) -> Interval:

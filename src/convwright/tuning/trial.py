@@ -46,6 +46,7 @@ class Trial:
         self.candidate = candidate
         self.bench = bench
         self.plan = build(candidate, bench.facts)
+        self._call: Call | None = None
 
     def run(self, given: dict[Role, Tensor]) -> Tensor:
         """One result, computed over outputs and a workspace filled with NaN."""
@@ -60,7 +61,12 @@ class Trial:
         return plan(first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace)
 
     def call(self) -> Call:
-        """The packed candidate on the bench's operands."""
+        """The packed candidate on the bench's operands; the same each time, since clocks know calls by identity."""
+        if self._call is None:
+            self._call = self._made()
+        return self._call
+
+    def _made(self) -> Call:
         problem, plan, given = self.bench.problem, self.plan, self.bench.operands
         first, second = (given[role] for role in problem.direction.operands)
         if Role.W in given:
@@ -71,6 +77,10 @@ class Trial:
     def preparation(self) -> Call | None:
         """Packing the weight, or None where there is nothing to pack."""
         weight = self.bench.operands.get(Role.W)
-        if weight is None or self.plan.prepare(weight).data_ptr() == weight.data_ptr():
+        if weight is None:
+            return None
+        packed = self.plan.prepare(weight)
+        # What a library packs for itself may have no address.
+        if packed.layout is torch.strided and packed.data_ptr() == weight.data_ptr():
             return None
         return partial(self.plan.prepare, weight)

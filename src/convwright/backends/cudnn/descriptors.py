@@ -75,6 +75,8 @@ def describe(library: Library, problem: ConvProblem, arithmetic: Arithmetic) -> 
 def objection(problem: ConvProblem) -> str | None:
     """Why the classic API has no descriptors for ``problem``, or None where it has."""
     specs = (problem.x, problem.w, problem.y)
+    if problem.epilogue.activation not in _ACTIVATION_MODE:
+        return f"the classic API can fuse relu, not {problem.epilogue.activation}"
     if problem.symmetric_padding is None:
         return f"the classic API pads both sides alike, asked for {problem.padding}; pad `input` before"
     if any(spec.numel == 0 for spec in specs):

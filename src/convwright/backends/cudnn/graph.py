@@ -24,6 +24,7 @@ from convwright.backends.cudnn.graph_problem import operation_graph
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic
+from convwright.core.epilogue import Activation
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -62,6 +63,8 @@ def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
 
 @lru_cache(maxsize=256)
 def _offers(problem: ConvProblem, device: DeviceFacts) -> tuple[Offer, ...]:
+    if problem.epilogue.activation not in (Activation.NONE, Activation.RELU):
+        return (Refusal(REFUSAL_ID, f"cuDNN's compiled pattern can fuse relu, not {problem.epilogue.activation}"),)
     try:
         where = target(device)
         engines = proposed_engines(operation_graph(problem, where), where)

@@ -21,7 +21,7 @@ _GROUP_M = 8
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One arithmetic of the kernel; ``packed`` means that ``prepare`` splits the weight, not the kernel."""
+    """One arithmetic of the kernel; ``packed`` means that ``prepare`` rounds or splits the weight, not the kernel."""
 
     name: str
     arithmetic: Arithmetic
@@ -32,6 +32,11 @@ class Algorithm:
     def id(self) -> str:
         return f"triton/{self.name}"
 
+    @property
+    def split(self) -> bool:
+        """Whether the kernel loads two numbers for each weight."""
+        return self.packed and self.arithmetic is Arithmetic.TF32X3
+
 
 _OF_DTYPE = {
     DType.FP16: (Algorithm("implicit-gemm", Arithmetic.FP16_ACC32),),
@@ -39,7 +44,8 @@ _OF_DTYPE = {
     DType.FP32: (
         Algorithm("implicit-gemm-3xtf32", Arithmetic.TF32X3, tiles=MOST_TILES // 2),
         Algorithm("implicit-gemm-3xtf32-packed", Arithmetic.TF32X3, packed=True, tiles=MOST_TILES // 2),
-        Algorithm("implicit-gemm-tf32", Arithmetic.TF32),
+        Algorithm("implicit-gemm-tf32", Arithmetic.TF32, tiles=MOST_TILES // 2),
+        Algorithm("implicit-gemm-tf32-packed", Arithmetic.TF32, packed=True, tiles=MOST_TILES // 2),
     ),
 }
 
@@ -61,8 +67,8 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
         if reason is not None:
             yield Refusal(algorithm.id, reason)
             continue
-        packed, arithmetic = algorithm.packed, algorithm.arithmetic
-        for tile in best_tiles(problem, arithmetic, device, packed=packed, count=algorithm.tiles):
+        arithmetic, split = algorithm.arithmetic, algorithm.split
+        for tile in best_tiles(problem, arithmetic, device, split=split, count=algorithm.tiles):
             yield Candidate(problem, "triton", algorithm.name, tile.config, arithmetic, 0, True, Source.RULE)
 
 

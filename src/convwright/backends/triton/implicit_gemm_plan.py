@@ -26,7 +26,7 @@ class ImplicitGemmPlan:
 
     def __init__(self, candidate: Candidate, device: DeviceFacts) -> None:
         self.candidate = candidate
-        self._packed = algorithm_of(candidate).packed
+        self._algorithm = algorithm_of(candidate)
         self._channels_last = dense_strides(candidate.problem.w.shape, Layout.NHWC)
         self._takes_bias = candidate.problem.epilogue.bias
         self._takes_residual = candidate.problem.epilogue.residual
@@ -34,11 +34,14 @@ class ImplicitGemmPlan:
         self._new_output = allocator(candidate.problem.y, torch.device(device.torch_name or "cpu"))
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight with its channels last in memory: itself where it is so already and need not be split."""
-        if weight.stride() == self._channels_last and not self._packed:
+        """The weight with its channels last in memory: itself where it is so already and need not be packed."""
+        if weight.stride() == self._channels_last and not self._algorithm.packed:
             return weight  # the kernel takes its address, and its memory is in order
         channels_last = weight.movedim(1, -1).contiguous()
-        return _tf32_parts(channels_last) if self._packed else channels_last
+        if not self._algorithm.packed:
+            return channels_last
+        high = _tf32(channels_last)
+        return torch.stack((high, channels_last - high)) if self._algorithm.split else high
 
     def __call__(
         self,
@@ -72,12 +75,11 @@ def kernel_call(candidate: Candidate) -> KernelCall:
     return KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
 
 
-def _tf32_parts(weight: Tensor) -> Tensor:
-    """Two tensors of TF32 numbers, one behind the other in memory, whose sum is ``weight``."""
+def _tf32(weight: Tensor) -> Tensor:
+    """The TF32 numbers nearest to ``weight``."""
     rounded = ((weight.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
     # Rounding on the bits may carry a NaN over into a zero.
-    high = torch.where(weight.isnan(), weight, rounded)
-    return torch.stack((high, weight - high))
+    return torch.where(weight.isnan(), weight, rounded)
 
 
 def _wrong_operands(candidate: Candidate, bias: Tensor | None, residual: Tensor | None) -> str:

@@ -61,9 +61,9 @@ class Tile:
             return -(-channels * taps // self.bk)
         return -(-channels // self.bk) * taps
 
-    def shared_bytes(self, nbytes: int, *, packed: bool) -> int:
+    def shared_bytes(self, nbytes: int, *, split: bool) -> int:
         """An upper bound: the compiler saves a stage where an operand goes on to registers."""
-        return self.stages * (self.bm + self.bn * (1 + packed)) * self.bk * nbytes
+        return self.stages * (self.bm + self.bn * (1 + split)) * self.bk * nbytes
 
 
 _HALF = (
@@ -102,26 +102,26 @@ def shared_limit(device: DeviceFacts) -> int:
 
 
 def best_tiles(
-    problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, packed: bool, count: int
+    problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
 ) -> tuple[Tile, ...]:
     """The ``count`` tiles that should be fastest, by estimate, the best first."""
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
-    fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, packed=packed) <= limit]
-    ranked = sorted(fitting, key=lambda tile: _cycles(tile, problem, arithmetic, device, packed))
+    fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, split=split) <= limit]
+    ranked = sorted(fitting, key=lambda tile: _cycles(tile, problem, arithmetic, device, split))
     return tuple(ranked[:count])
 
 
-def _cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, packed: bool) -> float:
+def _cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, split: bool) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
     taps = problem.w.numel // (problem.k * problem.c)
     pixels = problem.y.numel // problem.k
     blocks = -(-pixels // tile.bm) * -(-problem.k // tile.bn)
     mine = -(-blocks // (device.sm_count or 100))
-    fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, packed=packed))
+    fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, split=split))
     together = min(mine, fitting, 16 // tile.warps)
     steps = tile.steps(problem.c, taps)
     # Below 64 rows the warp-group instructions do not serve, and the older ones run at half the rate.
     rate = _PRODUCTS_PER_CYCLE[arithmetic] / (2 if tile.bm < 64 else 1)
     products = tile.bm * tile.bn * tile.bk / rate
-    loads = (tile.bm + tile.bn * (1 + packed)) * tile.bk * problem.dtype.nbytes / _CACHE_BYTES_PER_CYCLE
+    loads = (tile.bm + tile.bn * (1 + split)) * tile.bk * problem.dtype.nbytes / _CACHE_BYTES_PER_CYCLE
     return mine * (steps * (max(products, loads) + _STEP_CYCLES / together) + _TILE_CYCLES / together)

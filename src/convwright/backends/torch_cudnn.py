@@ -1,0 +1,122 @@
+"""PyTorch's own way to cuDNN, entered where it ends: what lies before it costs the host as much as a short kernel runs.
+
+``F.conv2d`` passes two operators and a choice of backend before it comes to ``torch.cudnn_convolution``, which this
+calls at once, and likewise the operators that fuse bias, residual and ReLU, which ``F.conv2d`` never comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright import flags
+from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import Arithmetic, DType, native_arithmetic
+from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
+
+NAME = "cudnn"
+_torch: Any = torch
+_FUSED = (Epilogue(bias=True, activation=Activation.RELU), Epilogue(True, True, Activation.RELU))
+
+
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+    """``torch/cudnn``, for fp32 with TF32 and without; or why these operators cannot serve."""
+    if device.kind != "cuda" or not _torch.backends.cudnn.is_available():
+        return
+    reason = refusal_reason(problem)
+    if reason is not None:
+        yield Refusal(f"torch/{NAME}", reason)
+        return
+    configs: tuple[Config, ...] = ((("tf32", "on"),), (("tf32", "off"),)) if problem.dtype is DType.FP32 else ((),)
+    for config in configs:
+        yield Candidate(
+            problem=problem,
+            backend="torch",
+            algorithm=NAME,
+            config=config,
+            arithmetic=native_arithmetic(problem.dtype, tf32=("tf32", "on") in config),
+            workspace_bytes=0,  # PyTorch takes it from its own allocator, within its own limit
+            deterministic=True if flags.deterministic() else None,
+            source=Source.RULE,
+            saves_products=True,
+        )
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why PyTorch's cuDNN operators cannot compute ``problem``, or None where they can."""
+    if problem.direction is not Direction.FORWARD:
+        return f"computes the forward direction, not {problem.direction}"
+    if problem.rank == 1:
+        return "serves 2 or 3 spatial dimensions, got 1"
+    if problem.symmetric_padding is None:
+        return f"needs the same padding on both sides, got {problem.padding}"
+    if problem.flip:
+        return "computes a cross-correlation, and flip=1 was asked for"
+    if problem.epilogue and problem.epilogue not in _FUSED:
+        return f"fuses {' or '.join(map(str, _FUSED))} or nothing, got {problem.epilogue}"
+    if problem.epilogue and problem.dtype is DType.FP64:
+        return "fuses in fp32, fp16 and bf16, not in fp64"
+    layouts = {problem.x.layout, problem.w.layout, problem.y.layout}
+    if len(layouts) > 1 or Layout.STRIDED in layouts:
+        return f"needs all operands dense in one layout, got {', '.join(sorted(layouts))}"
+    return None
+
+
+class TorchCudnnPlan:
+    """Runs one of PyTorch's cuDNN operators."""
+
+    workspace_bytes = 0
+    writes_out = False
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        self._compute = _compute(candidate)
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        result = self._compute(first, second, bias, residual)
+        return result if out is None else out.copy_(result)
+
+
+def _compute(candidate: Candidate) -> Callable[..., Tensor]:
+    problem, tf32 = candidate.problem, candidate.arithmetic is Arithmetic.TF32
+    stride, padding, dilation, groups = problem.stride, problem.symmetric_padding, problem.dilation, problem.groups
+    if problem.epilogue:
+        window = (stride, padding, dilation, groups)
+        fused = _with_residual if problem.epilogue.residual else _with_relu
+        return flags.with_tf32(partial(fused, window), tf32) if candidate.config else partial(fused, window)
+    plain, deterministic = _torch.cudnn_convolution, candidate.deterministic is True
+
+    def convolve(x: Tensor, w: Tensor, _bias: None, _residual: None) -> Tensor:
+        y: Tensor = plain(x, w, padding, stride, dilation, groups, False, deterministic, tf32)
+        return y
+
+    return convolve
+
+
+def _with_relu(window: tuple[Any, ...], x: Tensor, w: Tensor, bias: Tensor, _residual: None) -> Tensor:
+    y: Tensor = _torch.cudnn_convolution_relu(x, w, bias, *window)
+    return y
+
+
+def _with_residual(window: tuple[Any, ...], x: Tensor, w: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+    y: Tensor = _torch.cudnn_convolution_add_relu(x, w, residual, 1.0, bias, *window)
+    return y

@@ -1,0 +1,119 @@
+"""oneDNN as PyTorch ships it for CPUs, with what ``F.conv2d`` does not ask it for: a packed weight, a fused epilogue.
+
+``F.conv2d`` hands the weight over as it lies, at each call; packed once, oneDNN may lay it out as its kernel wants it.
+An activation that oneDNN fuses stands apart, since its ReLU makes a zero of a NaN, which PyTorch's keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.epilogue import Activation
+from convwright.core.problem import ConvProblem
+from convwright.tensors import activate_, empty
+
+NAME, FUSED = "onednn", "onednn-fused"
+_ops: Any = torch.ops
+_nn: Any = torch._C._nn
+_mkldnn: Any = torch.backends.mkldnn
+_ATTRIBUTE = {
+    Activation.NONE: "none",
+    Activation.RELU: "relu",
+    Activation.SILU: "swish",
+    Activation.GELU: "gelu",
+    Activation.HARDSWISH: "hardswish",
+}
+_HALF_SUPPORT = {DType.BF16: "_is_mkldnn_bf16_supported", DType.FP16: "_is_mkldnn_fp16_supported"}
+
+
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+    """``torch/onednn`` and, where there is an activation, ``torch/onednn-fused``; or why they cannot serve."""
+    if device.kind != "cpu" or not (_mkldnn.is_available() and _mkldnn.enabled):
+        return
+    activation = problem.epilogue.activation
+    for name in (NAME,) if activation is Activation.NONE else (NAME, FUSED):
+        reason = refusal_reason(problem)
+        if name == FUSED and problem.epilogue.residual and activation is not Activation.RELU:
+            reason = reason or f"fuses a residual with relu only, got {activation}"
+        yield Refusal(f"torch/{name}", reason) if reason else _candidate(problem, name)
+
+
+def _candidate(problem: ConvProblem, name: str) -> Candidate:
+    return Candidate(
+        problem=problem,
+        backend="torch",
+        algorithm=name,
+        config=(),
+        arithmetic=native_arithmetic(problem.dtype, tf32=False),
+        workspace_bytes=0,  # oneDNN allocates its own
+        deterministic=True,
+        source=Source.RULE,
+    )
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why oneDNN cannot compute ``problem``, or None where it can."""
+    if problem.direction is not Direction.FORWARD:
+        return f"computes the forward direction, not {problem.direction}"
+    if problem.rank == 1:
+        return "serves 2 or 3 spatial dimensions, got 1"
+    if problem.symmetric_padding is None:
+        return f"needs the same padding on both sides, got {problem.padding}"
+    if problem.dtype is DType.FP64:
+        return "computes fp32, fp16 and bf16, not fp64"
+    if problem.dtype in _HALF_SUPPORT and not getattr(_ops.mkldnn, _HALF_SUPPORT[problem.dtype])():
+        return f"this CPU has no instructions for {problem.dtype} that oneDNN uses"
+    return None
+
+
+class OneDnnPlan:
+    """Runs oneDNN with a packed weight. Its output comes channels last; another layout costs a copy."""
+
+    workspace_bytes = 0
+    writes_out = False
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        problem = self._problem = candidate.problem
+        assert problem.symmetric_padding is not None
+        self._window = (problem.symmetric_padding, problem.stride, problem.dilation, problem.groups)
+        fused = candidate.algorithm == FUSED
+        self._behind = Activation.NONE if fused else problem.epilogue.activation
+        self._fused = _ATTRIBUTE[problem.epilogue.activation if fused else Activation.NONE]
+        self._reorder = (_nn.mkldnn_reorder_conv2d_weight, _nn.mkldnn_reorder_conv3d_weight)[problem.rank - 2]
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        if self._problem.flip:
+            weight = weight.flip([*range(2, weight.dim())])
+        packed: Tensor = self._reorder(weight.detach().to_mkldnn(), *self._window, self._problem.x.shape)
+        return packed
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        convolve = _ops.mkldnn._convolution_pointwise
+        if residual is not None:
+            fused = None if self._fused == "none" else self._fused
+            y: Tensor = convolve.binary(first, residual, second, bias, *self._window, "add", 1.0, fused, [], "none")
+        else:
+            y = convolve.default(first, second, bias, *self._window, self._fused, [], "none")
+        activate_(y, self._behind)
+        if out is None:
+            if y.stride() == self._problem.y.strides:
+                return y
+            out = empty(self._problem.y, y.device)
+        return out.copy_(y)

@@ -1,0 +1,98 @@
+"""oneDNN through PyTorch's own operators, held against PyTorch in float64 under the error rule."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from convwright.backends.registry import backend
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.epilogue import Activation
+from convwright.core.error_rule import scaled_bound
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.measuring.data import FINITE_KINDS, NON_FINITE_KINDS
+from convwright.measuring.error import ErrorCheck
+from convwright.measuring.machine import device_facts
+from convwright.settings import Mode
+from convwright.tuning.trial import Bench, Trial
+from problem_space import problems
+
+CPU = device_facts("cpu")
+
+
+def offers(problem: ConvProblem) -> list[Candidate | Refusal]:
+    every = backend("torch").candidates(problem, CPU, Policy())
+    return [
+        offer for offer in every if (offer.algorithm if isinstance(offer, Candidate) else offer.id).find("onednn") >= 0
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_what_it_offers_it_computes_right(problem: ConvProblem) -> None:
+    for offer in offers(problem):
+        if isinstance(offer, Refusal):
+            continue
+        check = ErrorCheck(problem, "cpu", kinds=FINITE_KINDS)
+        trial = Trial(offer, Bench(problem, CPU, Mode.FULL, seed=3))
+        bound = scaled_bound(offer.arithmetic, problem.dtype, problem.reduction)
+        for error in check.errors(trial.run):
+            # A gate such as SiLU's can amplify what goes into it a little.
+            assert error.scaled_max <= 1.2 * bound, (offer.id, problem.key, error)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "hardswish", "relu"])
+@pytest.mark.parametrize("epilogue", ["bias", "residual+bias"])
+def test_activations(activation: str, epilogue: str) -> None:
+    problem = ConvProblem.parse(f"mb2ic9ih11oc7kh3ph1 ep:{epilogue}+{activation}")
+    found = [offer for offer in offers(problem) if isinstance(offer, Candidate)]
+    assert [c.algorithm for c in found][:1] == ["onednn"]
+    assert len(found) == (2 if activation == "relu" or epilogue == "bias" else 1)
+    for candidate in found:
+        trial = Trial(candidate, Bench(problem, CPU, Mode.FULL, seed=3))
+        for error in ErrorCheck(problem, "cpu", kinds=FINITE_KINDS).errors(trial.run):
+            assert error.scaled_max < 30, (candidate.id, error)
+
+
+def test_a_nan_is_kept_unless_the_relu_is_fused() -> None:
+    problem = ConvProblem.parse("mb2ic9ih11oc7kh3ph1 ep:bias+relu")
+    errors = {
+        offer.algorithm: [
+            error.relative_l2
+            for error in ErrorCheck(problem, "cpu", kinds=NON_FINITE_KINDS).errors(
+                Trial(offer, Bench(problem, CPU, Mode.FULL, seed=3)).run
+            )
+        ]
+        for offer in offers(problem)
+        if isinstance(offer, Candidate)
+    }
+    assert max(errors["onednn"]) < 1e-6
+    assert max(errors["onednn-fused"]) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ic4iw9oc4kw3", "got 1"),
+        ("ic4ih9oc4kh3 dt:fp64", "not fp64"),
+        ("ic4ih9oc4kh3 dir:backward_weight", "not backward_weight"),
+        ("ic4ih9oh9oc4kh2ph0", "(0, 1)"),
+        ("ic4ih9oc4kh3 ep:residual+silu", "got silu"),
+    ],
+)
+def test_a_refusal_names_the_value(text: str, words: str) -> None:
+    refused = [offer for offer in offers(ConvProblem.parse(text)) if isinstance(offer, Refusal)]
+    assert any(words in refusal.reason for refusal in refused), refused
+
+
+def test_it_is_not_offered_where_it_is_switched_off() -> None:
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not offers(ConvProblem.parse("ic4ih9oc4kh3"))
+
+
+def test_every_activation_has_a_name_in_onednn() -> None:
+    from convwright.backends.torch_onednn import _ATTRIBUTE
+
+    assert set(_ATTRIBUTE) == set(Activation)
