@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import settings as hypothesis
 
-from convwright.ops import slots
+from convwright.ops import form
+from convwright.ops.meetings import meetings
 from convwright.settings import settings
 from convwright.tuning import session as sessions
 
@@ -34,4 +35,5 @@ def _forget() -> None:
     settings.cache_clear()
     sessions.session.cache_clear()
     sessions._plan.cache_clear()
-    slots.forget()
+    form.forget()
+    meetings.forget()

@@ -32,8 +32,19 @@ _HOMES = {
     "BackendError": "convwright.errors",
     "StoreError": "convwright.errors",
     "find": "convwright.ops.face",
+    "advise": "convwright.network.advise",
+    "tune": "convwright.network.tuned",
     "last_choice": "convwright.ops.face",
+    "conv1d": "convwright.ops.functional",
     "conv2d": "convwright.ops.functional",
+    "conv3d": "convwright.ops.functional",
+    "conv_transpose1d": "convwright.ops.functional",
+    "conv_transpose2d": "convwright.ops.functional",
+    "conv_transpose3d": "convwright.ops.functional",
+    "algorithms": "convwright.ops.ambient",
+    "enable": "convwright.ops.enable",
+    "disable": "convwright.ops.enable",
+    "enabled": "convwright.ops.enable",
     "conv2d_into": "convwright.ops.into",
     "measure": "convwright.measuring.timer",
     "device_facts": "convwright.measuring.machine",
@@ -53,9 +64,20 @@ if TYPE_CHECKING:
     from convwright.errors import StoreError as StoreError
     from convwright.measuring.machine import device_facts as device_facts
     from convwright.measuring.timer import measure as measure
+    from convwright.network.advise import advise as advise
+    from convwright.network.tuned import tune as tune
+    from convwright.ops.ambient import algorithms as algorithms
+    from convwright.ops.enable import disable as disable
+    from convwright.ops.enable import enable as enable
+    from convwright.ops.enable import enabled as enabled
     from convwright.ops.face import find as find
     from convwright.ops.face import last_choice as last_choice
+    from convwright.ops.functional import conv1d as conv1d
     from convwright.ops.functional import conv2d as conv2d
+    from convwright.ops.functional import conv3d as conv3d
+    from convwright.ops.functional import conv_transpose1d as conv_transpose1d
+    from convwright.ops.functional import conv_transpose2d as conv_transpose2d
+    from convwright.ops.functional import conv_transpose3d as conv_transpose3d
     from convwright.ops.into import conv2d_into as conv2d_into
     from convwright.tuning.find import Findings as Findings
 

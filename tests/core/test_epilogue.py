@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+import torch
 
 from convwright.core.epilogue import Activation, Epilogue, activation_named
 from convwright.errors import BadInput
+from problem_space import ACTIVATE
 
 ALL = [Epilogue(*parts) for parts in product((False, True), (False, True), Activation)]
 
@@ -26,7 +28,7 @@ def test_order_in_the_text_does_not_matter() -> None:
     assert Epilogue.parse("relu+bias") == Epilogue.parse("bias+relu")
 
 
-@pytest.mark.parametrize("text", ["bias+bias", "relu+relu", "relu+gelu", "tanh", "+"])
+@pytest.mark.parametrize("text", ["bias+bias", "relu+relu", "relu+gelu", "tanh", "bias+tanh", "+"])
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(BadInput) as refused:
         Epilogue.parse(text)
@@ -36,3 +38,10 @@ def test_other_words_are_refused(text: str) -> None:
 def test_no_activation_may_be_none() -> None:
     assert activation_named(None) is Activation.NONE
     assert activation_named("relu") is Activation.RELU
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_no_slope_is_steeper_than_it_says(activation: Activation) -> None:
+    x = torch.linspace(-8, 8, 200_001, dtype=torch.float64)
+    steepest = ACTIVATE[activation](x).diff().abs().max() / x.diff().max()
+    assert 0.999 * activation.slope < steepest <= activation.slope + 1e-6

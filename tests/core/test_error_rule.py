@@ -7,6 +7,7 @@ from math import inf, nan
 import pytest
 
 from convwright.core.dtype import Arithmetic, DType
+from convwright.core.epilogue import Activation
 from convwright.core.error_rule import arithmetic_roundoff, error_objection, noise, scaled_bound
 from convwright.core.finding import KindError
 from convwright.core.policy import Policy
@@ -86,3 +87,12 @@ def test_storage_bounds_the_roundoff_from_below() -> None:
     assert arithmetic_roundoff(Arithmetic.FP32, DType.FP16) == 2.0**-11
     assert arithmetic_roundoff(Arithmetic.TF32, DType.FP32) == 2.0**-11
     assert arithmetic_roundoff(Arithmetic.FP64, DType.FP32) == 2.0**-24
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_an_activation_passes_errors_on_by_its_slope(dtype: DType) -> None:
+    plain = scaled_bound(Arithmetic.FP32, dtype, 100)
+    assert scaled_bound(Arithmetic.FP32, dtype, 100, Activation.RELU) == plain
+    for activation in (Activation.SILU, Activation.GELU, Activation.HARDSWISH):
+        bound = scaled_bound(Arithmetic.FP32, dtype, 100, activation)
+        assert activation.slope * plain < bound <= activation.slope * plain + 5

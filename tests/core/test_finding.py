@@ -1,4 +1,4 @@
-"""Measurements go to JSON and back; what an eager call takes; the physical limits."""
+"""Measurements go to JSON and back; what an eager call takes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convwright.core.candidate import Candidate, Source
-from convwright.core.device import DeviceFacts
-from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, KindError, Measurement
-from convwright.core.limits import Limits, limits
-from convwright.core.problem import ConvProblem
 
 numbers = st.floats(allow_nan=False)
 intervals = st.builds(Interval, numbers, numbers, numbers)
@@ -29,6 +24,9 @@ measurements = st.builds(
     samples=st.integers(0, 1000),
     conditions=st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=3).map(tuple),
     energy_mj=st.none() | numbers,
+    energy_halfwidth_mj=st.none() | numbers,
+    peak_bytes=st.none() | st.integers(0, 1 << 40),
+    doubt=st.none() | st.text(max_size=9),
 )
 
 
@@ -68,31 +66,3 @@ def test_intervals_of_an_eager_call_add_up() -> None:
 def test_relative_halfwidth() -> None:
     assert Interval(10.0, 9.0, 11.0).relative_halfwidth == 0.1
     assert Interval(0.0, 0.0, 0.0).relative_halfwidth == inf
-
-
-PROBLEM = ConvProblem.of((1, 1, 4), (1, 1, 1))
-
-
-def bounds(arithmetic: Arithmetic, **facts: Any) -> Limits:
-    candidate = Candidate(PROBLEM, "a", "b", (), arithmetic, 0, True, Source.RULE)
-    return limits(candidate, DeviceFacts("a GPU", "cuda", "sm_90", **facts))
-
-
-PEAKS = ((Arithmetic.FP32, 2.0), (Arithmetic.TF32, 4.0))
-
-
-def test_limits_are_bytes_and_arithmetic() -> None:
-    bound = bounds(Arithmetic.FP32, bandwidth_bytes_per_us=9.0, peak_flops_per_us=PEAKS)
-    assert (bound.bytes_us, bound.arithmetic_us, bound.limit_us) == (4.0, 4.0, 4.0)
-    assert bound.share(16.0) == 0.25
-
-
-def test_three_products_take_three_times_as_long_on_the_unit_that_computes_them() -> None:
-    assert bounds(Arithmetic.TF32, peak_flops_per_us=PEAKS).arithmetic_us == 2.0
-    assert bounds(Arithmetic.TF32X3, peak_flops_per_us=PEAKS).arithmetic_us == 6.0
-
-
-def test_what_is_not_known_is_none() -> None:
-    bound = bounds(Arithmetic.FP64, peak_flops_per_us=PEAKS)
-    assert (bound.bytes_us, bound.arithmetic_us, bound.limit_us, bound.share(1.0)) == (None, None, None, None)
-    assert bounds(Arithmetic.FP64, bandwidth_bytes_per_us=36.0).limit_us == 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
+from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import BadInput
@@ -19,14 +21,55 @@ from problem_space import problems
 
 @st.composite
 def any_problem(draw: st.DrawFn) -> ConvProblem:
-    problem = draw(problems(dtype=draw(st.sampled_from(DType))))
-    aligned = st.sampled_from([2, 4, 8, 16])
+    problem = draw(problems(dtype=draw(st.sampled_from(DType)), activations=tuple(Activation)))
+    aligned = st.sampled_from([1, 2, 4, 8, 16])
     return replace(
         problem,
         x=replace(problem.x, alignment=draw(aligned)),
         w=replace(problem.w, alignment=draw(aligned)),
         y=replace(problem.y, alignment=draw(aligned)),
     )
+
+
+@st.composite
+def large_problems(draw: st.DrawFn) -> ConvProblem:
+    """Sizes, strides and paddings far apart, on operands whose strides follow no layout."""
+    rank = draw(st.integers(1, 3))
+
+    def per_axis(least: int, most: int) -> tuple[int, ...]:
+        return tuple(draw(st.lists(st.integers(least, most), min_size=rank, max_size=rank)))
+
+    groups, taps, dilation = draw(st.integers(1, 64)), per_axis(1, 99), per_axis(1, 40)
+    padding = tuple(zip(per_axis(0, 300), per_axis(0, 300), strict=True))
+    reaches = [(size - 1) * step + 1 - sum(sides) for size, step, sides in zip(taps, dilation, padding, strict=True)]
+    sizes = tuple(max(1, reach) + extra for reach, extra in zip(reaches, per_axis(0, 9999), strict=True))
+    x = (draw(st.integers(0, 512)), groups * draw(st.integers(1, 99)), *sizes)
+    w = (groups * draw(st.integers(1, 99)), x[1] // groups, *taps)
+    anyhow = st.lists(st.integers(0, 10**7), min_size=rank + 2, max_size=rank + 2).map(tuple)
+    dtype, layout = draw(st.sampled_from(DType)), draw(st.sampled_from([Layout.NCHW, Layout.NHWC]))
+    return ConvProblem.of_specs(
+        TensorSpec(x, dtype, draw(anyhow)),
+        TensorSpec(w, dtype, draw(st.just(()) | anyhow)),
+        stride=per_axis(1, 17),
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        direction=draw(st.sampled_from(Direction)),
+        flip=draw(st.booleans()),
+    )
+
+
+@given(large_problems())
+def test_sizes_and_strides_of_any_magnitude_come_back(problem: ConvProblem) -> None:
+    assert ConvProblem.parse(problem.key) == problem
+
+
+@given(any_problem(), st.randoms(use_true_random=False))
+def test_options_may_stand_in_any_order(problem: ConvProblem, random: Random) -> None:
+    sizes, *options = problem.key.split()
+    random.shuffle(options)
+    assert ConvProblem.parse(" ".join([sizes, *options])) == problem
 
 
 @given(any_problem())
@@ -122,7 +165,17 @@ MALFORMED = [
     ("ic4ih9oc4kh3 tag:x=1/2/a/4,w=nchw,y=nchw", "a"),
     ("ic4ih9oc4kh3 tag:nchw@four", "four"),
     ("ic4ih9oc4kh3 tag:strided", "strided"),
-    ("ic4ih9oc4kh3 ep:gelu", "'gelu'"),
+    ("ic4ih9oc4kh3 tag:nchw@", "''"),
+    ("ic4ih9oc4kh3 tag:nchw@3", "got 3"),
+    ("ic4ih9oc4kh3 tag:nchw@\u00b2", "alignment"),
+    ("ic4ih9oc4kh3 tag:x=nhwc,x=nchw,w=nchw,y=nchw", "once each"),
+    ("ic4ih\u0663oc4kh3", "mb32ic256ih14oc256kh3ph1"),
+    ("ic" + "9" * 5000 + "ih9oc4kh3", "at most 18 digits"),
+    ("ic4ih0oc4kh3", "(4, 0, 0)"),
+    ("ic4ih9oc4kh0", "(4, 4, 0, 0)"),
+    ("ic4ih9oc4kh3 rw:-1", "rw"),
+    ("ic4ih9oc4kh3 rd:1", "'rd'"),
+    ("ic4ih9oc4kh3 ep:tanh", "'tanh'"),
     ("ic4ih9oc4kh3 ep:relu dir:backward_data", "relu"),
     ("ic4ih9oc4kh3 rh:one", "one"),
     ("ic4ih9oc4kh3 flip:yes", "yes"),

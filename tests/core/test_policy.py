@@ -54,7 +54,7 @@ def test_what_is_allowed(policy: Policy, changed: dict[str, Any]) -> None:
         ({"max_error": 0.0}, r"`max_error` .* got 0\.0"),
         ({"max_error": float("nan")}, "`max_error` .* got nan"),
         ({"weights": "frozen"}, "`weights` must be one of changing, constant, got 'frozen'"),
-        ({"objective": "beauty"}, "`objective` must be one of time, device-time, workspace, got 'beauty'"),
+        ({"objective": "beauty"}, "`objective` must be one of time, device-time, .*workspace.*, got 'beauty'"),
     ],
 )
 def test_impossible_policies_are_refused(arguments: dict[str, Any], words: str) -> None:

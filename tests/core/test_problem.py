@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
@@ -15,7 +16,7 @@ from convwright.errors import BadInput, ConvwrightError
 
 X, W = (2, 6, 9, 8), (4, 6, 3, 3)
 
-REFUSED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], list[str]]] = [
+REFUSED: list[tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], list[str]]] = [
     ((2, 6), (4, 6), {}, ["`input`", "3, 4 or 5 dimensions", "(2, 6)"]),
     ((2, 6, 5, 5, 5, 5), (4, 6, 1, 1, 1, 1), {}, ["`input`", "(2, 6, 5, 5, 5, 5)"]),
     (X, (4, 6, 3), {}, ["`weight`", "4 dimensions", "(4, 6, 3)"]),
@@ -38,11 +39,31 @@ REFUSED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], list[str]]
     (X, (4, 6, 12, 3), {"padding": 1}, ["12 elements", "only 11"]),
     (X, (4, 6, 3, 3), {"dilation": (1, 4)}, ["9 elements", "only 8"]),
     (X, W, {"dtype": "int8"}, ["dtype", "fp32", "'int8'"]),
-    (X, W, {"epilogue": "bias+gelu"}, ["activation", "relu", "'gelu'"]),
+    (X, W, {"epilogue": "bias+tanh"}, ["activation", "relu", "'tanh'"]),
     (X, W, {"epilogue": "bias+bias"}, ["at most once", "'bias+bias'"]),
     (X, W, {"epilogue": "relu", "direction": "backward_data"}, ["forward direction", "relu", "backward_data"]),
     (X, W, {"direction": "sideways"}, ["direction", "forward", "'sideways'"]),
     (X, W, {"layout": "nchwc"}, ["layout", "nhwc", "'nchwc'"]),
+    (X, W, {"layout": "strided"}, ["layout", "nchw, nhwc", "TensorSpecs"]),
+    (X, W, {"layout": {"z": "nhwc"}}, ["`layout`", "x, w and y", "'z'"]),
+    (X, W, {"alignment": 3}, ["`alignment`", "1, 2, 4, 8, 16", "got 3"]),
+    ((2.0, 6, 9, 8), W, {}, ["`input`", "whole numbers", "2.0"]),
+    ((True, 6, 9, 8), W, {}, ["`input`", "whole numbers", "True"]),
+    (X, (4, 6, 3.0, 3), {}, ["`weight`", "whole numbers", "3.0"]),
+    (X, W, {"stride": True}, ["`stride`", "2 ints", "True"]),
+    (X, W, {"stride": 1.0}, ["`stride`", "2 ints", "1.0"]),
+    (X, W, {"stride": "2"}, ["`stride`", "2 ints", "'2'"]),
+    (X, W, {"stride": None}, ["`stride`", "2 ints", "None"]),
+    (X, W, {"dilation": (1, False)}, ["`dilation`", "2 ints", "False"]),
+    (X, W, {"groups": 2.0}, ["`groups`", "whole number", "2.0"]),
+    (X, W, {"groups": True}, ["`groups`", "whole number", "True"]),
+    (X, W, {"padding": (1, 2, 3)}, ["`padding`", "2 ints or pairs", "(1, 2, 3)"]),
+    (X, W, {"padding": ((1, 2, 3), 1)}, ["`padding`", "2 ints or pairs", "(1, 2, 3)"]),
+    (X, W, {"padding": ((1, 2.5), 1)}, ["`padding`", "2 ints or pairs", "2.5"]),
+    (X, W, {"padding": ((0, -1), (0, 0))}, ["`padding`", "at least 0", "-1"]),
+    (X, W, {"padding": None}, ["`padding`", "2 ints or pairs", "None"]),
+    (X, W, {"padding": "full"}, ["`padding`", "'same'", "'full'"]),
+    (X, W, {"padding": "same", "stride": 2}, ["padding='same'", "stride 1", "(2, 2)"]),
 ]
 
 
@@ -86,6 +107,49 @@ def test_entries_per_dimension_are_counted() -> None:
 @pytest.mark.parametrize(("value", "expected"), [(3, (3, 3)), ((3,), (3, 3)), ([1, 2], (1, 2)), ((0, 4), (0, 4))])
 def test_per_axis(value: Any, expected: tuple[int, ...]) -> None:
     assert per_axis("stride", value, 2) == expected
+
+
+@pytest.mark.parametrize(
+    ("padding", "expected"),
+    [
+        (1, ((1, 1), (1, 1))),
+        ((1, 2), ((1, 1), (2, 2))),
+        ([(0, 3)], ((0, 3), (0, 3))),
+        (((0, 1), (2, 0)), ((0, 1), (2, 0))),
+        ((3, (2, 0)), ((3, 3), (2, 0))),
+        ("valid", ((0, 0), (0, 0))),
+        ("same", ((1, 2), (2, 2))),
+    ],
+    ids=str,
+)
+def test_padding_in_every_form(padding: Any, expected: tuple[tuple[int, int], ...]) -> None:
+    problem = ConvProblem.of((2, 6, 20, 20), (4, 6, 4, 5), padding=padding)
+    assert problem.padding == expected
+    if padding == "same":
+        assert problem.y.shape[2:] == problem.x.shape[2:]
+
+
+def test_same_padding_knows_dilation() -> None:
+    problem = ConvProblem.of((1, 1, 30), (1, 1, 4), padding="same", dilation=3)
+    assert (problem.padding, problem.y.shape) == (((4, 5),), (1, 1, 30))
+
+
+def test_layouts_by_operand_and_alignment() -> None:
+    problem = ConvProblem.of(X, W, layout={"x": "nhwc", "y": Layout.NHWC}, alignment=4)
+    assert [spec.layout for spec in (problem.x, problem.w, problem.y)] == [Layout.NHWC, Layout.NCHW, Layout.NHWC]
+    assert {spec.alignment for spec in (problem.x, problem.w, problem.y)} == {4}
+
+
+def test_numpys_integers_are_whole_numbers() -> None:
+    numpy = pytest.importorskip("numpy")
+    sizes = numpy.array(X)
+    problem = ConvProblem.of(sizes, W, stride=numpy.int64(2), padding=numpy.int32(1))
+    assert problem == ConvProblem.of(X, W, stride=2, padding=1)
+    assert {type(size) for size in (*problem.x.shape, *problem.stride, *problem.padding[0])} == {int}
+
+
+def test_dtypes_may_be_pytorchs() -> None:
+    assert ConvProblem.of(X, W, dtype=torch.float16).dtype is DType.FP16  # type: ignore[arg-type]
 
 
 def test_sizes_follow_from_the_arguments() -> None:

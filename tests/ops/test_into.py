@@ -161,7 +161,7 @@ class Silent(GemmPlan):
 def test_a_write_counts_as_one(algorithm: str, grad: bool, silent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, algorithm)
     if silent:
-        monkeypatch.setattr("convwright.backends.reference.backend.GemmPlan", Silent)
+        monkeypatch.setattr("convwright.backends.reference.gemm.GemmPlan", Silent)
     buffer, x, w = torch.zeros(2, 7, 6, 5, dtype=torch.float64), randn(2, 4, 6, 5), randn(3, 4, 1, 1)
     w.requires_grad_(grad)
     for _ in range(2):
@@ -178,7 +178,7 @@ def test_a_write_without_gradient_is_not_overlooked_by_a_backward(
 ) -> None:
     prefer(monkeypatch, algorithm)
     if silent:
-        monkeypatch.setattr("convwright.backends.reference.backend.GemmPlan", Silent)
+        monkeypatch.setattr("convwright.backends.reference.gemm.GemmPlan", Silent)
     buffer, w = randn(2, 4, 6, 5), randn(4, 4, 1, 1, grad=True)
     y = F.conv2d(buffer, w)
     with torch.no_grad():

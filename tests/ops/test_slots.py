@@ -15,6 +15,7 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.core.policy import Policy, Weights
 from convwright.ops import slots
+from convwright.ops.form import CONV2D
 from ops.prefer import GEMM, RELAYOUT, TORCH, count_calls, prefer, randn
 
 BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
@@ -139,10 +140,19 @@ def test_few_slots_per_weight_are_kept() -> None:
     w = randn(6, 4, 3, 3)
     for i in range(30):
         cw.conv2d(randn(1, 4, 5 + i, 5), w)
-    slot, count = slots.table[id(w)], 0
+    slot, count = CONV2D.slots.latest[id(w)], 0
     while slot is not None:
         slot, count = slot.next, count + 1  # type: ignore[assignment]
-    assert 1 < count <= 8
+    assert 1 < count <= 4
+
+
+def test_a_layer_of_many_shapes_decides_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, images = randn(6, 4, 3, 3), [randn(1, 4, 5 + i, 5) for i in range(30)]
+    for x in images:
+        cw.conv2d(x, w)
+    monkeypatch.setattr("convwright.ops.beyond.decide", None)
+    for x in images:
+        assert_close(cw.conv2d(x, w), F.conv2d(x, w))
 
 
 def test_few_weights_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +160,7 @@ def test_few_weights_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weights = randn(1, 4, 5, 5), [randn(6, 4, 3, 3, seed=i) for i in range(23)]
     for w in weights:
         assert_close(cw.conv2d(x, w), F.conv2d(x, w))
-        assert len(slots.table) <= 5
+        assert len(CONV2D.slots.latest) <= 5
 
 
 @BOTH
@@ -175,7 +185,7 @@ def test_packing_happens_at_every_call_where_weights_change(monkeypatch: pytest.
     x, w = randn(2, 4, 9, 8), channels_last(randn(6, 4, 3, 3))
     cw.conv2d(x, w, algorithm=GEMM)
     packed = count_calls(monkeypatch, "prepare")
-    slots.forget()
+    CONV2D.slots.forget()
     cw.conv2d(x, w, algorithm=GEMM)
     packed.clear()
     for _ in range(3):
@@ -295,14 +305,14 @@ def test_under_autocast_the_original_weight_finds_its_slot(algorithm: str, monke
     with torch.autocast("cpu", dtype=torch.bfloat16):
         expected = F.conv2d(x, w)
         first = cw.conv2d(x, w)
-        kept = list(slots.table)
-        monkeypatch.setattr("convwright.ops.functional._first_meeting", None)
+        kept = list(CONV2D.slots.latest)
+        monkeypatch.setattr("convwright.ops.beyond.decide", None)
         for _ in range(3):
             again = cw.conv2d(x, w)
             assert again.dtype is torch.bfloat16
             assert_close(again, expected)
     assert first.dtype is torch.bfloat16
-    assert kept == list(slots.table) == [id(w)]
+    assert kept == list(CONV2D.slots.latest) == [id(w)]
     again.sum().backward()
     assert w.grad is not None
     assert w.grad.dtype is torch.float32

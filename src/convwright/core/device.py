@@ -12,7 +12,8 @@ class DeviceFacts:
     """A device as data. None is what is not known, never 0.
 
     ``torch_name`` is how PyTorch names the device where it is present ("cpu", "cuda:0"), and None where it is
-    elsewhere. ``properties_json`` is the property record that cuDNN plans from.
+    elsewhere. ``clock_mhz`` is the highest that its multiprocessors, or cores, run at; ``peak_flops_per_us`` is what
+    all of them do at that clock. ``properties_json`` is the property record that cuDNN plans from.
     """
 
     name: str
@@ -41,3 +42,10 @@ class DeviceFacts:
     def peak(self, arithmetic: Arithmetic) -> float | None:
         """Floating-point operations per microsecond of the unit that ``arithmetic`` runs on."""
         return dict(self.peak_flops_per_us).get(arithmetic.unit)
+
+    def peaks_with(self, sm_count: int, clock_mhz: int) -> tuple[tuple[Arithmetic, float], ...]:
+        """What the peaks would be with so many multiprocessors at such a clock: of a slice, or of a faster card."""
+        if not self.sm_count or not self.clock_mhz:
+            return self.peak_flops_per_us
+        share = sm_count * clock_mhz / (self.sm_count * self.clock_mhz)
+        return tuple((arithmetic, peak * share) for arithmetic, peak in self.peak_flops_per_us)

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from math import isfinite, sqrt
 
 from convwright.core.dtype import Arithmetic, DType
+from convwright.core.epilogue import Activation
 from convwright.core.finding import KindError
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 # The kinds of data that hold an infinity or a NaN.
 NON_FINITE_KINDS = ("infinity", "nan")
+_SMOOTH = frozenset({Activation.SILU, Activation.GELU, Activation.HARDSWISH})
 _UNIT = {Arithmetic.TF32: 2.0**-11, Arithmetic.FP64: 2.0**-53}
 
 
@@ -20,16 +22,19 @@ def arithmetic_roundoff(arithmetic: Arithmetic, dtype: DType) -> float:
     return max(_UNIT.get(arithmetic, 0.0), dtype.roundoff)
 
 
-def scaled_bound(arithmetic: Arithmetic, dtype: DType, reduction: int) -> float:
+def scaled_bound(
+    arithmetic: Arithmetic, dtype: DType, reduction: int, activation: Activation = Activation.NONE
+) -> float:
     """The largest scaled error, in units of the dtype's roundoff, that a correct candidate can show.
 
     Both inputs and the output are rounded once; sums of ``reduction`` terms in fp32 (fp64 for fp64) add at most one
-    accumulator roundoff each.
+    accumulator roundoff each. A smooth activation is some steps of arithmetic more; what it is given may be rounded.
     """
     accumulator = 2.0**-53 if dtype is DType.FP64 else 2.0**-24
     split = 2.0**-21 if arithmetic is Arithmetic.TF32X3 else 0.0
     absolute = 3 * arithmetic_roundoff(arithmetic, dtype) + (reduction + 3) * accumulator + split
-    return absolute / dtype.roundoff
+    smooth = dtype.roundoff + 4 * accumulator if activation in _SMOOTH else 0.0
+    return (activation.slope * absolute + smooth) / dtype.roundoff
 
 
 def noise(problem: ConvProblem) -> tuple[float, float]:
@@ -70,7 +75,7 @@ def absolute_objection(
     problem: ConvProblem, arithmetic: Arithmetic, errors: Iterable[KindError], policy: Policy
 ) -> str | None:
     """Why errors are too large by themselves, for want of PyTorch's to compare them with."""
-    bound = scaled_bound(arithmetic, problem.dtype, problem.reduction)
+    bound = scaled_bound(arithmetic, problem.dtype, problem.reduction, problem.epilogue.activation)
     for error in errors:
         if policy.finite_inputs and error.kind in NON_FINITE_KINDS:
             continue

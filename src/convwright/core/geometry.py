@@ -31,7 +31,15 @@ class Axis:
 
     def touched(self) -> int:
         """Input elements that are read at least once."""
-        return len({position for tap in range(self.taps) for position in self._positions(tap)})
+        # Positions of one remainder by the stride follow each other, and from tap to tap no end of them comes earlier.
+        counted: dict[int, int] = {}
+        total = 0
+        for positions in filter(None, map(self._positions, range(self.taps))):
+            first, remainder = divmod(positions.start, self.stride)
+            end, known = first + len(positions), counted.get(remainder, 0)
+            total += max(0, end - max(first, known))
+            counted[remainder] = max(end, known)
+        return total
 
     def _positions(self, tap: int) -> range:
         """Input positions that ``tap`` reads, one per output position that does not fall into padding."""

@@ -1,4 +1,4 @@
-"""The physical limits of one problem on one device: no candidate can be faster."""
+"""The physical limits of one candidate on one device: it cannot be faster."""
 
 from __future__ import annotations
 
@@ -28,12 +28,23 @@ class Limits:
 def limits(candidate: Candidate, device: DeviceFacts) -> Limits:
     """The bytes limit, true for every candidate, and the arithmetic limit of this one at its own peak.
 
+    What a rewrite copies around its inner candidate is its own cost, and no limit: another way need not copy it.
     How much an algorithm that saves products must still multiply is not known, so it has no arithmetic limit.
     """
-    problem = candidate.problem
     bandwidth = device.bandwidth_bytes_per_us
     peak = None if candidate.leaf.saves_products else device.peak(candidate.arithmetic)
     return Limits(
-        bytes_us=problem.bytes / bandwidth if bandwidth else None,
-        arithmetic_us=problem.flops * candidate.arithmetic.products / peak if peak else None,
+        bytes_us=candidate.problem.bytes / bandwidth if bandwidth else None,
+        arithmetic_us=flops(candidate) * candidate.arithmetic.products / peak if peak else None,
     )
+
+
+def flops(candidate: Candidate) -> int:
+    """What the leaf computes in all of its runs: more than the problem asks for where a rewrite pads.
+
+    A rewrite that runs its inner candidate several times says how often by its argument ``parts``.
+    """
+    if candidate.inner is None:
+        return candidate.problem.flops
+    runs = int(dict(candidate.config).get("parts", 1))
+    return runs * flops(candidate.inner)

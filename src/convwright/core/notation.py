@@ -17,7 +17,7 @@ from convwright.errors import BadInput
 from convwright.naming import one_of, whole_number
 
 _AXES = {1: "w", 2: "hw", 3: "dhw"}
-_NUMBER = re.compile(r"([a-z]+)(\d+)")
+_NUMBER = re.compile(r"([a-z]+)([0-9]+)")
 _SIZES = {"g", "mb", "ic", "oc"} | {part + axis for part in ("i", "o", "k", "s", "p", "d") for axis in "dhw"}
 
 
@@ -92,7 +92,7 @@ def _read_sizes(word: str) -> dict[str, int]:
             )
         if name in sizes:
             raise BadInput(f"{name!r} stands twice in {word!r}")
-        sizes[name] = int(number)
+        sizes[name] = whole_number(f"the size {name}", number)
     return sizes
 
 
@@ -150,7 +150,8 @@ def _read_axis(sizes: dict[str, int], axes: str, axis: str, right: str | None) -
         after = pad if out is None or out == usual else (out - 1) * stride - size + reach - pad
     if after < 0:
         raise BadInput(f"o{axis}{out} is too small for i{axis}{size}k{axis}{taps}s{axis}{stride}p{axis}{pad}")
-    return {"i": size, "k": taps, "s": stride, "d": dilation, "p": pad, "r": after, "o": usual if out is None else out}
+    out = max(usual, 0) if out is None else out
+    return {"i": size, "k": taps, "s": stride, "d": dilation, "p": pad, "r": after, "o": out}
 
 
 def _need(sizes: dict[str, int], name: str, word: str) -> int:
@@ -187,17 +188,16 @@ def _tag(spec: TensorSpec) -> str:
 def _read_tags(text: str, shapes: dict[str, tuple[int, ...]], dtype: DType) -> dict[str, TensorSpec]:
     tags = dict.fromkeys(shapes, text)
     if "=" in text:
-        tags = dict(part.partition("=")[::2] for part in text.split(","))
-        if set(tags) != set(shapes):
-            raise BadInput(f"`tag` must name x, w and y, for example tag:x=nchw,w=nchw,y=nhwc, got {text!r}")
+        parts = [part.partition("=")[::2] for part in text.split(",")]
+        tags = dict(parts)
+        if set(tags) != set(shapes) or len(parts) != len(shapes):
+            raise BadInput(f"`tag` must name x, w and y once each, for example tag:x=nchw,w=nchw,y=nhwc, got {text!r}")
     return {name: _read_spec(tags[name], shape, dtype) for name, shape in shapes.items()}
 
 
 def _read_spec(tag: str, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
-    order, _, aligned = tag.partition("@")
-    alignment = whole_number("an alignment in `tag`", aligned) if aligned else 16
-    if alignment not in (1, 2, 4, 8, 16):
-        raise BadInput(f"an alignment in `tag` must be 1, 2, 4, 8 or 16 bytes, got {alignment}")
+    order, at, aligned = tag.partition("@")
+    alignment = whole_number("an alignment in `tag`", aligned) if at else 16
     if "/" in order:
         strides = tuple(whole_number("a stride in `tag`", part) for part in order.split("/"))
     elif order == Layout.STRIDED:

@@ -6,50 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Protocol
 
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.geometry import Axis
-from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
-from convwright.errors import BadInput
+from convwright.core.tensor_spec import Layout, LayoutName, TensorSpec, dense_strides, layouts_of
+from convwright.core.window import AnyPadding, all_sides, whole_numbers
+from convwright.core.window import IntOrTuple as IntOrTuple
+from convwright.core.window import per_axis as per_axis
 from convwright.naming import one_of
-
-
-class Problem(Protocol):
-    """Something to be computed. Finding, storing, measuring and predicting know only this."""
-
-    @property
-    def key(self) -> str:
-        """The text form in full; equal for equal problems, stable across versions of the store."""
-
-    @property
-    def flops(self) -> int: ...
-
-    @property
-    def bytes(self) -> int:
-        """The fewest bytes that must move: each input element that is used read once, the output written once."""
-
-    @property
-    def operands(self) -> Mapping[Role, TensorSpec]: ...
-
-
-IntOrTuple = int | Sequence[int]
-
-
-def per_axis(name: str, value: IntOrTuple, rank: int) -> tuple[int, ...]:
-    """One int for each of ``rank`` spatial dimensions.
-
-    >>> per_axis("stride", 2, 2)
-    (2, 2)
-    """
-    values = (value,) * rank if isinstance(value, int) else tuple(value)
-    if len(values) == 1:
-        values = values * rank
-    if len(values) != rank or not all(isinstance(v, int) for v in values):
-        raise BadInput(f"`{name}` must be an int or {rank} ints, got {value!r}")
-    return values
 
 
 @dataclass(frozen=True)
@@ -77,24 +43,9 @@ class ConvProblem:
     flip: bool = False
 
     def __post_init__(self) -> None:
-        rank = len(self.x.shape) - 2
-        if not 1 <= rank <= 3:
-            raise BadInput(f"`input` must have 3, 4 or 5 dimensions (N, C, spatial), got shape {self.x.shape}")
-        if len(self.w.shape) != rank + 2:
-            raise BadInput(f"`weight` must have {rank + 2} dimensions like `input`, got shape {self.w.shape}")
-        _check_positive(self, rank)
-        _check_channels(self)
-        out = (self.n, self.k, *(axis.out for axis in self.axes))
-        for axis in self.axes:
-            if axis.out < 1:
-                raise BadInput(
-                    f"the filter reaches over {axis.reach} elements, "
-                    f"but the padded `input` has only {axis.size + sum(axis.pad)} in that dimension"
-                )
-        if self.y.shape != out:
-            raise BadInput(f"`output` must have shape {out}, got {self.y.shape}")
-        if self.epilogue and self.direction is not Direction.FORWARD:
-            raise BadInput(f"an epilogue belongs to the forward direction, got {self.epilogue} on {self.direction}")
+        from convwright.core.problem_checks import check
+
+        check(self)
 
     @classmethod
     def of(
@@ -103,30 +54,41 @@ class ConvProblem:
         w: Sequence[int],
         *,
         stride: IntOrTuple = 1,
-        padding: IntOrTuple = 0,
+        padding: AnyPadding = 0,
         dilation: IntOrTuple = 1,
         groups: int = 1,
         dtype: DType | str = DType.FP32,
-        layout: Layout | str = Layout.NCHW,
+        layout: LayoutName | Mapping[str, LayoutName] = Layout.NCHW,
+        alignment: int = 16,
         direction: Direction | str = Direction.FORWARD,
         epilogue: Epilogue | str = Epilogue(),
         flip: bool = False,
     ) -> ConvProblem:
-        """A problem with dense operands from the shapes of its input and weight."""
-        rank = len(x) - 2
-        dtype, layout = DType.parse(dtype), one_of(Layout, "layout", layout)
-        specs = [TensorSpec(tuple(shape), dtype, dense_strides(tuple(shape), layout)) for shape in (x, w)]
-        return cls.of_specs(
-            *specs,
-            layout=layout,
-            stride=per_axis("stride", stride, rank),
-            padding=tuple((p, p) for p in per_axis("padding", padding, rank)),
-            dilation=per_axis("dilation", dilation, rank),
+        """A problem with dense operands from the shapes of its input and weight.
+
+        ``padding`` is an int, one int or one pair (before, behind) for each dimension, "same" or "valid"; ``layout``
+        may differ by operand; ``alignment`` is in bytes.
+
+        >>> ConvProblem.of((1, 8, 10, 10), (8, 8, 4, 4), padding="same", layout={"x": "nhwc"}).padding
+        ((1, 2), (1, 2))
+        """
+        xs, ws, layouts = *_dense(x, w, dtype, layout, alignment), layouts_of(layout)
+        rank = len(xs.shape) - 2
+        strides, dilations = per_axis("stride", stride, rank), per_axis("dilation", dilation, rank)
+        problem = cls.of_specs(
+            xs,
+            ws,
+            layout=layouts["y"],
+            stride=strides,
+            # A weight of another rank has no taps to pad for; the problem refuses it.
+            padding=all_sides(padding, ws.shape[2:], strides, dilations) if len(ws.shape) == rank + 2 else (),
+            dilation=dilations,
             groups=groups,
             direction=one_of(Direction, "direction", direction),
             epilogue=Epilogue.parse(epilogue) if isinstance(epilogue, str) else epilogue,
             flip=flip,
         )
+        return replace(problem, y=replace(problem.y, alignment=alignment))
 
     @classmethod
     def of_specs(
@@ -149,6 +111,42 @@ class ConvProblem:
         shape = (x.shape[0] if x.shape else 0, w.shape[0] if w.shape else 0, *spatial)
         y = TensorSpec(shape, x.dtype, dense_strides(shape, layout))
         return cls(x, w, y, stride, padding, dilation, groups, direction, epilogue, flip)
+
+    @classmethod
+    def of_transposed(
+        cls,
+        x: Sequence[int],
+        w: Sequence[int],
+        *,
+        stride: IntOrTuple = 1,
+        padding: IntOrTuple = 0,
+        output_padding: IntOrTuple = 0,
+        groups: int = 1,
+        dilation: IntOrTuple = 1,
+        dtype: DType | str = DType.FP32,
+        layout: LayoutName | Mapping[str, LayoutName] = Layout.NCHW,
+        alignment: int = 16,
+    ) -> ConvProblem:
+        """The transposed convolution that ``F.conv_transpose2d`` and its siblings compute with these arguments.
+
+        It is the backward_data problem of the convolution that it transposes: its input is that one's ``dy``, its
+        output that one's ``dx``, and the weight, (in_channels, out_channels / groups, taps…), is the same.
+
+        >>> ConvProblem.of_transposed((1, 16, 7, 7), (16, 8, 3, 3), stride=2, padding=1, output_padding=1).output.shape
+        (1, 8, 14, 14)
+        """
+        from convwright.core.transposed import transposed_of_specs
+
+        problem = transposed_of_specs(
+            *_dense(x, w, dtype, layout, alignment),
+            stride=stride,
+            padding=padding,
+            output_padding=output_padding,
+            dilation=dilation,
+            groups=groups,
+            layout=layouts_of(layout)["y"],
+        )
+        return replace(problem, x=replace(problem.x, alignment=alignment))
 
     @classmethod
     def parse(cls, text: str) -> ConvProblem:
@@ -262,36 +260,17 @@ class ConvProblem:
         return total
 
 
-def _check_positive(problem: ConvProblem, rank: int) -> None:
-    per_dim: dict[str, tuple[object, ...]] = {
-        "stride": problem.stride, "padding": problem.padding, "dilation": problem.dilation,
-    }  # fmt: skip
-    for name, values in per_dim.items():
-        if len(values) != rank:
-            raise BadInput(f"`{name}` must have one entry per spatial dimension ({rank}), got {values}")
-    for name, least, values in (
-        ("stride", 1, problem.stride),
-        ("dilation", 1, problem.dilation),
-        ("padding", 0, tuple(side for pair in problem.padding for side in pair)),
-        ("weight", 1, problem.w.shape),
-        ("input", 1, problem.x.shape[1:]),
-        ("groups", 1, (problem.groups,)),
-    ):
-        if any(value < least for value in values):
-            raise BadInput(f"`{name}` must be at least {least} in every dimension, got {values}")
-
-
-def _check_channels(problem: ConvProblem) -> None:
-    groups, channels = problem.groups, problem.c
-    if channels % groups:
-        raise BadInput(f"`in_channels` (={channels}) must be divisible by `groups` (={groups})")
-    if problem.k % groups:
-        raise BadInput(f"`out_channels` (={problem.k}) must be divisible by `groups` (={groups})")
-    if problem.w.shape[1] != channels // groups:
-        raise BadInput(
-            f"`weight` must have in_channels / groups (={channels // groups}) channels for an input of {channels}, "
-            f"got {problem.w.shape[1]}"
-        )
-    dtypes = {problem.x.dtype, problem.w.dtype, problem.y.dtype}
-    if len(dtypes) > 1:
-        raise BadInput(f"`input` and `weight` must have the same dtype, got {problem.x.dtype} and {problem.w.dtype}")
+def _dense(
+    x: Sequence[int],
+    w: Sequence[int],
+    dtype: DType | str,
+    layout: LayoutName | Mapping[str, LayoutName],
+    alignment: int,
+) -> tuple[TensorSpec, TensorSpec]:
+    """The specs of an input and a weight of these shapes."""
+    layouts, kind = layouts_of(layout), DType.parse(str(dtype))
+    shapes = {"x": whole_numbers("input", x), "w": whole_numbers("weight", w)}
+    x_spec, w_spec = (
+        TensorSpec(shape, kind, dense_strides(shape, layouts[name]), alignment) for name, shape in shapes.items()
+    )
+    return x_spec, w_spec

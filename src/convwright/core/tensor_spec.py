@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
 from convwright.core.dtype import DType
+from convwright.core.window import whole_numbers
 from convwright.errors import BadInput
+from convwright.naming import one_of
+
+ALIGNMENTS = (1, 2, 4, 8, 16)
 
 
 class Layout(StrEnum):
@@ -16,6 +21,26 @@ class Layout(StrEnum):
     NCHW = "nchw"
     NHWC = "nhwc"
     STRIDED = "strided"
+
+
+LayoutName = Layout | str
+_DENSE = (Layout.NCHW, Layout.NHWC)
+
+
+def layouts_of(layout: LayoutName | Mapping[str, LayoutName]) -> dict[str, Layout]:
+    """The layouts of x, w and y: one for all of them, or by name; who is not named lies as NCHW.
+
+    >>> layouts_of({"y": "nhwc"})["y"]
+    <Layout.NHWC: 'nhwc'>
+    """
+    given = layout if isinstance(layout, Mapping) else dict.fromkeys("xwy", layout)
+    unknown = [name for name in given if name not in ("x", "w", "y")]
+    if unknown:
+        raise BadInput(f"`layout` must be given for x, w and y, got one for {unknown[0]!r}")
+    named = {name: one_of(Layout, "layout", given.get(name, Layout.NCHW)) for name in "xwy"}
+    if Layout.STRIDED in named.values():
+        raise BadInput(f"layout must be one of {', '.join(_DENSE)}, since 'strided' says no strides; give TensorSpecs")
+    return named
 
 
 def dense_strides(shape: tuple[int, ...], layout: Layout = Layout.NCHW) -> tuple[int, ...]:
@@ -49,12 +74,15 @@ class TensorSpec:
     alignment: int = 16
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", whole_numbers("shape", self.shape))
         if any(size < 0 for size in self.shape):
             raise BadInput(f"sizes must not be negative, got shape {self.shape}")
-        given = self.strides or dense_strides(self.shape)
+        if self.alignment not in ALIGNMENTS:
+            raise BadInput(f"`alignment` must be one of {', '.join(map(str, ALIGNMENTS))} bytes, got {self.alignment}")
+        given = whole_numbers("strides", self.strides) or dense_strides(self.shape)
         if len(given) != len(self.shape):
             raise BadInput(f"strides must have one entry per dimension of {self.shape}, got {given}")
-        for layout in (Layout.NCHW, Layout.NHWC):
+        for layout in _DENSE:
             dense = dense_strides(self.shape, layout)
             if _same_order(self.shape, given, dense):
                 given = dense
@@ -63,7 +91,7 @@ class TensorSpec:
 
     @property
     def layout(self) -> Layout:
-        for layout in (Layout.NCHW, Layout.NHWC):
+        for layout in _DENSE:
             if self.strides == dense_strides(self.shape, layout):
                 return layout
         return Layout.STRIDED

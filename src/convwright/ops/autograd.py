@@ -9,37 +9,46 @@ import torch
 from torch import Tensor
 
 from convwright.backends.torch_native import gradients
-from convwright.core.epilogue import Activation
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.ops.form import Form, Request
 from convwright.ops.runner import Runner
 
 _aten: Any = torch.ops.aten
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Training:
-    """The three directions of one convolution, made ready. A backward runner of None is left to PyTorch.
+    """The three directions of one convolution, made ready. A gradient's runner of None is left to PyTorch.
 
-    ``gradient`` is dy as the backward candidates were chosen for it.
+    ``gradient`` is the output's gradient as the candidates were chosen for it; ``torchs_gradients`` are PyTorch's own
+    formulas, which alone can be differentiated again.
     """
 
-    __slots__ = ("backward_data", "backward_weight", "bias_dims", "forward", "gradient", "problem", "relu")
+    __slots__ = (
+        "_sum_dims", "_transposed", "forward", "gradient", "relu", "to_input", "to_weight", "torchs_gradients",
+    )  # fmt: skip
 
     def __init__(
         self,
         problem: ConvProblem,
         gradient: TensorSpec,
+        form: Form,
+        request: Request,
         forward: Runner,
-        backward_data: Runner | None,
-        backward_weight: Runner | None,
+        to_input: Runner | None,
+        to_weight: Runner | None,
     ) -> None:
-        self.problem = problem
         self.gradient = gradient
         self.forward = forward
-        self.backward_data = backward_data
-        self.backward_weight = backward_weight
-        self.relu = problem.epilogue.activation is Activation.RELU
-        self.bias_dims = [0, *range(2, problem.rank + 2)]
+        self.to_input = to_input
+        self.to_weight = to_weight
+        self.relu = activation_named(request.activation) is Activation.RELU
+        self._transposed = form.transposed
+        self.torchs_gradients = gradients_of(problem, request)
+        self._sum_dims = [0, *range(2, problem.rank + 2)]
 
     def __call__(
         self, x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, _out: None = None
@@ -47,7 +56,7 @@ class Training:
         return _apply(x, w, bias, residual, self)
 
     def before_activation(self, dy: Tensor, y: Tensor | None) -> Tensor:
-        """The gradient ahead of the activation, in the layout that the backward candidates were chosen for."""
+        """The gradient ahead of the activation, in the layout that the candidates were chosen for."""
         if y is not None:
             dy = _aten.threshold_backward(dy, y, 0)
         wanted = self.gradient.strides
@@ -56,17 +65,35 @@ class Training:
             dy = dense.copy_(dy)
         return dy
 
-    def gradients(
-        self, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """dx, dw and db, each where it is needed."""
-        dx = self.backward_data(dy, w) if needs[0] and self.backward_data else None
-        dw = self.backward_weight(x, dy) if needs[1] and self.backward_weight else None
+    def gradients(self, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
+        """Those of input, weight and bias, each where it is needed."""
+        dx = self.to_input(dy, w) if needs[0] and self.to_input else None
+        dw = None
+        if needs[1] and self.to_weight:
+            dw = self.to_weight(dy, x) if self._transposed else self.to_weight(x, dy)
         left = (needs[0] and dx is None, needs[1] and dw is None, needs[2])
         if left[0] or left[1]:
-            made = gradients(self.problem, dy, x, w, left)
+            made = self.torchs_gradients(dy, x, w, left)
             return dx if dx is not None else made[0], dw if dw is not None else made[1], made[2]
-        return dx, dw, dy.sum(self.bias_dims) if needs[2] else None
+        return dx, dw, dy.sum(self._sum_dims) if needs[2] else None
+
+
+def gradients_of(problem: ConvProblem, request: Request) -> Callable[..., Gradients]:
+    """PyTorch's own gradients ``(dy, x, w, needs)`` of input, weight and bias."""
+    if problem.direction is Direction.FORWARD:
+        return lambda dy, x, w, needs: gradients(problem, dy, x, w, needs)
+
+    def transposed(dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
+        rank = problem.rank
+        padding = [low for low, _ in problem.padding]
+        added = [request.output_padding] * rank if isinstance(request.output_padding, int) else request.output_padding
+        made: Gradients = _aten.convolution_backward(
+            dy, x, w, [problem.c] if needs[2] else None,
+            problem.stride, padding, problem.dilation, True, added, problem.groups, needs,
+        )  # fmt: skip
+        return made
+
+    return transposed
 
 
 class Convolution(torch.autograd.Function):
@@ -89,7 +116,7 @@ class Convolution(torch.autograd.Function):
         if torch.is_grad_enabled():  # a second derivative is wanted: only PyTorch's formulas have one
             if y is not None:
                 dy = _aten.threshold_backward(dy, y, 0)
-            made = gradients(training.problem, dy, x, w, needs[:3])
+            made = training.torchs_gradients(dy, x, w, needs[:3])
         else:
             dy = training.before_activation(dy, y)
             made = training.gradients(dy, x, w, needs[:3])

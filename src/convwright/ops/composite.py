@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.nn import functional as F
 
 from convwright.core.epilogue import activation_named
 from convwright.core.policy import Policy
-from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput, Refused
+from convwright.ops.call import Call
+from convwright.ops.form import Form
+from convwright.tensors import activate
 
 _C: Any = torch._C
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -41,42 +42,30 @@ def _odd(tensor: Tensor) -> bool:
     return tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.is_neg()
 
 
-def check_tensors(**named: object) -> None:
-    """Refuse what is no tensor, and images that have not two spatial dimensions."""
+def check_tensors(form: Form, **named: object) -> None:
+    """Refuse what is no tensor, and operands that have not as many dimensions as ``form`` takes."""
     for name, value in named.items():
         if not isinstance(value, Tensor):
             raise BadInput(f"`{name}` must be a tensor, got {type(value).__name__}")
     x, w = named["input"], named["weight"]
     assert isinstance(x, Tensor)
     assert isinstance(w, Tensor)
-    if w.dim() != 4 or x.dim() not in (3, 4):
+    if w.dim() != form.rank + 2 or x.dim() not in (form.rank + 1, form.rank + 2):
+        weight = "(C, K / groups, " if form.transposed else "(K, C / groups, "
+        taps = ", ".join("TRS"[3 - form.rank :])
         raise BadInput(
-            "conv2d takes an `input` (N, C, H, W) or (C, H, W) and a `weight` (K, C / groups, R, S), "
+            f"{form.name} takes an `input` (N, C, {form.axes}) or (C, {form.axes}) and a `weight` {weight}{taps}), "
             f"got shapes {tuple(x.shape)} and {tuple(w.shape)}"
         )
 
 
-def composite(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: IntOrTuple,
-    padding: IntOrTuple | str,
-    dilation: IntOrTuple,
-    groups: int,
-    activation: str | None,
-    *,
-    residual: Tensor | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
-    """``activation(F.conv2d(x, w, bias, …) + residual)``."""
-    convolve: Any = F.conv2d
-    y: Tensor = convolve(x, w, bias, stride, padding, dilation, groups)
-    if residual is not None:
-        y = y + residual
-    if activation_named(activation) != "none":
-        y = getattr(torch, activation or "")(y)
-    return y if out is None else out.copy_(y)
+def composite(call: Call) -> Tensor:
+    """``activation(F.conv2d(input, weight, bias, …) + residual)``."""
+    y = call.torchs_own()
+    if call.residual is not None:
+        y = y + call.residual
+    y = activate(y, activation_named(call.request.activation))
+    return y if call.out is None else call.out.copy_(y)
 
 
 def refuse_algorithm(algorithm: str | None, policy: Policy | None) -> None:

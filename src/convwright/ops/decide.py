@@ -2,83 +2,107 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import torch
-from torch import Tensor
 
 from convwright.backends.torch_native import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.epilogue import Epilogue
+from convwright.core.epilogue import Activation, activation_named
 from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import Layout
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.errors import Refused
 from convwright.measuring.machine import device_facts
+from convwright.ops import ambient
 from convwright.ops.autograd import Training
+from convwright.ops.behind import activated, behind, torchs_own
+from convwright.ops.call import Call
 from convwright.ops.node_cost import node_host_us
 from convwright.ops.runner import Runner, runner
+from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
 
-# Input, weight, bias, residual.
-Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
-_BACKWARD = (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT)
+# What the operands' gradients are, as problems.
+_GRADIENTS = {
+    Direction.FORWARD: (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT),
+    Direction.BACKWARD_DATA: (Direction.FORWARD, Direction.BACKWARD_WEIGHT),
+}
+# The activations whose derivative is told by the output alone.
+_FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """``run`` None: PyTorch's own function, called with the caller's own arguments."""
+def decide(call: Call) -> Run | None:
+    """Choose a candidate for each direction that this call needs, and make it ready.
 
-    run: Runner | None
-    choices: tuple[Choice, ...]
-
-
-def decide(
-    problem: ConvProblem, operands: Operands, *, algorithm: str | None, policy: Policy, bare: bool = True
-) -> Decision:
-    """Choose a candidate for each direction that these tensors need, and make it ready.
-
-    ``bare`` says that a call's own arguments could go to ``F.conv2d``, as they could not with an output given.
+    None: PyTorch's own function, called with the caller's own arguments.
     """
-    facts = device_facts(operands[0].device)
-    forward = session().choose(problem, facts, policy, algorithm)
-    if not (torch.is_grad_enabled() and any(t.requires_grad for t in operands if t is not None)):
-        run = _torchs_own(problem, bare=bare) if forward.is_torch else _bound(forward, operands, policy)
-        return Decision(run, (forward,))
-    backward = _backward_choices(problem, operands, facts, policy)
-    choices = (forward, *(choice for choice in backward if choice is not None))
-    if all(choice.is_torch for choice in choices) or (algorithm is None and not _worth_a_node(choices)):
-        return Decision(_torchs_own(problem, bare=bare), choices)
-    return Decision(_trained(problem, forward, backward, operands, policy), choices)
+    try:
+        problem = call.problem()
+    except Refused:
+        if call.request.algorithm is not None:
+            raise
+        return _torchs_own(call)
+    trains = torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)
+    if trains and activation_named(call.request.activation) not in _FROM_OUTPUT:
+        return activated(call)
+    facts = device_facts(call.x.device)
+    main = _choice(problem, facts, call, call.request.algorithm)
+    if not trains:
+        return _torchs_own(call) if main.is_torch else _main(main, call)
+    gradients = _gradient_choices(problem, call, facts)
+    choices = (main, *(choice for choice in gradients if choice is not None))
+    asked = call.request.algorithm is not None or ambient.current() is not None
+    if all(choice.is_torch for choice in choices) or (not asked and not _worth_a_node(choices)):
+        return _torchs_own(call)
+    return _trained(problem, main, gradients, call)
 
 
-def training(problem: ConvProblem, operands: Operands, *, algorithm: str | None, policy: Policy) -> Training:
+def training(call: Call) -> Training:
     """The three directions of a convolution, whether or not they are PyTorch's own."""
-    facts = device_facts(operands[0].device)
-    forward = session().choose(problem, facts, policy, algorithm)
-    return _trained(problem, forward, _backward_choices(problem, operands, facts, policy), operands, policy)
+    problem, facts = call.problem(), device_facts(call.x.device)
+    main = _choice(problem, facts, call, call.request.algorithm)
+    return _trained(problem, main, _gradient_choices(problem, call, facts), call)
 
 
-def _backward_choices(
-    problem: ConvProblem, operands: Operands, device: DeviceFacts, policy: Policy
-) -> list[Choice | None]:
-    dense = problem.y.layout if problem.y.layout is not Layout.STRIDED else Layout.NCHW
-    behind = replace(problem, y=problem.y.dense(dense))
+def _choice(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: str | None) -> Choice:
+    policy, around = call.request.policy or Policy(), ambient.current()
+    asked = algorithm or (around.get(problem.direction) if around is not None else None)
+    try:
+        return session().choose(problem, device, policy, asked)
+    except Refused:
+        if algorithm is not None or around is None or around.strict:
+            raise
+        return session().choose(problem, device, policy, None)
+
+
+def _gradient_choices(problem: ConvProblem, call: Call, device: DeviceFacts) -> list[Choice | None]:
+    behind = _with_dense_output(problem)
     return [
-        session().choose(behind.asking(direction), device, policy, None) if tensor.requires_grad else None
-        for direction, tensor in zip(_BACKWARD, operands[:2], strict=True)
+        _choice(behind.asking(direction), device, call, None) if tensor.requires_grad else None
+        for direction, tensor in zip(_GRADIENTS[problem.direction], (call.x, call.w), strict=True)
     ]
 
 
-def _trained(
-    problem: ConvProblem, forward: Choice, backward: list[Choice | None], operands: Operands, policy: Policy
-) -> Training:
-    bound = [None if choice is None or choice.is_torch else _bound(choice, operands, policy) for choice in backward]
-    chosen = next((choice for choice in backward if choice is not None), None)
-    gradient = chosen.candidate.problem.y if chosen is not None else problem.y
-    return Training(problem, gradient, _bound(forward, operands, policy), *bound)
+def _with_dense_output(problem: ConvProblem) -> ConvProblem:
+    """The problem with its output, whose gradient is to come, dense."""
+    output = problem.output
+    dense = output.dense(output.layout if output.layout is not Layout.STRIDED else Layout.NCHW)
+    return replace(problem, y=dense) if problem.direction is Direction.FORWARD else replace(problem, x=dense)
+
+
+def _trained(problem: ConvProblem, main: Choice, gradients: list[Choice | None], call: Call) -> Training:
+    bound = [None if choice is None or choice.is_torch else _bound(choice, call) for choice in gradients]
+    chosen = next((choice for choice in gradients if choice is not None), None)
+    gradient = _output_of(chosen.candidate.problem, problem.direction) if chosen is not None else problem.output
+    return Training(problem, gradient, call.form, call.request, _main(main, call), *bound)
+
+
+def _output_of(problem: ConvProblem, direction: Direction) -> TensorSpec:
+    return problem.y if direction is Direction.FORWARD else problem.x
 
 
 def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
@@ -95,16 +119,22 @@ def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
     return max(ours_us, with_node_us) < (1 - TIE) * max(torchs_us, without_us)
 
 
-def _torchs_own(problem: ConvProblem, *, bare: bool) -> Runner | None:
+def _torchs_own(call: Call) -> Run | None:
     """PyTorch's own functions and gradient; None where the caller's arguments can go there as they are."""
-    if bare and problem.epilogue in (Epilogue(), Epilogue(bias=True)) and problem.symmetric_padding is not None:
+    if call.extra is None and activation_named(call.request.activation) is Activation.NONE:
         return None
-    return TorchPlan(torch_candidate(problem))
+    return torchs_own(call)
 
 
-def _bound(choice: Choice, operands: Operands, policy: Policy) -> Runner:
-    """A choice bound to calls with operands like these; those of a backward direction have no bias and no residual."""
-    problem = choice.candidate.problem
-    given = operands if problem.direction is Direction.FORWARD else (*operands[:2], None, None)
+def _main(choice: Choice, call: Call) -> Runner:
+    """The choice for the call itself; a transposed convolution's bias and activation come behind it."""
+    run = _bound(choice, call)
+    return behind(run, call) if choice.candidate.problem.direction is Direction.BACKWARD_DATA else run
+
+
+def _bound(choice: Choice, call: Call) -> Runner:
+    """A choice bound to calls with operands like these; only a forward problem has a bias and a residual."""
+    problem, policy = choice.candidate.problem, call.request.policy or Policy()
+    given = call.operands[:4] if problem.direction is Direction.FORWARD else (call.x, call.w, None, None)
     own = TorchPlan(torch_candidate(problem))
     return runner(choice.plan(), given, own, weights_constant=policy.weights is Weights.CONSTANT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -11,13 +11,13 @@ from torch._prims_common import suggest_memory_format
 
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue, activation_named
-from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem, IntOrTuple, per_axis
 from convwright.core.tensor_spec import Layout
+from convwright.core.transposed import transposed_of_specs
+from convwright.core.window import Padding as Padding
+from convwright.core.window import both_sides as both_sides
 from convwright.errors import BadInput
 from convwright.tensors import spec_of
-
-Padding = IntOrTuple | str
 
 
 def problem_of(
@@ -53,28 +53,47 @@ def problem_of(
         direction=direction,
         epilogue=Epilogue(residual is not None, bias is not None, activation_named(activation)),
     )
-    if bias is not None and tuple(bias.shape) != (problem.k,):
-        raise BadInput(f"`bias` must have shape ({problem.k},), one entry per output channel, got {tuple(bias.shape)}")
-    for name, tensor in (("residual", residual), ("out", out)):
-        if tensor is not None and tuple(tensor.shape) != problem.y.shape:
-            raise BadInput(f"`{name}` must have the output's shape {problem.y.shape}, got {tuple(tensor.shape)}")
+    _check_behind(problem.k, problem.y.shape, bias, residual, out)
     return problem if out is None else replace(problem, y=spec_of(out))
 
 
-def both_sides(
-    padding: Padding, taps: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]
-) -> tuple[tuple[int, int], ...]:
-    """The padding before and after, for each spatial dimension."""
-    if not isinstance(padding, str):
-        return tuple((side, side) for side in per_axis("padding", padding, len(taps)))
-    if padding == "valid":
-        return ((0, 0),) * len(taps)
-    if padding != "same":
-        raise BadInput(f"`padding` must be an int, a tuple of ints, 'valid' or 'same', got {padding!r}")
-    if any(step != 1 for step in stride):
-        raise BadInput(f"padding='same' needs stride 1, got {stride}")
-    totals = (Axis(0, size, 1, (0, 0), step).reach - 1 for size, step in zip(taps, dilation, strict=True))
-    return tuple((total // 2, total - total // 2) for total in totals)
+def transposed_problem_of(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: IntOrTuple = 1,
+    padding: Padding = 0,
+    output_padding: IntOrTuple = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+) -> ConvProblem:
+    """The ``backward_data`` problem that a transposed convolution is: its input is dy, its output dx.
+
+    Bias, residual and activation are no part of it.
+
+    >>> transposed_problem_of(torch.ones(1, 4, 8, 8), torch.ones(4, 3, 3, 3), stride=2, output_padding=1).x.shape
+    (1, 3, 18, 18)
+    """
+    _check_tensors(x, w, {"weight": w, "bias": bias, "residual": residual, "out": out})
+    if isinstance(padding, str):
+        raise BadInput(f"`padding` of a transposed convolution must be an int or a tuple of ints, got {padding!r}")
+    window = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
+    problem = transposed_of_specs(spec_of(x), spec_of(w), groups=groups, layout=_output_layout(x, w), **window)
+    _check_behind(problem.c, problem.x.shape, bias, residual, out)
+    return problem if out is None else replace(problem, x=spec_of(out))
+
+
+def _check_behind(
+    channels: int, shape: tuple[int, ...], bias: Tensor | None, residual: Tensor | None, out: Tensor | None
+) -> None:
+    if bias is not None and tuple(bias.shape) != (channels,):
+        raise BadInput(f"`bias` must have shape ({channels},), one entry per output channel, got {tuple(bias.shape)}")
+    for name, tensor in (("residual", residual), ("out", out)):
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise BadInput(f"`{name}` must have the output's shape {shape}, got {tuple(tensor.shape)}")
 
 
 def _check_tensors(x: Tensor, w: Tensor, named: Mapping[str, Tensor | None]) -> None:

@@ -1,9 +1,15 @@
-"""``conv2d`` as users call it."""
+"""The convolutions as users call them, with the signatures of ``torch.nn.functional``.
+
+>>> conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3), padding=1, activation="relu")[0, 0, 0].tolist()
+[4.0, 6.0, 6.0, 4.0]
+>>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2)[0, 0].tolist()
+[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,164 +18,185 @@ from torch.autograd import forward_ad
 from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
-from convwright.errors import BadInput
-from convwright.ops import slots
-from convwright.ops.autocast import autocasting, cast, lowering, uncast
-from convwright.ops.composite import check_tensors, composite, foreign, refuse_algorithm
-from convwright.ops.decide import decide
-from convwright.ops.describe import Padding, problem_of
-from convwright.ops.regions import check_apart, count_write
-from convwright.ops.slots import Slot
-from convwright.ops.tracing import traced
+from convwright.ops import form as forms
+from convwright.ops.ambient import asked, contexts
+from convwright.ops.beyond import beyond
+from convwright.ops.form import Form, Request
 
 _C: Any = torch._C
-_torch_conv2d: Callable[..., Tensor] = torch.conv2d
-_tf32 = flags.tf32_allowed
-_slots_of = slots.table.get
-_grad_enabled = torch.is_grad_enabled
-_flags = flags.state
-_is_compiling = torch.compiler.is_dynamo_compiling
+Padding = IntOrTuple | str
+Beyond = Callable[[Form, Tensor, Tensor, Tensor | None, Request, Tensor | None, Tensor | None], Tensor]
 
 
-def conv2d(
-    input: Tensor,  # noqa: A002  the names are those of torch.nn.functional.conv2d
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: IntOrTuple = 1,
-    padding: Padding = 0,
-    dilation: IntOrTuple = 1,
-    groups: int = 1,
-    *,
-    activation: str | None = None,
-    residual: Tensor | None = None,
-    algorithm: str | None = None,
-    policy: Policy | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
-    """``torch.nn.functional.conv2d``, computed by the best candidate that ``policy`` allows.
+class Convolution(Protocol):
+    """``torch.nn.functional.conv1d``, ``conv2d`` or ``conv3d``, and what can be asked for besides."""
 
-    ``residual`` is added and ``activation`` ("relu") applied behind the convolution. ``algorithm`` asks for one
-    candidate by its id. ``out`` takes the result where no gradient is wanted. A problem that is met for the first
-    time is tuned within a small budget; what was found is remembered across processes.
+    def __call__(
+        self,
+        input: Tensor,  # noqa: A002  the names are those of torch.nn.functional
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: IntOrTuple = 1,
+        padding: Padding = 0,
+        dilation: IntOrTuple = 1,
+        groups: int = 1,
+        *,
+        activation: str | None = None,
+        residual: Tensor | None = None,
+        algorithm: str | None = None,
+        policy: Policy | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor: ...
 
-    >>> import torch
-    >>> conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3), padding=1, activation="relu")[0, 0, 0].tolist()
-    [4.0, 6.0, 6.0, 4.0]
+
+class TransposedConvolution(Protocol):
+    """``torch.nn.functional.conv_transpose1d``, ``2d`` or ``3d``, and what can be asked for besides."""
+
+    def __call__(
+        self,
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: IntOrTuple = 1,
+        padding: IntOrTuple = 0,
+        output_padding: IntOrTuple = 0,
+        groups: int = 1,
+        dilation: IntOrTuple = 1,
+        *,
+        activation: str | None = None,
+        residual: Tensor | None = None,
+        algorithm: str | None = None,
+        policy: Policy | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor: ...
+
+
+def convolution(form: Form, beyond: Beyond = beyond, *, default_policy: Policy | None = None) -> Convolution:
+    """The function of ``form``: a first look for a remembered call, and ``beyond`` for everything else.
+
+    It is made here for each form, so that the first look is a call of its own and not one more inside another.
     """
-    if residual is None and out is None and not _is_compiling():
-        slot = _slots_of(id(weight))
-        if slot is not None:
-            arguments = (bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
-            grad = _grad_enabled()
+    own, slots_of = form.own, form.slots.latest.get
+    grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
+    tf32_allowed, state = flags.tf32_allowed, flags.state
+
+    def conv(
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: IntOrTuple = 1,
+        padding: Padding = 0,
+        dilation: IntOrTuple = 1,
+        groups: int = 1,
+        *,
+        activation: str | None = None,
+        residual: Tensor | None = None,
+        algorithm: str | None = None,
+        policy: Policy | None = default_policy,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        if residual is None and out is None and not is_compiling():
+            slot = slots_of(id(weight))
             while slot is not None:
-                if slot.arguments == arguments and slot.grad is grad:
+                if (
+                    (
+                        slot.stride is stride and slot.padding is padding and slot.dilation is dilation
+                        and slot.groups is groups and slot.activation is activation and slot.algorithm is algorithm
+                        and slot.policy is policy and slot.no_bias is (bias is None)
+                    )
+                    or slot.request
+                    == (bias is None, stride, padding, dilation, groups, activation, algorithm, policy, 0)
+                ) and (
+                    slot.grad is grad_enabled() and slot.ambient is (asked() if contexts.open else None)
+                ):  # fmt: skip
                     if slot.run is None:
-                        if slot.matches(input) and (slot.tf32 is None or slot.tf32 is _tf32()):
+                        if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
                             if slot.short:
-                                return _torch_conv2d(input, weight, bias, stride, padding)
-                            return _torch_conv2d(input, weight, bias, stride, padding, dilation, groups)
+                                return own(input, weight, bias, stride, padding)
+                            return own(input, weight, bias, stride, padding, dilation, groups)
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
-                        and (slot.flags is None or slot.flags == _flags())
+                        and (slot.flags is None or slot.flags == state())
                         and forward_ad._current_level < 0
                     ):
                         return slot.run(input, weight, bias)
                 slot = slot.next
-    wanted = (stride, padding, dilation, groups, activation, algorithm, policy)
-    return _beyond(input, weight, bias, wanted, residual, out)
+        request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
+        return beyond(form, input, weight, bias, request, residual, out)
+
+    return _named(conv, form)
 
 
-def _beyond(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    arguments: tuple[Any, ...],
-    residual: Tensor | None,
-    out: Tensor | None,
-) -> Tensor:
-    """All calls that the first look does not settle: with a residual or an output given, new ones, foreign tensors."""
-    check_tensors(input=x, weight=w)
-    algorithm, policy = arguments[5:]
-    if _is_compiling():
-        y = traced(x, w, bias, *arguments[:5], algorithm=algorithm, policy=policy, residual=residual)
-        return y if out is None else out.copy_(y)
-    if foreign(x, w, bias, residual, out):
-        refuse_algorithm(algorithm, policy)
-        return composite(x, w, bias, *arguments[:5], residual=residual, out=out)
-    if autocasting(x):
-        return _under_autocast(x, w, bias, arguments, residual, out)
-    if out is not None:
-        check_apart(out, input=x, weight=w, bias=bias, residual=residual)
-    operands = (x, w, bias, residual, out)
-    tensors = _present(*operands)
-    extended = (bias is None, *arguments)
-    if residual is not None or out is not None:
-        extended = (residual is None, out is None, *extended)
-        slot = slots.matching(w, extended, tensors)
-        if slot is not None and slot.run is not None:
-            return _written(slot.run(*operands), out)
-    return _first_meeting(operands, tensors, arguments, extended)
+def transposed_convolution(
+    form: Form, beyond: Beyond = beyond, *, default_policy: Policy | None = None
+) -> TransposedConvolution:
+    """The same for a transposed convolution, whose arguments stand in another order."""
+    own, slots_of = form.own, form.slots.latest.get
+    grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
+    tf32_allowed, state = flags.tf32_allowed, flags.state
 
-
-def _under_autocast(
-    x: Tensor, w: Tensor, bias: Tensor | None, arguments: tuple[Any, ...], residual: Tensor | None, out: Tensor | None
-) -> Tensor:
-    """The call on cast operands, and a slot for the next one: a cast weight is new at each call and finds none."""
-    lowered = cast(x, w, bias)
-    y = uncast(x, lambda: _conv2d(*lowered, arguments, residual, out))
-    if residual is not None or out is not None:
-        return y
-    key = (bias is None, *arguments)
-    # The slot's check tells autocast on from off, and that of the call above was made with it off.
-    found = uncast(x, lambda: slots.matching(lowered[1], key, _present(*lowered)))
-    if found is not None:
-        run = None if found.run is None else lowering(found.run)
-        if lowered[1] is not w:
-            del slots.table[id(lowered[1])]
-        slots.remember(w, Slot(_present(x, w, bias), key, _grad_enabled(), run, found.short))
-    return y
-
-
-def _present(*operands: Tensor | None) -> tuple[Tensor, ...]:
-    return tuple(tensor for tensor in operands if tensor is not None)
-
-
-def _conv2d(
-    x: Tensor, w: Tensor, bias: Tensor | None, arguments: tuple[Any, ...], residual: Tensor | None, out: Tensor | None
-) -> Tensor:
-    activation, algorithm, policy = arguments[4:]
-    return conv2d(
-        x, w, bias, *arguments[:4],
-        activation=activation, residual=residual, algorithm=algorithm, policy=policy, out=out,
-    )  # fmt: skip
-
-
-def _first_meeting(
-    operands: tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None],
-    tensors: tuple[Tensor, ...],
-    arguments: tuple[Any, ...],
-    extended: tuple[Any, ...],
-) -> Tensor:
-    x, w, bias, residual, out = operands
-    stride, padding, dilation, groups, activation, algorithm, policy = arguments
-    problem = problem_of(
-        x, w, bias,
-        stride=stride, padding=padding, dilation=dilation, groups=groups,
-        activation=activation, residual=residual, out=out,
-    )  # fmt: skip
-    if out is not None and _grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        raise BadInput(
-            "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
+    def conv_transpose(
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: IntOrTuple = 1,
+        padding: IntOrTuple = 0,
+        output_padding: IntOrTuple = 0,
+        groups: int = 1,
+        dilation: IntOrTuple = 1,
+        *,
+        activation: str | None = None,
+        residual: Tensor | None = None,
+        algorithm: str | None = None,
+        policy: Policy | None = default_policy,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        request = Request(
+            bias is None, stride, padding, dilation, groups, activation, algorithm, policy, output_padding
         )
-    decision = decide(problem, (x, w, bias, residual), algorithm=algorithm, policy=policy or Policy(), bare=out is None)
-    if not (x.is_cuda and _C._cuda_isCurrentStreamCapturing()):  # what serves inside a capture was not chosen
-        slots.remember(w, Slot(tensors, extended, _grad_enabled(), decision.run, (dilation, groups) == (1, 1)))
-    if decision.run is None:
-        return _torch_conv2d(x, w, bias, stride, padding, dilation, groups)
-    return _written(decision.run(*operands), out)
+        if residual is None and out is None and not is_compiling():
+            slot = slots_of(id(weight))
+            while slot is not None:
+                if (
+                    slot.request == request
+                    and slot.grad is grad_enabled()
+                    and slot.ambient is (asked() if contexts.open else None)
+                ):
+                    if slot.run is None:
+                        if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
+                            return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
+                    elif (
+                        (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
+                        and (slot.flags is None or slot.flags == state())
+                        and forward_ad._current_level < 0
+                    ):
+                        return slot.run(input, weight, bias)
+                slot = slot.next
+        return beyond(form, input, weight, bias, request, residual, out)
+
+    return _named(conv_transpose, form)
 
 
-def _written(result: Tensor, out: Tensor | None) -> Tensor:
-    if out is not None:
-        count_write(out)
-    return result
+def _named(function: Any, form: Form) -> Any:
+    function.__name__ = function.__qualname__ = form.name
+    function.__doc__ = _DOC.format(name=form.name, like=_LIKE[form.transposed].format(axes=form.axes))
+    return function
+
+
+_LIKE = {
+    False: "``input`` is (N, C, {axes}) or (C, {axes}), ``weight`` is (K, C / groups, …).",
+    True: "``input`` is (N, C, {axes}) or (C, {axes}), ``weight`` is (C, K / groups, …).",
+}
+_DOC = """``torch.nn.functional.{name}``, computed by the best candidate that ``policy`` allows.
+
+    {like} ``residual`` is added and ``activation`` ("relu", "silu", "gelu" or "hardswish") applied behind the
+    convolution. ``algorithm`` asks for one candidate by its id. ``out`` takes the result where no gradient is wanted.
+    A problem that comes again is tuned within a small budget; what was found is remembered across processes.
+    """
+
+conv1d = convolution(forms.CONV1D)
+conv2d = convolution(forms.CONV2D)
+conv3d = convolution(forms.CONV3D)
+conv_transpose1d = transposed_convolution(forms.CONV_TRANSPOSE1D)
+conv_transpose2d = transposed_convolution(forms.CONV_TRANSPOSE2D)
+conv_transpose3d = transposed_convolution(forms.CONV_TRANSPOSE3D)

@@ -9,15 +9,18 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from convwright.core.epilogue import Activation, activation_named
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
-from convwright.ops import slots
+from convwright.core.window import Padding
+from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting
 from convwright.ops.autograd import Training
+from convwright.ops.beyond import beyond
+from convwright.ops.call import Call
 from convwright.ops.composite import check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import training
-from convwright.ops.describe import Padding, problem_of
-from convwright.ops.functional import conv2d
+from convwright.ops.form import CONV2D, Request
 from convwright.ops.regions import Kept, base_of, check_apart, log_write, version_of
 from convwright.ops.slots import Slot
 
@@ -48,49 +51,39 @@ def conv2d_into(
     >>> buffer[0, :, 0, 0].tolist(), weight.grad.flatten().tolist()
     ([1.0, 1.0, 2.0], [16.0, 16.0])
     """
-    check_tensors(input=input, weight=weight, out=out)
-    operands = (input, weight, bias, residual, out)
-    window = (stride, padding, dilation, groups)
-    if torch.compiler.is_compiling() or foreign(*operands) or autocasting(input):
+    check_tensors(CONV2D, input=input, weight=weight)
+    if not isinstance(out, Tensor):
+        raise BadInput(f"`out` must be a tensor, got {type(out).__name__}")
+    request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
+    call = Call(CONV2D, input, weight, bias, residual, out, request)
+    trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors)
+    traced = torch.compiler.is_compiling() or foreign(*call.operands) or autocasting(input)
+    if traced or (trains and activation_named(activation) not in (Activation.NONE, Activation.RELU)):
         refuse_algorithm(algorithm, policy)
-        # A compiler saves what the convolution reads, and would find the buffer changed by the copy below.
+        # Autograd saves what the convolution reads, and would find the buffer changed by the copy below.
         x = input.clone() if torch.is_grad_enabled() else input
-        return out.copy_(composite(x, weight, bias, *window, activation, residual=residual))
+        return out.copy_(composite(Call(CONV2D, x, weight, bias, residual, None, request)))
     check_apart(out, input=input, residual=residual)
-    tensors = tuple(tensor for tensor in operands if tensor is not None)
     before = version_of(out)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        made = _training(operands, tensors, (*window, activation, algorithm, policy))
+    if trains:
         kept: list[Kept] = []
-        result = _apply(out, input, weight, bias, residual, made, kept)
+        result = _apply(out, input, weight, bias, residual, _training(call), kept)
         for each in kept:
             each.version = result._version  # autograd counts the write only when the node is finished
     else:
-        chosen: Any = {"activation": activation, "residual": residual, "algorithm": algorithm, "policy": policy}
-        result = conv2d(input, weight, bias, *window, out=out, **chosen)
+        result = beyond(CONV2D, input, weight, bias, request, residual, out)
     log_write(out, before)
     return result
 
 
-def _training(
-    operands: tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor],
-    tensors: tuple[Tensor, ...],
-    arguments: tuple[Any, ...],
-) -> Training:
+def _training(call: Call) -> Training:
     """The three directions of this call, as they were made ready at the first one like it."""
-    x, w, bias, residual, out = operands
-    key = ("into", bias is None, residual is None, *arguments)
-    slot = slots.matching(w, key, tensors)
+    slots, extra = CONV2D.slots, ("into", call.extra)
+    slot = slots.matching(call.w, call.request, call.tensors, extra)
     if slot is not None and isinstance(slot.run, Training):
         return slot.run
-    stride, padding, dilation, groups, activation, algorithm, policy = arguments
-    problem = problem_of(
-        x, w, bias,
-        stride=stride, padding=padding, dilation=dilation, groups=groups,
-        activation=activation, residual=residual, out=out,
-    )  # fmt: skip
-    made = training(problem, (x, w, bias, residual), algorithm=algorithm, policy=policy or Policy())
-    slots.remember(w, Slot(tensors, key, True, made, short=False))
+    made = training(call)
+    slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, made, extra))
     return made
 
 

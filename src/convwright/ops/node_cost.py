@@ -12,6 +12,7 @@ from torch import Tensor
 from convwright.backends.torch_native import TorchPlan, torch_candidate
 from convwright.ops.autograd import Training
 from convwright.ops.describe import problem_of
+from convwright.ops.form import CONV2D, Request
 
 _REPEATS = 12
 _CALLS = 20
@@ -25,7 +26,8 @@ def node_host_us(kind: str) -> tuple[float, float]:
     """
     x, w = (torch.zeros(shape, device=kind, requires_grad=True) for shape in ((1, 4, 4, 4), (4, 4, 3, 3)))
     dy, problem = torch.zeros(1, 4, 2, 2, device=kind), problem_of(x, w)
-    node = Training(problem, problem.y, TorchPlan(torch_candidate(problem)), None, None)
+    request = Request(True, 1, 0, 1, 1, None, None, None)
+    node = Training(problem, problem.y, CONV2D, request, TorchPlan(torch_candidate(problem)), None, None)
 
     def host_us(forward: Callable[..., Tensor]) -> float:
         timer = Timer(lambda: torch.autograd.grad(forward(x, w, None), (x, w), dy))

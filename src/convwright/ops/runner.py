@@ -26,7 +26,7 @@ def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant
     What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
     operands that are less aligned than the problem says goes to PyTorch's own plan.
     """
-    if not plan.writes_out:
+    if not plan.writes_out and plan.candidate.inner is None:
         return plan
     device = operands[0].device
     second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT

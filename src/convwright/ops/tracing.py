@@ -1,4 +1,4 @@
-"""The convolution as a custom op, for torch.compile and strict torch.export: it chooses when it first runs.
+"""The convolutions as one custom op, for torch.compile and strict torch.export: it chooses when it first runs.
 
 Its gradient is written in PyTorch's own ops, so that a compiler can see into it.
 """
@@ -10,50 +10,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convwright.core.epilogue import activation_named
-from convwright.core.policy import Policy
-from convwright.core.problem import IntOrTuple, per_axis
+from convwright.core.epilogue import Activation, activation_named
+from convwright.core.problem import per_axis
+from convwright.core.window import both_sides
 from convwright.errors import Refused
 from convwright.ops.autocast import autocasting, cast
+from convwright.ops.call import Call
 from convwright.ops.composite import composite, refuse_algorithm
-from convwright.ops.describe import Padding, both_sides
+from convwright.ops.form import FORMS, Form, Request
+from convwright.tensors import activate
 
 _aten: Any = torch.ops.aten
+_FORMS = {(form.rank, form.transposed): form for form in FORMS}
 
 
-def traced(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: IntOrTuple,
-    padding: Padding,
-    dilation: IntOrTuple,
-    groups: int,
-    activation: str | None,
-    *,
-    algorithm: str | None,
-    policy: Policy | None,
-    residual: Tensor | None,
-) -> Tensor:
+def traced(call: Call) -> Tensor:
     """The same call with its arguments as the op takes them."""
-    if policy is not None:
+    request, x, w, bias = call.request, call.x, call.w, call.bias
+    if request.policy is not None:
         raise Refused("a policy cannot be traced: set PyTorch's flags, or compute outside of what is compiled")
     if autocasting(x):
         x, w, bias = cast(x, w, bias)
-    rank = w.dim() - 2
-    strides, dilations = per_axis("stride", stride, rank), per_axis("dilation", dilation, rank)
-    pads = both_sides(padding, w.shape[2:], strides, dilations)
+    rank, activation = call.form.rank, activation_named(request.activation)
+    strides, dilations = per_axis("stride", request.stride, rank), per_axis("dilation", request.dilation, rank)
+    pads = both_sides(request.padding, w.shape[2:], strides, dilations)
     if x.dim() != w.dim() or any(lo != hi for lo, hi in pads):
-        refuse_algorithm(algorithm, policy)
-        return composite(x, w, bias, stride, padding, dilation, groups, activation, residual=residual)
-    one_side = [lo for lo, _ in pads]
-    name = str(activation_named(activation))
-    y: Tensor = torch.ops.convwright.conv2d(x, w, bias, residual, strides, one_side, dilations, groups, name, algorithm)
-    return y
+        refuse_algorithm(request.algorithm, request.policy)
+        return composite(Call(call.form, x, w, bias, call.residual, None, request))
+    fused = activation if activation in (Activation.NONE, Activation.RELU) else Activation.NONE
+    y: Tensor = torch.ops.convwright.convolution(
+        x, w, bias, call.residual, strides, [lo for lo, _ in pads], dilations, call.form.transposed,
+        per_axis("output_padding", request.output_padding, rank), request.groups, str(fused), request.algorithm,
+    )  # fmt: skip
+    return y if fused is activation else activate(y, activation)
 
 
-@torch.library.custom_op("convwright::conv2d", mutates_args=())
-def _conv2d(
+@torch.library.custom_op("convwright::convolution", mutates_args=())
+def _convolution(
     x: Tensor,
     w: Tensor,
     bias: Tensor | None,
@@ -61,17 +54,20 @@ def _conv2d(
     stride: list[int],
     padding: list[int],
     dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
     groups: int,
     activation: str,
     algorithm: str | None,
 ) -> Tensor:
-    from convwright.ops.functional import conv2d
+    from convwright.ops.beyond import beyond
 
-    window = tuple(stride), tuple(padding), tuple(dilation), groups
-    return conv2d(x, w, bias, *window, activation=activation, residual=residual, algorithm=algorithm)
+    form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
+    request = window._replace(no_bias=bias is None, activation=activation, algorithm=algorithm)
+    return beyond(form, x, w, bias, request, residual)
 
 
-@_conv2d.register_fake
+@_convolution.register_fake
 def _(
     x: Tensor,
     w: Tensor,
@@ -80,30 +76,45 @@ def _(
     stride: list[int],
     padding: list[int],
     dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
     groups: int,
     activation: str,
     algorithm: str | None,
 ) -> Tensor:
-    return composite(x, w, bias, stride, padding, dilation, groups, activation, residual=residual)
+    form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
+    return composite(Call(form, x, w, bias, residual, None, window._replace(activation=activation)))
+
+
+def _asked(
+    x: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> tuple[Form, Request]:
+    window = (tuple(stride), tuple(padding), tuple(dilation), groups)
+    added = tuple(output_padding) if transposed else 0
+    return _FORMS[x.dim() - 2, transposed], Request(True, *window, None, None, None, added)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, w, bias, residual, *arguments = inputs
-    ctx.save_for_backward(x, w, output if arguments[4] == "relu" else None)
-    ctx.arguments, ctx.has_bias, ctx.has_residual = arguments, bias is not None, residual is not None
+    x, w, bias, residual, *arguments, activation, _algorithm = inputs
+    ctx.save_for_backward(x, w, output if activation == "relu" else None)
+    ctx.arguments, ctx.has_residual = arguments, residual is not None
+    ctx.bias_sizes = None if bias is None else list(bias.shape)
 
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, w, y = ctx.saved_tensors
     if y is not None:
         dy = _aten.threshold_backward(dy, y, 0)
-    stride, padding, dilation, groups, _activation, _algorithm = ctx.arguments
     needs = ctx.needs_input_grad
-    dx, dw, db = _aten.convolution_backward(
-        dy, x, w, [w.shape[0]] if ctx.has_bias else None, stride, padding, dilation, False, [0, 0], groups,
-        (needs[0], needs[1], needs[2] and ctx.has_bias),
-    )  # fmt: skip
-    return dx, dw, db, dy if ctx.has_residual else None, None, None, None, None, None, None
+    wanted = (needs[0], needs[1], needs[2] and ctx.bias_sizes is not None)
+    made = _aten.convolution_backward(dy, x, w, ctx.bias_sizes, *ctx.arguments, wanted)
+    return *made, dy if ctx.has_residual else None, *[None] * 8
 
 
-_conv2d.register_autograd(_backward, setup_context=_setup)
+_convolution.register_autograd(_backward, setup_context=_setup)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from convwright.rewrites.as_2d import As2D
+from convwright.rewrites.pad_channels import PadChannels
 from convwright.rewrites.relayout import Relayout
 from convwright.rewrites.rewrite import Rewrite, wrap_plan
+from convwright.rewrites.space_to_depth import SpaceToDepth
 from convwright.rewrites.split_batch import SplitBatch
+from convwright.rewrites.unfuse import Unfuse
 
 __all__ = ["REWRITES", "Rewrite", "rewrite", "wrap_plan"]
 
-REWRITES: tuple[Rewrite, ...] = (Relayout(), SplitBatch())
+REWRITES: tuple[Rewrite, ...] = (Relayout(), SplitBatch(), PadChannels(), SpaceToDepth(), As2D(), Unfuse())
 
 
 def rewrite(name: str) -> Rewrite:

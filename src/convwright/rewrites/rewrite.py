@@ -21,7 +21,7 @@ class Rewrite(ABC):
 
     @abstractmethod
     def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
-        """The few arguments worth trying on ``problem``, and a refusal for each that cannot be."""
+        """The few arguments worth trying on ``problem``, with a refusal for others; where none is, one refusal."""
 
     @abstractmethod
     def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:

@@ -9,29 +9,30 @@ from torch import Tensor
 
 from convwright.core.direction import Role
 from convwright.core.memory_plan import aligned
-from convwright.core.tensor_spec import TensorSpec
+from convwright.rewrites.embedding import Embedded, Embedding
 from convwright.tensors import carve
 
-Carved = tuple[dict[Role, Tensor], Tensor | None]
+Carved = tuple[dict[Role, Embedded], Tensor | None]
 
 
-def scratch_bytes(specs: Mapping[Role, TensorSpec]) -> int:
-    """Bytes that tensors of ``specs`` take, each of them aligned."""
-    return sum(aligned(spec.span_bytes) for spec in specs.values())
+def scratch_bytes(embeddings: Mapping[Role, Embedding]) -> int:
+    """Bytes that the scratch tensors take, each of them aligned."""
+    return sum(aligned(embedding.spec.span_bytes) for embedding in embeddings.values())
 
 
 class Scratch:
     """Scratch tensors by role, and what remains of a workspace for an inner plan that needs ``inner_bytes``."""
 
-    def __init__(self, specs: Mapping[Role, TensorSpec], inner_bytes: int) -> None:
-        self.specs = dict(specs)
-        self.own_bytes = scratch_bytes(specs)
+    def __init__(self, embeddings: Mapping[Role, Embedding], inner_bytes: int) -> None:
+        self.embeddings = dict(embeddings)
         self.inner_bytes = inner_bytes
-        self.workspace_bytes = self.own_bytes + inner_bytes
+        self.workspace_bytes = scratch_bytes(embeddings) + inner_bytes
         self._last: tuple[int, Carved] | None = None
 
     def of(self, workspace: Tensor | None, device: torch.device) -> Carved:
         """The scratch tensors and the inner workspace in ``workspace``, or in memory of this call's own."""
+        if not self.embeddings:
+            return {}, workspace
         if workspace is None:
             return self._carve(torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device))
         last, address = self._last, workspace.data_ptr()
@@ -43,8 +44,8 @@ class Scratch:
 
     @torch.inference_mode(False)  # views made in inference mode could not be written to outside of it
     def _carve(self, workspace: Tensor) -> Carved:
-        views, offset = {}, 0
-        for role, spec in self.specs.items():
-            views[role] = carve(workspace, offset, spec)
-            offset += aligned(spec.span_bytes)
-        return views, workspace[offset : offset + self.inner_bytes] if self.inner_bytes else None
+        made, offset = {}, 0
+        for role, embedding in self.embeddings.items():
+            made[role] = Embedded(embedding, carve(workspace, offset, embedding.spec))
+            offset += aligned(embedding.spec.span_bytes)
+        return made, workspace[offset : offset + self.inner_bytes] if self.inner_bytes else None

@@ -13,6 +13,8 @@ from convwright.core.direction import Direction, Role
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.rewrites.copying import Embeddings
+from convwright.rewrites.embedding import Embedding
 from convwright.rewrites.rewrite import Rewrite
 from convwright.rewrites.scratch import Scratch, scratch_bytes
 from convwright.tensors import empty
@@ -26,8 +28,12 @@ class SplitBatch(Rewrite):
     name = "split-batch"
 
     def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+        if not problem.n or all(problem.n % parts for parts in PARTS):
+            counts = ", ".join(map(str, PARTS[:-1]))
+            yield Refusal(self.name, f"a batch of {problem.n} cannot be split into {counts} or {PARTS[-1]} equal parts")
+            return
         for parts in PARTS:
-            if problem.n and problem.n % parts == 0:
+            if problem.n % parts == 0:
                 yield (("parts", parts),)
             else:
                 reason = f"a batch of {problem.n} cannot be split into {parts} equal parts"
@@ -41,7 +47,7 @@ class SplitBatch(Rewrite):
         return scratch_bytes(_partial(problem))
 
     def moved_bytes(self, problem: ConvProblem, arguments: Config) -> int:
-        each = 3 * sum(spec.nbytes for spec in _partial(problem).values())
+        each = 3 * sum(partial.used_bytes for partial in _partial(problem).values())
         return (_parts(arguments) - 1) * each
 
     def plan(self, candidate: Candidate, inner_plan: Plan) -> Plan:
@@ -106,7 +112,7 @@ class SplitWeightGradient(_Split):
         parts = zip(first.chunk(self._parts), second.chunk(self._parts), strict=True)
         self._inner(*next(parts), None, None, out, inner_workspace)
         for x, dy in parts:
-            out.add_(self._inner(x, dy, None, None, scratch[Role.DW], inner_workspace))
+            out.add_(self._inner(x, dy, None, None, scratch[Role.DW].tensor, inner_workspace))
         return out
 
 
@@ -114,9 +120,11 @@ def _parts(arguments: Config) -> int:
     return int(dict(arguments)["parts"])
 
 
-def _partial(problem: ConvProblem) -> dict[Role, TensorSpec]:
+def _partial(problem: ConvProblem) -> Embeddings:
     """Where the weight gradient of a part goes that is not the first."""
-    return {Role.DW: problem.w} if problem.direction is Direction.BACKWARD_WEIGHT else {}
+    if problem.direction is not Direction.BACKWARD_WEIGHT:
+        return {}
+    return {Role.DW: Embedding(problem.w, used_bytes=problem.w.nbytes)}
 
 
 def _slice(spec: TensorSpec, size: int) -> TensorSpec:

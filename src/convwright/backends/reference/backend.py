@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import torch
 
-from convwright.backends.reference.gemm import GemmPlan, workspace_bytes
-from convwright.core.candidate import Candidate, Offer, Source
+from convwright.backends.reference import direct, fft, fft_tiled, gemm, winograd
+from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import native_arithmetic
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -17,8 +17,28 @@ from convwright.core.problem import ConvProblem
 VERSION = "1"
 
 
+class Algorithm(Protocol):
+    """What a module of this folder answers for its algorithm."""
+
+    def offers(self, problem: ConvProblem) -> Iterator[Offer]:
+        """The candidates for ``problem``, the most promising first, or a refusal of each that cannot serve it."""
+
+    def plan(self, candidate: Candidate) -> Plan:
+        """One of those candidates made ready."""
+
+
+# In the order in which they are offered.
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "gemm": gemm,
+    "direct": direct,
+    "winograd": winograd,
+    "fft": fft,
+    "fft-tiled": fft_tiled,
+}
+
+
 class Reference:
-    """``reference/gemm``: unfold, multiply, fold. Every problem, every layout, every device."""
+    """Each classic algorithm by its definition: every layout, every device."""
 
     name = "reference"
 
@@ -26,16 +46,8 @@ class Reference:
         return f"{VERSION}, torch {torch.__version__}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        yield Candidate(
-            problem=problem,
-            backend=self.name,
-            algorithm="gemm",
-            config=(),
-            arithmetic=native_arithmetic(problem.dtype, tf32=False),
-            workspace_bytes=workspace_bytes(problem),
-            deterministic=True,
-            source=Source.RULE,
-        )
+        for algorithm in ALGORITHMS.values():
+            yield from algorithm.offers(problem)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        return GemmPlan(candidate)
+        return ALGORITHMS[candidate.algorithm].plan(candidate)

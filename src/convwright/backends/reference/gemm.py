@@ -12,23 +12,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-import torch
 from torch import Tensor
 
 from convwright.backends.reference.matmul import multiply
 from convwright.backends.reference.matrices import Matrices
-from convwright.core.candidate import Candidate
+from convwright.backends.reference.operands import epilogue_, offer
+from convwright.core.candidate import Candidate, Offer
 from convwright.core.direction import Direction
-from convwright.core.epilogue import Activation
+from convwright.core.dtype import native_arithmetic
+from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
-from convwright.tensors import carve, empty
+from convwright.tensors import empty
 
-Buffers = dict[str, Tensor]
+Tensors = dict[str, Tensor]
 
 
-def workspace_bytes(problem: ConvProblem) -> int:
-    """What the columns take, and copies of operands that must be padded or do not lie as a matrix."""
-    return Matrices(problem).memory.nbytes
+def offers(problem: ConvProblem) -> Iterator[Offer]:
+    """It serves every problem. Workspace is for the columns, and for what must be padded or lies as no matrix."""
+    arithmetic = native_arithmetic(problem.dtype, tf32=False)
+    yield offer(problem, "gemm", Matrices(problem).buffers.nbytes, arithmetic=arithmetic)
+
+
+def plan(candidate: Candidate) -> Plan:
+    return GemmPlan(candidate)
 
 
 class GemmPlan:
@@ -40,7 +46,7 @@ class GemmPlan:
         self.candidate = candidate
         self.problem = candidate.problem
         self.matrices = Matrices(candidate.problem)
-        self.workspace_bytes = self.matrices.memory.nbytes
+        self.workspace_bytes = self.matrices.buffers.nbytes
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight as a stack of matrices, mirrored where the problem asks for a true convolution."""
@@ -59,18 +65,15 @@ class GemmPlan:
     ) -> Tensor:
         if out is None:
             out = empty(self.problem.output, first.device)
-        if workspace is None:
-            workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=first.device)
-        offsets, specs = self.matrices.memory.offsets, self.matrices.buffers
-        buffers = {name: carve(workspace, offsets[name], spec) for name, spec in specs.items()}
+        buffers = self.matrices.buffers.of(workspace, first.device)
         if self.problem.direction is Direction.FORWARD:
             self._forward(first, second, out, buffers)
-            return self._epilogue(out, bias, residual)
+            return epilogue_(out, bias, residual, self.problem.epilogue.activation)
         if self.problem.direction is Direction.BACKWARD_DATA:
             return self._backward_data(first, second, out, buffers)
         return self._backward_weight(first, second, out, buffers)
 
-    def _forward(self, x: Tensor, w: Tensor, y: Tensor, buffers: Buffers) -> None:
+    def _forward(self, x: Tensor, w: Tensor, y: Tensor, buffers: Tensors) -> None:
         columns = self._unfold(x, buffers)
         if "y" in buffers:
             multiply(w, columns, out=buffers["y"].view(self.matrices.y_shape))
@@ -78,12 +81,12 @@ class GemmPlan:
         else:
             multiply(w, columns, out=self.matrices.by_group(y).view(self.matrices.y_shape))
 
-    def _backward_data(self, dy: Tensor, w: Tensor, dx: Tensor, buffers: Buffers) -> Tensor:
+    def _backward_data(self, dy: Tensor, w: Tensor, dx: Tensor, buffers: Tensors) -> Tensor:
         columns = buffers["columns"]
         multiply(w.mT, self._y_matrix(dy, buffers), out=columns.view(self.matrices.columns_shape))
         return self._fold(columns, dx, buffers)
 
-    def _backward_weight(self, x: Tensor, dy: Tensor, dw: Tensor, buffers: Buffers) -> Tensor:
+    def _backward_weight(self, x: Tensor, dy: Tensor, dw: Tensor, buffers: Tensors) -> Tensor:
         columns = self._unfold(x, buffers)
         target = buffers.get("w", dw)
         multiply(self._y_matrix(dy, buffers), columns.mT, out=target.view(self.matrices.w_shape))
@@ -95,7 +98,7 @@ class GemmPlan:
             dw.copy_(target)
         return dw
 
-    def _unfold(self, x: Tensor, buffers: Buffers) -> Tensor:
+    def _unfold(self, x: Tensor, buffers: Tensors) -> Tensor:
         """The columns of ``x``, as a stack of matrices."""
         if "padded" in buffers:
             padded = buffers["padded"].zero_()
@@ -103,7 +106,7 @@ class GemmPlan:
             x = padded
         return buffers["columns"].copy_(self.matrices.windows(x)).view(self.matrices.columns_shape)
 
-    def _fold(self, columns: Tensor, dx: Tensor, buffers: Buffers) -> Tensor:
+    def _fold(self, columns: Tensor, dx: Tensor, buffers: Tensors) -> Tensor:
         """Add every column to where it was seen. Within one tap no element is seen twice."""
         padded = buffers.get("padded", dx).zero_()
         windows, columns = self.matrices.by_tap(self.matrices.windows(padded)), self.matrices.by_tap(columns)
@@ -111,18 +114,11 @@ class GemmPlan:
             windows[tap].add_(columns[tap])
         return dx if padded is dx else dx.copy_(self.matrices.interior(padded))
 
-    def _y_matrix(self, dy: Tensor, buffers: Buffers) -> Tensor:
+    def _y_matrix(self, dy: Tensor, buffers: Tensors) -> Tensor:
         grouped = self.matrices.by_group(dy)
         if "y" in buffers:
             grouped = buffers["y"].copy_(grouped)
         return grouped.view(self.matrices.y_shape)
-
-    def _epilogue(self, y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
-        if residual is not None:
-            y.add_(residual)
-        if bias is not None:
-            y.add_(bias.view(-1, *[1] * self.problem.rank))
-        return y.relu_() if self.problem.epilogue.activation is Activation.RELU else y
 
     def _taps(self) -> Iterator[tuple[int, ...]]:
         return product(*map(range, self.problem.taps))

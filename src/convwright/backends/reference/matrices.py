@@ -7,9 +7,9 @@ from math import prod
 
 from torch import Tensor
 
+from convwright.backends.reference.buffers import Buffers
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
-from convwright.core.memory_plan import Buffer, MemoryPlan, plan_memory
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
@@ -33,8 +33,7 @@ class Matrices:
         self.y_shape = (groups, self.rows, outputs)
         self.w_shape = (groups, self.rows, products)
         self.columns_shape = (groups, products, outputs)
-        self.buffers = self._buffers()
-        self.memory = self._memory()
+        self.buffers = Buffers(self._needed(), _LIVES[problem.direction])
 
     def windows(self, x: Tensor) -> Tensor:
         """What each tap sees at each position: a view (G, C/G, taps…, N, positions…) of a padded input."""
@@ -62,7 +61,7 @@ class Matrices:
         rank = self.problem.rank
         return tensor.movedim(tuple(range(2, 2 + rank)), tuple(range(rank)))
 
-    def _buffers(self) -> dict[str, TensorSpec]:
+    def _needed(self) -> dict[str, TensorSpec]:
         """Only what the problem needs. Folding back adds up in fp32 at least."""
         problem, folds = self.problem, self.problem.direction is Direction.BACKWARD_DATA
         half = problem.dtype in (DType.FP16, DType.BF16)
@@ -72,18 +71,14 @@ class Matrices:
         if padded != [*problem.x.shape[2:]] or (folds and half):
             dtype = DType.FP32 if folds and half else problem.dtype
             needed["padded"] = TensorSpec((problem.n, problem.c, *padded), dtype)
-        if not _is_matrix(problem.y, 1, self.rows):
+        if not is_matrix(problem.y, 1, self.rows):
             needed["y"] = TensorSpec((problem.groups, self.rows, *self.positions), problem.dtype)
-        if problem.direction is Direction.BACKWARD_WEIGHT and (problem.flip or not _is_matrix(problem.w, 0, self.rows)):
+        if problem.direction is Direction.BACKWARD_WEIGHT and (problem.flip or not is_matrix(problem.w, 0, self.rows)):
             needed["w"] = TensorSpec(problem.w.shape, problem.dtype)
         return needed
 
-    def _memory(self) -> MemoryPlan:
-        lives = _LIVES[self.problem.direction]
-        return plan_memory([Buffer(name, spec.span_bytes, *lives[name]) for name, spec in self.buffers.items()])
 
-
-def _is_matrix(spec: TensorSpec, row: int, rows: int) -> bool:
+def is_matrix(spec: TensorSpec, row: int, rows: int) -> bool:
     """True where ``rows`` of dimension ``row`` by all other dimensions, taken as one, can be multiplied as they lie."""
     if spec.numel == 0:
         return True

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.errors import BadInput
+
+# Rates that are recorded, though nothing computes in them yet.
+RECORDED_ONLY = frozenset({"fp16-acc16", "int8"})
 
 
 def names() -> tuple[str, ...]:
@@ -17,31 +21,57 @@ def names() -> tuple[str, ...]:
 
 
 @lru_cache
+def record(name: str) -> dict[str, Any]:
+    """What is written about the device called ``name``: the datasheet's rates with the clocks that they hold at, and
+    the property record that cuDNN plans from."""
+    if name not in names():
+        raise BadInput(f"device must be one of {', '.join(names())}, or present, got {name!r}")
+    read: dict[str, Any] = json.loads((resources.files(__name__) / f"{name}.json").read_text())
+    return read
+
+
+@lru_cache
 def profile(name: str) -> DeviceFacts:
-    """The facts of the device called ``name``.
+    """The facts of the device called ``name``. Its peaks are what all multiprocessors do at ``clock_mhz``.
 
     >>> profile("h200").sm_count
     132
     """
-    if name not in names():
-        raise BadInput(f"device must be one of {', '.join(names())}, or present, got {name!r}")
-    record = json.loads((resources.files(__name__) / f"{name}.json").read_text())
-    properties = record["properties"]
+    written = record(name)
+    properties, rates = written["properties"], written["peak_tflops"]
+    clock_mhz = properties["smClockRateKHz"] // 1000
     return DeviceFacts(
         name=properties["deviceName"],
         kind="cuda",
         architecture=f"sm_{properties['deviceVer'] // 10}",
         sm_count=properties["multiProcessorCount"],
-        clock_mhz=properties["smClockRateKHz"] // 1000,
+        clock_mhz=clock_mhz,
         memory_bytes=properties["totalGlobalMem"],
         cache_bytes=properties["l2CacheSize"],
-        bandwidth_bytes_per_us=record["bandwidth_gb_per_s"] * 1e3,
-        peak_flops_per_us=tuple((Arithmetic(a), tera * 1e6) for a, tera in record["peak_tflops"].items()),
+        bandwidth_bytes_per_us=written["bandwidth_gb_per_s"] * 1e3,
+        # Datasheets give some rates at a lower clock than the highest. What runs for a short time runs at the highest,
+        # and a limit must hold for that too.
+        peak_flops_per_us=tuple(
+            (Arithmetic(rate), tera * 1e6 * clock_mhz / written["peak_clock_mhz"][rate])
+            for rate, tera in rates.items()
+            if rate not in RECORDED_ONLY
+        ),
         properties_json=json.dumps(properties, separators=(",", ":")),
-        source=record["source"],
+        source=written["source"],
     )
 
 
 def profile_for(device_name: str) -> DeviceFacts | None:
-    """The profile of the device that the driver calls ``device_name``, if there is one."""
-    return next((facts for facts in map(profile, names()) if facts.name == device_name), None)
+    """The profile of the device that the driver calls ``device_name``, if there is one.
+
+    A slice of a GPU (MIG) has its whole GPU's profile.
+
+    >>> profile_for("NVIDIA A100-SXM4-80GB MIG 3g.40gb") is profile("a100")
+    True
+    """
+    whole = device_name.partition(" MIG ")[0]
+    return next((profile(name) for name in names() if whole in _called(record(name))), None)
+
+
+def _called(written: dict[str, Any]) -> tuple[str, ...]:
+    return written["properties"]["deviceName"], *written.get("also", ())

@@ -1,0 +1,55 @@
+"""``reference/fft-tiled``: overlap-save. Small transforms of tiles, for images much larger than the filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf, log2, prod
+
+from convwright.backends.reference.fourier import Fourier, lines
+from convwright.backends.reference.fourier_plan import FourierPlan
+from convwright.backends.reference.operands import offer
+from convwright.backends.reference.overlap import Line
+from convwright.core.candidate import Candidate, Offer, Refusal
+from convwright.core.plan import Plan
+from convwright.core.problem import ConvProblem
+
+# Edges of a tile by the number of dimensions.
+_TILES = {1: (32, 64, 128, 256, 512, 1024, 2048), 2: (16, 32, 64, 128), 3: (8, 16, 32)}
+# Operations of a real transform of n elements, in units of n log2 n.
+_TRANSFORM_OPERATIONS = 2.5
+# How much longer an operation takes in a transform than in a product of complex matrices.
+_TRANSFORM_PENALTY = 4.0
+
+
+def offers(problem: ConvProblem) -> Iterator[Offer]:
+    """The tile that costs least, by a count of operations. With a stride most of them would be wasted."""
+    if any(stride != 1 for stride in problem.stride):
+        yield Refusal("reference/fft-tiled", f"stride {problem.stride}: tiles are computed at stride 1 only")
+        return
+    dims, largest = lines(problem), _TILES[problem.rank][-1]
+    tile = min(_TILES[problem.rank], key=lambda tile: _operations(problem, dims, tile))
+    if _operations(problem, dims, tile) == inf:
+        reach = tuple(line.reach for line in dims)
+        reason = f"the filter reaches over {reach} elements: the largest tile has {largest} in each dimension"
+        yield Refusal("reference/fft-tiled", reason)
+        return
+    tiled = Fourier(problem, [line.tiled(tile) for line in dims])
+    yield offer(problem, "fft-tiled", tiled.workspace_bytes, config=(("tile", tile),), saves_products=True)
+
+
+def plan(candidate: Candidate) -> Plan:
+    tile = int(dict(candidate.config)["tile"])
+    return FourierPlan(candidate, [line.tiled(tile) for line in lines(candidate.problem)])
+
+
+def _operations(problem: ConvProblem, dims: Sequence[Line], tile: int) -> float:
+    """What tiles of this edge cost: the transforms of x, w and y, and a complex product for each frequency."""
+    if any(line.reach > tile for line in dims):
+        return inf
+    cut = [line.tiled(tile) for line in dims]
+    tiles, elements = prod(line.count for line in cut), prod(line.length for line in cut)
+    planes = problem.n * tiles * (problem.c + problem.k) + problem.k * problem.c // problem.groups
+    transforms = _TRANSFORM_OPERATIONS * planes * elements * log2(max(elements, 2))
+    frequencies = elements // cut[-1].length * (cut[-1].length // 2 + 1)
+    products = 8 * frequencies * problem.n * tiles * problem.c * problem.k / problem.groups
+    return _TRANSFORM_PENALTY * transforms + products

@@ -1,0 +1,114 @@
+"""A convolution in the frequency domain, with tiles of any size: what is transformed, and the memory that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from convwright.backends.reference.buffers import Buffers
+from convwright.backends.reference.operands import wide
+from convwright.backends.reference.overlap import Line
+from convwright.backends.reference.spectra import Spectra
+from convwright.core.direction import Direction
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+
+# Step 0 makes the spectra of the operands, step 1 multiplies them, step 2 goes back.
+_LIVES = {"tiles": (0, 0), "first": (0, 1), "second": (0, 1), "product": (1, 2)}
+# A weight's gradient is added up over all pieces.
+_SUMMED_LIVES = _LIVES | {"product": (0, 2)}
+# The spectra of images that are held at once.
+_PIECE_BYTES = 2**25
+# What PyTorch's transforms hold at once, at most, in units of the spectra of one block.
+_COPIES = 3
+
+
+def lines(problem: ConvProblem) -> list[Line]:
+    """The dimensions of the correlation to be computed, not cut into tiles yet.
+
+    A stride leaves out outputs of the forward direction, and puts zeros between the elements of dy.
+    """
+    if problem.direction is Direction.BACKWARD_DATA:
+        return [
+            Line(axis.out, axis.stride, axis.reach - 1 - axis.pad[0], axis.size, axis.reach) for axis in problem.axes
+        ]
+    return [Line(axis.size, 1, axis.pad[0], (axis.out - 1) * axis.stride + 1, axis.reach) for axis in problem.axes]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some images, or some rows of tiles of one image: what is transformed and multiplied before the next is."""
+
+    images: slice
+    lines: tuple[Line, ...]
+
+
+class Fourier:
+    """The transforms of one problem, cut into the tiles of ``lines``, and the buffers between them.
+
+    Spectra of images have the shape (frequencies…, G, N, tiles…, channels / G), a weight's (frequencies…, G, K / G, 1…,
+    C / G).
+    """
+
+    def __init__(self, problem: ConvProblem, lines: Sequence[Line]) -> None:
+        self.problem = problem
+        self.lines = tuple(lines)
+        self.spectra = Spectra(lines)
+        self.dtype = wide(problem.dtype)
+        self.inputs, self.outputs = problem.c // problem.groups, problem.k // problem.groups
+        self.pieces = self._pieces()
+        ones = [1] * problem.rank
+        self.w_shape = (*self.spectra.frequencies, problem.groups, self.outputs, *ones, self.inputs)
+        summed = problem.direction is Direction.BACKWARD_WEIGHT
+        self.buffers = Buffers(self._specs(), _SUMMED_LIVES if summed else _LIVES)
+
+    def image_shape(self, piece: Piece, channels: int) -> tuple[int, ...]:
+        """The spectra of a piece with so many channels a group."""
+        images, tiles = piece.images.stop - piece.images.start, (line.count for line in piece.lines)
+        return (*self.spectra.frequencies, self.problem.groups, images, *tiles, channels)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The buffers and, beside them, what PyTorch's transforms of one block allocate by themselves."""
+        blocks = (prod(self._block(shape)) for shape in self._shapes().values())
+        spectrum_bytes = prod(self.spectra.frequencies) * 2 * self.dtype.nbytes
+        return self.buffers.nbytes + _COPIES * spectrum_bytes * max(blocks)
+
+    def tile_elements(self, shape: Sequence[int]) -> int:
+        """Elements of the memory into which one block of the planes behind spectra of ``shape`` is put."""
+        planes, _ = self._block(shape)
+        return planes * prod(line.source.extent for line in self.pieces[0].lines)
+
+    def _block(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Planes of a block, and tiles of a plane."""
+        images, *tiles, channels = shape[self.problem.rank + 1 :]
+        planes = min(self.problem.groups * images * channels, self.spectra.planes_at_once(prod(tiles)))
+        return planes, prod(tiles)
+
+    def _pieces(self) -> list[Piece]:
+        """As many images as fit, or as many rows of tiles; the largest piece is the first."""
+        problem, (line, *others) = self.problem, self.lines
+        row_bytes = prod(self.spectra.frequencies) * (problem.c + problem.k) * 2 * self.dtype.nbytes
+        rows = max(1, _PIECE_BYTES // (row_bytes * prod(other.count for other in others)))
+        images = max(1, rows // line.count)
+        return [
+            Piece(slice(image, min(image + images, problem.n)), (line.part(first, rows), *others))
+            for image in range(0, max(problem.n, 1), images)
+            for first in range(0, line.count, rows)
+        ]
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """The spectra by name, those of the largest piece."""
+        x, y = (self.image_shape(self.pieces[0], channels) for channels in (self.inputs, self.outputs))
+        if self.problem.direction is Direction.BACKWARD_WEIGHT:
+            return {"first": x, "second": y, "product": self.w_shape}
+        first, product = (x, y) if self.problem.direction is Direction.FORWARD else (y, x)
+        return {"first": first, "product": product}
+
+    def _specs(self) -> dict[str, TensorSpec]:
+        shapes = self._shapes()
+        # Complex numbers are pairs of real ones.
+        specs = {name: TensorSpec((prod(shape), 2), self.dtype) for name, shape in shapes.items()}
+        tiles = max(self.tile_elements(shape) for name, shape in shapes.items() if name != "product")
+        return specs | {"tiles": TensorSpec((tiles,), self.dtype)}

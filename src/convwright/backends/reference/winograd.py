@@ -1,0 +1,58 @@
+"""Winograd's minimal filtering for filters of 3 taps in every dimension: F(2, 3) and F(4, 3), nested in 2-D and 3-D.
+
+m outputs of one dimension need m + 2 products where the definition takes 3 m, so in 2-D m = 2 saves 2.25 and m = 4
+saves 4 times. What is saved is paid for in rounding errors, which grow with the tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convwright.backends.reference.operands import offer
+from convwright.backends.reference.winograd_plan import Winograd, WinogradPlan
+from convwright.backends.reference.winograd_tiles import Tiles
+from convwright.backends.reference.winograd_transforms import OUTPUTS, TAPS, transforms
+from convwright.core.candidate import Candidate, Offer, Refusal
+from convwright.core.plan import Plan
+from convwright.core.problem import ConvProblem
+
+ALGORITHM = "winograd"
+
+
+def offers(problem: ConvProblem) -> Iterator[Offer]:
+    """One candidate for each m, or why there is none."""
+    reason = refusal_reason(problem)
+    for m in OUTPUTS:
+        if reason is not None:
+            yield Refusal(f"reference/{ALGORITHM}[m={m}]", reason)
+            continue
+        workspace_bytes = Winograd(problem, transforms(m)).buffers.nbytes
+        yield offer(problem, ALGORITHM, workspace_bytes, config=(("m", m),), saves_products=True)
+
+
+def plan(candidate: Candidate) -> Plan:
+    return WinogradPlan(candidate, transforms(int(dict(candidate.config)["m"])))
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why Winograd's algorithm cannot compute ``problem``, or None where it can."""
+    if any(stride != 1 for stride in problem.stride):
+        return f"stride {problem.stride}: Winograd's tiles need stride 1 in every dimension"
+    if any(taps != TAPS for taps in problem.taps):
+        return f"a filter of {problem.taps}: these transforms are for {TAPS} taps in every dimension"
+    return None
+
+
+def products(problem: ConvProblem, m: int) -> int:
+    """Multiplications of the stage that multiplies point by point; those of the transforms are not counted.
+
+    They are (m + 2)^rank for each tile, pair of channels and image, in every direction. Tiles are counted whole, also
+    where they reach beyond the result.
+
+    >>> problem = ConvProblem.parse("ic8ih8oc8kh3ph1")
+    >>> 8 * 8 * 64 * 9 / products(problem, 2), 8 * 8 * 64 * 9 / products(problem, 4)
+    (2.25, 4.0)
+    """
+    tiles = Tiles(problem, m)
+    points: int = (m + TAPS - 1) ** problem.rank
+    return points * problem.groups * tiles.count * tiles.image_channels * tiles.result_channels

@@ -1,0 +1,87 @@
+"""What cannot be a convolution, in one sentence each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from convwright.core.direction import Direction
+from convwright.core.window import is_whole, whole_numbers
+from convwright.errors import BadInput
+
+if TYPE_CHECKING:
+    from convwright.core.problem import ConvProblem
+
+
+def check(problem: ConvProblem) -> None:
+    """Refuse a problem whose parts do not belong together."""
+    rank = len(problem.x.shape) - 2
+    if not 1 <= rank <= 3:
+        raise BadInput(f"`input` must have 3, 4 or 5 dimensions (N, C, spatial), got shape {problem.x.shape}")
+    if len(problem.w.shape) != rank + 2:
+        raise BadInput(f"`weight` must have {rank + 2} dimensions like `input`, got shape {problem.w.shape}")
+    _check_window(problem, rank)
+    _check_positive(problem)
+    _check_channels(problem)
+    _check_dtypes(problem)
+    _check_output(problem)
+    if problem.epilogue and problem.direction is not Direction.FORWARD:
+        raise BadInput(f"an epilogue belongs to the forward direction, got {problem.epilogue} on {problem.direction}")
+
+
+def _check_window(problem: ConvProblem, rank: int) -> None:
+    per_dimension: dict[str, tuple[object, ...]] = {
+        "stride": problem.stride, "padding": problem.padding, "dilation": problem.dilation,
+    }  # fmt: skip
+    for name, values in per_dimension.items():
+        if len(values) != rank:
+            raise BadInput(f"`{name}` must have one entry per spatial dimension ({rank}), got {values}")
+    if not is_whole(problem.groups):
+        raise BadInput(f"`groups` must be a whole number, got {problem.groups!r}")
+    whole_numbers("stride", problem.stride)
+    whole_numbers("dilation", problem.dilation)
+    for sides in problem.padding:
+        if len(whole_numbers("padding", sides)) != 2:
+            raise BadInput(f"`padding` must have a pair (before, behind) per spatial dimension, got {problem.padding}")
+
+
+def _check_positive(problem: ConvProblem) -> None:
+    for name, least, values in (
+        ("stride", 1, problem.stride),
+        ("dilation", 1, problem.dilation),
+        ("padding", 0, tuple(side for pair in problem.padding for side in pair)),
+        ("weight", 1, problem.w.shape),
+        ("input", 1, problem.x.shape[1:]),
+        ("groups", 1, (problem.groups,)),
+    ):
+        if any(value < least for value in values):
+            raise BadInput(f"`{name}` must be at least {least} in every dimension, got {values}")
+
+
+def _check_channels(problem: ConvProblem) -> None:
+    groups, channels = problem.groups, problem.c
+    if channels % groups:
+        raise BadInput(f"`in_channels` (={channels}) must be divisible by `groups` (={groups})")
+    if problem.k % groups:
+        raise BadInput(f"`out_channels` (={problem.k}) must be divisible by `groups` (={groups})")
+    if problem.w.shape[1] != channels // groups:
+        raise BadInput(
+            f"`weight` must have in_channels / groups (={channels // groups}) channels for an input of {channels}, "
+            f"got {problem.w.shape[1]}"
+        )
+
+
+def _check_dtypes(problem: ConvProblem) -> None:
+    if len({problem.x.dtype, problem.w.dtype, problem.y.dtype}) > 1:
+        raise BadInput(f"`input` and `weight` must have the same dtype, got {problem.x.dtype} and {problem.w.dtype}")
+
+
+def _check_output(problem: ConvProblem) -> None:
+    for axis in problem.axes:
+        if axis.out < 1:
+            raise BadInput(
+                f"the filter reaches over {axis.reach} elements, "
+                f"but the padded `input` has only {axis.size + sum(axis.pad)} in that dimension"
+            )
+    out = (problem.n, problem.k, *(axis.out for axis in problem.axes))
+    if problem.y.shape != out:
+        raise BadInput(f"`output` must have shape {out}, got {problem.y.shape}")

@@ -1,0 +1,92 @@
+"""A caller's arguments for the window of a convolution: stride, padding, dilation, in the forms that PyTorch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+
+from convwright.core.geometry import Axis
+from convwright.errors import BadInput
+
+IntOrTuple = int | Sequence[int]
+Padding = IntOrTuple | str
+AnyPadding = Padding | Sequence[int | Sequence[int]]
+Sides = tuple[tuple[int, int], ...]
+
+
+def is_whole(value: object) -> bool:
+    """True for ints, NumPy's among them. ``True`` is none: it would be taken for a 1 that nobody meant."""
+    return not isinstance(value, bool) and isinstance(value, int | Integral)
+
+
+def whole_numbers(name: str, values: Iterable[object]) -> tuple[int, ...]:
+    """``values`` as ints, all of which they must be already; ``name`` is what the user calls them.
+
+    >>> whole_numbers("input", [2, 3])
+    (2, 3)
+    """
+    given = tuple(values)
+    if not all(is_whole(value) for value in given):
+        raise BadInput(f"`{name}` must be made of whole numbers, got {given}")
+    return tuple(int(value) for value in given)  # type: ignore[call-overload]
+
+
+def per_axis(name: str, value: IntOrTuple, rank: int) -> tuple[int, ...]:
+    """One int for each of ``rank`` spatial dimensions.
+
+    >>> per_axis("stride", 2, 2)
+    (2, 2)
+    """
+    values = _repeated(value, rank)
+    if values is None or not all(is_whole(each) for each in values):
+        raise BadInput(f"`{name}` must be an int or {rank} ints, got {value!r}")
+    return tuple(int(each) for each in values)  # type: ignore[call-overload]
+
+
+def both_sides(padding: Padding, taps: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]) -> Sides:
+    """The padding before and after, for each spatial dimension, from what PyTorch's convolutions take.
+
+    >>> both_sides("same", (4,), (1,), (1,))
+    ((1, 2),)
+    """
+    if not isinstance(padding, str):
+        return tuple((side, side) for side in per_axis("padding", padding, len(taps)))
+    if padding == "valid":
+        return ((0, 0),) * len(taps)
+    if padding != "same":
+        raise BadInput(f"`padding` must be an int, a tuple of ints, 'valid' or 'same', got {padding!r}")
+    if any(step != 1 for step in stride):
+        raise BadInput(f"padding='same' needs stride 1, got {stride}")
+    totals = (Axis(0, size, 1, (0, 0), step).reach - 1 for size, step in zip(taps, dilation, strict=True))
+    return tuple((total // 2, total - total // 2) for total in totals)
+
+
+def all_sides(padding: AnyPadding, taps: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]) -> Sides:
+    """As ``both_sides``, where a dimension may also have a pair: its padding before and behind.
+
+    >>> all_sides([(0, 1), 2], (3, 3), (1, 1), (1, 1))
+    ((0, 1), (2, 2))
+    """
+    if isinstance(padding, str):
+        return both_sides(padding, taps, stride, dilation)
+    values = _repeated(padding, len(taps))
+    pairs = [_pair(value) for value in values or ()]
+    if values is None or None in pairs:
+        raise BadInput(f"`padding` must be an int, or {len(taps)} ints or pairs of ints, got {padding!r}")
+    return tuple(pair for pair in pairs if pair is not None)
+
+
+def _repeated(value: object, rank: int) -> tuple[object, ...] | None:
+    """One value for each dimension; None where there are neither one nor ``rank``."""
+    if is_whole(value):
+        return (value,) * rank
+    values = tuple(value) if isinstance(value, Iterable) else ()
+    values = values * rank if len(values) == 1 else values
+    return values if len(values) == rank else None
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    sides = (value, value) if is_whole(value) else tuple(value) if isinstance(value, Iterable) else ()
+    if len(sides) != 2 or not all(is_whole(side) for side in sides):
+        return None
+    return int(sides[0]), int(sides[1])

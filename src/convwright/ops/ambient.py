@@ -1,0 +1,82 @@
+"""Algorithms asked for around a call instead of at it: ``with cw.algorithms(forward="cudnn/gemm"): …``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from convwright.core.direction import Direction
+from convwright.errors import BadInput
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Algorithms:
+    """An algorithm for each direction, None where the choice is free. ``strict``: one that refuses is an error."""
+
+    by_direction: dict[Direction, str | None]
+    strict: bool
+
+    def get(self, direction: Direction) -> str | None:
+        return self.by_direction[direction]
+
+
+class _Contexts:
+    """How many contexts are open in all threads: while none is, nobody need look for one."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open = 0
+
+
+contexts = _Contexts()
+_asked: ContextVar[Algorithms | None] = ContextVar("convwright.algorithms", default=None)
+asked = _asked.get
+
+
+def current() -> Algorithms | None:
+    """What the innermost context of this thread asks for."""
+    return asked() if contexts.open else None
+
+
+@contextmanager
+def algorithms(
+    *,
+    forward: str = AUTO,
+    backward_data: str = AUTO,
+    backward_weight: str = AUTO,
+    strict: bool = True,
+) -> Iterator[None]:
+    """Inside, every convolution of this thread uses these algorithms; "auto" leaves the choice free.
+
+    Directions are those of the problem: a transposed convolution is a ``backward_data`` problem. An algorithm that
+    cannot serve a problem is an error, or with ``strict=False`` leaves that one to the free choice. ``algorithm=`` at
+    a call goes before.
+
+    >>> import torch, convwright as cw
+    >>> x, w = torch.ones(1, 2, 5, 5), torch.ones(4, 2, 3, 3)
+    >>> with cw.algorithms(forward="reference/gemm"):
+    ...     _ = cw.conv2d(x, w)
+    >>> cw.last_choice().candidate.id
+    'reference/gemm'
+    """
+    named = {
+        Direction.FORWARD: forward,
+        Direction.BACKWARD_DATA: backward_data,
+        Direction.BACKWARD_WEIGHT: backward_weight,
+    }
+    for direction, name in named.items():
+        if not isinstance(name, str):
+            raise BadInput(f"`{direction}` must be an algorithm's name or 'auto', got {name!r}")
+    wanted = Algorithms({d: None if name == AUTO else name for d, name in named.items()}, strict)
+    contexts.open += 1
+    token = _asked.set(wanted)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+        contexts.open -= 1

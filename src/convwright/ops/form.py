@@ -1,0 +1,65 @@
+"""The six functions: what tells one of PyTorch's convolutions from another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from convwright.core.policy import Policy
+from convwright.core.problem import IntOrTuple
+from convwright.ops.slots import Slots
+
+
+class Request(NamedTuple):
+    """What a caller asks for besides the tensors. ``output_padding`` is a transposed convolution's."""
+
+    no_bias: bool
+    stride: IntOrTuple
+    padding: IntOrTuple | str
+    dilation: IntOrTuple
+    groups: int
+    activation: str | None
+    algorithm: str | None
+    policy: Policy | None
+    output_padding: IntOrTuple = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Form:
+    """One public function: PyTorch's ``own`` counterpart, and the calls that are remembered."""
+
+    name: str
+    rank: int
+    transposed: bool
+    own: Callable[..., Tensor]
+    slots: Slots = field(default_factory=Slots)
+
+    def window(self, request: Request) -> tuple[Any, ...]:
+        """The arguments that ``own`` takes behind the tensors, in its order."""
+        if self.transposed:
+            return request.stride, request.padding, request.output_padding, request.groups, request.dilation
+        return request.stride, request.padding, request.dilation, request.groups
+
+    @property
+    def axes(self) -> str:
+        """The spatial dimensions, as they are written in shapes."""
+        return ("L", "H, W", "D, H, W")[self.rank - 1]
+
+
+CONV1D = Form("conv1d", 1, False, torch.conv1d)
+CONV2D = Form("conv2d", 2, False, torch.conv2d)
+CONV3D = Form("conv3d", 3, False, torch.conv3d)
+CONV_TRANSPOSE1D = Form("conv_transpose1d", 1, True, torch.conv_transpose1d)
+CONV_TRANSPOSE2D = Form("conv_transpose2d", 2, True, torch.conv_transpose2d)
+CONV_TRANSPOSE3D = Form("conv_transpose3d", 3, True, torch.conv_transpose3d)
+FORMS = (CONV1D, CONV2D, CONV3D, CONV_TRANSPOSE1D, CONV_TRANSPOSE2D, CONV_TRANSPOSE3D)
+
+
+def forget() -> None:
+    """Drop every remembered call, so that the next one of each kind decides anew."""
+    for form in FORMS:
+        form.slots.forget()

@@ -1,0 +1,146 @@
+"""Fold a strided convolution into one of stride 1, on fewer pixels and more channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import prod
+
+from torch import Tensor
+
+from convwright.core.candidate import Config, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+from convwright.rewrites.copying import CopyingRewrite, Embeddings
+from convwright.rewrites.embedding import Embedding, Part, divided
+from convwright.rewrites.folding import Blocks, Fold, Place, Run
+from convwright.rewrites.nearest_layout import lay_like
+
+# Folding adds channels for kernels that want more of them: with so many per group it must not add work.
+MANY_CHANNELS = 16
+# A 7x7 filter of stride 2 takes 1.3 times the multiplications in blocks, a 3x3 filter 1.8 times, a 1x1 filter 4 times.
+MOST_WORK = 3
+
+
+class SpaceToDepth(CopyingRewrite):
+    """``space-to-depth(2, …)``: blocks of 2x2 pixels become one pixel with four times the channels, stride 2 becomes 1.
+
+    The filter is folded likewise; what it lacks of whole blocks are zero taps. An infinity in x (in dy, for the
+    gradient of x) times a zero tap is a NaN where PyTorch has a number: such a candidate is allowed only where
+    ``Policy(finite_inputs=True)`` says that there is none, unless the filter fills its blocks.
+    """
+
+    name = "space-to-depth"
+
+    def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+        reason = refusal_reason(problem)
+        if reason is not None:
+            yield Refusal(self.name, reason)
+        else:
+            block = problem.stride
+            yield (("block", block[0] if len(set(block)) == 1 else _by(block)),)
+
+    def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:
+        folds, places = _folds(problem), prod(problem.stride)
+        x = (problem.n, problem.c * places, *(fold.input.count for fold in folds))
+        w = (problem.k, problem.w.shape[1] * places, *(fold.filter.count for fold in folds))
+        ones = (1,) * problem.rank
+        return replace(
+            problem,
+            x=lay_like(problem.x, x, problem),
+            w=lay_like(problem.w, w, problem),
+            stride=ones,
+            padding=tuple(fold.pad for fold in folds),
+            dilation=ones,
+            flip=False,
+        )
+
+    def embeddings(self, problem: ConvProblem, arguments: Config) -> Embeddings:
+        inner, folds = self.inner(problem, arguments), _folds(problem)
+        x = _embedding(problem.x, inner.x, problem.groups, [fold.input for fold in folds])
+        w = _embedding(problem.w, inner.w, 1, [fold.filter for fold in folds], mirrored=problem.flip)
+        inside = {Role.X: x, Role.DX: x, Role.W: w, Role.DW: w}
+        return {role: inside[role] for role in problem.operands if role in inside}
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why folding is not tried, or None where it is."""
+    if max(problem.stride) == 1:
+        return f"a stride of {_by(problem.stride)} leaves nothing to fold"
+    if any(axis.dilation > 1 and axis.taps > 1 for axis in problem.axes):
+        return f"a filter with dilation {_by(problem.dilation)} does not lie in blocks"
+    folds, block = _folds(problem), _by(problem.stride)
+    if not all(fold.input.count for fold in folds):
+        return f"with padding {problem.padding} no output reads any input"
+    work = prod(fold.filter.count * fold.filter.size for fold in folds) / prod(problem.taps)
+    filled = f"a filter of {_by(problem.taps)} taps, filled up to blocks of {block}, takes {work:.3g} times the work"
+    if work > MOST_WORK:
+        return f"{filled}; at most {MOST_WORK} is tried"
+    if work > 1 and problem.w.shape[1] > MANY_CHANNELS:
+        return f"{filled}; with more than {MANY_CHANNELS} channels per group, here {problem.w.shape[1]}, none is added"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Folding:
+    """(N, C, spatial…) and its folded form, both seen as (N, groups, places…, C per group, blocks…)."""
+
+    groups: int
+    channels: int
+    block: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.block)
+
+    def outside(self, tensor: Tensor, runs: Sequence[Run]) -> Tensor:
+        tensor = divided(tensor, 1, (self.groups, self.channels))
+        for dim, run in reversed([*enumerate(runs, 3)]):
+            tensor = divided(tensor.narrow(dim, run.start, run.length), dim, (run.place.blocks, run.place.width))
+        blocks = range(3, 3 + 2 * self.rank, 2)
+        return tensor.permute(0, 1, *(dim + 1 for dim in blocks), 2, *blocks)
+
+    def inside(self, tensor: Tensor, places: Sequence[Place | None]) -> Tensor:
+        tensor = divided(tensor, 1, (self.groups, *self.block, self.channels))
+        for dim, place in enumerate(places, 2):
+            if place is not None:
+                tensor = tensor.narrow(dim, place.place, place.width)
+                tensor = tensor.narrow(dim + self.rank + 1, place.block, place.blocks)
+        return tensor
+
+
+def _embedding(
+    spec: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[Blocks], *, mirrored: bool = False
+) -> Embedding:
+    """An input or a weight of ``spec`` in its folded form; ``mirrored`` turns a weight round as it is folded."""
+    folding = _Folding(groups, spec.shape[1] // groups, tuple(axis.size for axis in axes))
+    parts = [
+        Part(partial(folding.outside, runs=runs), partial(folding.inside, places=[run.place for run in runs]))
+        for runs in product(*(axis.mirrored_runs() if mirrored else axis.runs() for axis in axes))
+    ]
+    holes = [
+        partial(folding.inside, places=[gap if other == dim else None for other in range(len(axes))])
+        for dim, axis in enumerate(axes)
+        for gap in axis.gaps()
+    ]
+    used = prod(spec.shape[:2]) * prod(axis.covered for axis in axes)
+    unused = [_tail(dim, axis) for dim, axis in enumerate(axes, 2) if axis.covered < axis.length]
+    return Embedding(inner, used * spec.dtype.nbytes, tuple(parts), tuple(holes), tuple(unused))
+
+
+def _tail(dim: int, axis: Blocks) -> Callable[[Tensor], Tensor]:
+    """What lies behind the last block."""
+    return lambda tensor: tensor.narrow(dim, axis.covered, axis.length - axis.covered)
+
+
+def _folds(problem: ConvProblem) -> list[Fold]:
+    return [Fold.of(axis) for axis in problem.axes]
+
+
+def _by(sizes: Sequence[int]) -> str:
+    """Sizes as they are written: 7x7."""
+    return "x".join(map(str, sizes))

@@ -1,0 +1,125 @@
+"""Rewrites put around ``reference/gemm``, and the check that nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from convwright.backends.reference.backend import Reference
+from convwright.backends.torch_native import TorchPlan, torch_candidate
+from convwright.core.candidate import Candidate, Config, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.rewrites import REWRITES, rewrite, wrap_plan
+from problem_space import operands, oracle, run, tensor
+
+CPU = DeviceFacts("this CPU", "cpu", "any", "cpu")
+GUARD_BYTES = 512
+Step = tuple[str, Config]
+
+
+def offered(problem: ConvProblem) -> list[Step]:
+    """Each rewrite with each of its arguments."""
+    return [
+        (each.name, arguments)
+        for each in REWRITES
+        for arguments in each.arguments(problem, CPU)
+        if not isinstance(arguments, Refusal)
+    ]
+
+
+def refused(name: str, problem: ConvProblem) -> list[Refusal]:
+    return [each for each in rewrite(name).arguments(problem, CPU) if isinstance(each, Refusal)]
+
+
+def arguments_of(name: str, problem: ConvProblem) -> list[Config]:
+    return [each for each in rewrite(name).arguments(problem, CPU) if not isinstance(each, Refusal)]
+
+
+def chains(problem: ConvProblem, depth: int) -> list[tuple[Step, ...]]:
+    if depth == 0:
+        return [()]
+    return [
+        (step, *rest)
+        for step in offered(problem)
+        for rest in chains(rewrite(step[0]).inner(problem, step[1]), depth - 1)
+    ]
+
+
+def wrapped(problem: ConvProblem, steps: tuple[Step, ...]) -> Candidate:
+    if not steps:
+        offers = Reference().candidates(problem, CPU, Policy())
+        return next(each for each in offers if isinstance(each, Candidate) and each.algorithm == "gemm")
+    (name, arguments), *rest = steps
+    inner = wrapped(rewrite(name).inner(problem, arguments), tuple(rest))
+    return rewrite(name).wrap(problem, arguments, inner)
+
+
+def planned(candidate: Candidate) -> Plan:
+    plan = wrap_plan(candidate, lambda leaf: Reference().build(leaf, CPU))
+    assert plan.candidate is candidate
+    assert plan.workspace_bytes == candidate.workspace_bytes
+    return plan
+
+
+def check_identity(problem: ConvProblem, chosen: Iterable[tuple[Step, ...]], seed: int = 0) -> None:
+    """Each chain of rewrites gives PyTorch's result in float64, bit for bit, into memory full of NaN."""
+    given = operands(problem, seed)
+    expected = oracle(problem, given)
+    for steps in chosen:
+        plan = planned(wrapped(problem, steps))
+        assert torch.equal(run(plan, given).double(), expected), plan.candidate.id
+        assert torch.equal(run(plan, given, own_workspace=True).double(), expected), plan.candidate.id
+        check_workspace(plan, given, expected)
+
+
+def around_torch(problem: ConvProblem, step: Step) -> Plan:
+    """A rewrite around PyTorch's own call, which makes an output of its own."""
+    name, arguments = step
+    leaf = torch_candidate(rewrite(name).inner(problem, arguments), cpu=True)
+    return wrap_plan(rewrite(name).wrap(problem, arguments, leaf), TorchPlan)
+
+
+def check_workspace(plan: Plan, given: dict[Role, Tensor], expected: Tensor) -> None:
+    """A second call, in memory that holds what the first left, allocates nothing and writes to nothing behind it."""
+    problem = plan.candidate.problem
+    memory = torch.full((plan.workspace_bytes + GUARD_BYTES,), 0xFF, dtype=torch.uint8)
+    first, second = (given[role] for role in problem.direction.operands)
+    if Role.W in given:
+        second = plan.prepare(second)
+    out = tensor(problem.output)
+    extras = given.get(Role.BIAS), given.get(Role.RESIDUAL)
+    for _ in range(2):
+        with Allocations() as made:
+            plan(first, second, *extras, out, memory[: plan.workspace_bytes])
+        assert not made.by, f"{plan.candidate.id} allocates: {made.by}"
+    assert torch.equal(out.double(), expected), plan.candidate.id
+    assert (memory[plan.workspace_bytes :] == 0xFF).all(), f"{plan.candidate.id} writes behind its workspace"
+
+
+class Allocations(TorchDispatchMode):
+    """The operations whose results lie in memory that none of their operands has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        known = {_storage(each) for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        made = [each for each in tree_leaves(result) if isinstance(each, Tensor) and each.untyped_storage().nbytes()]
+        if any(_storage(each) not in known for each in made):
+            self.by.append(str(func))
+        return result
+
+
+def _storage(each: Tensor) -> int:
+    return each.untyped_storage()._cdata
