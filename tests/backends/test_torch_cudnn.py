@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convwright.backends import torch_cudnn
+from convwright.backends.torch_native import cudnn as torch_cudnn
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem

@@ -93,6 +93,6 @@ def test_it_is_not_offered_where_it_is_switched_off() -> None:
 
 
 def test_every_activation_has_a_name_in_onednn() -> None:
-    from convwright.backends.torch_onednn import _ATTRIBUTE
+    from convwright.backends.torch_native.onednn import _ATTRIBUTE
 
     assert set(_ATTRIBUTE) == set(Activation)

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from convwright.backends.reference.backend import Reference
-from convwright.backends.torch_native import TorchPlan, torch_candidate
+from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

@@ -194,6 +194,6 @@ def test_where_pytorchs_own_call_is_not_allowed_the_first_that_is_serves(monkeyp
     def offers(*_: Any) -> Iterator[Candidate]:
         yield candidate("torch/default", deterministic=None)
 
-    monkeypatch.setattr("convwright.backends.torch_native.TorchNative.candidates", offers)
+    monkeypatch.setattr("convwright.backends.torch_native.backend.TorchNative.candidates", offers)
     choice = choose(mode=Mode.HEURISTIC, policy=Policy(deterministic=True))
     assert choice.candidate.id == "reference/gemm"

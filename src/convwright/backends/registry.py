@@ -9,7 +9,7 @@ from convwright.core.plan import Backend
 
 # In the order in which they stand in a table: PyTorch first, since it is everyone's baseline.
 BACKENDS = {
-    "torch": "convwright.backends.torch_native:TorchNative",
+    "torch": "convwright.backends.torch_native.backend:TorchNative",
     "cudnn": "convwright.backends.cudnn.backend:Cudnn",
     "triton": "convwright.backends.triton.backend:TritonKernels",
     "reference": "convwright.backends.reference.backend:Reference",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convwright.backends.torch_native import gradients
+from convwright.backends.torch_native.own import gradients
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem

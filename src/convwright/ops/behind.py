@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from convwright.backends.torch_native import TorchPlan, torch_candidate
+from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.epilogue import activation_named
 from convwright.ops.call import Call
 from convwright.ops.composite import composite

@@ -7,7 +7,7 @@ from math import inf
 
 import torch
 
-from convwright.backends.torch_native import TorchPlan, torch_candidate
+from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named

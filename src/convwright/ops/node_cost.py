@@ -9,7 +9,7 @@ from timeit import Timer
 import torch
 from torch import Tensor
 
-from convwright.backends.torch_native import TorchPlan, torch_candidate
+from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.ops.autograd import Training
 from convwright.ops.describe import problem_of
 from convwright.ops.form import CONV2D, Request

@@ -1,8 +1,8 @@
-"""What PyTorch itself would do: the baseline of every table."""
+"""``F.conv2d``, its siblings and their gradients: the baseline of every table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,54 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from convwright import flags
-from convwright.backends import torch_cudnn, torch_onednn
-from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
-from convwright.core.device import DeviceFacts
+from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.direction import Direction
-from convwright.core.dtype import Arithmetic, DType, native_arithmetic
-from convwright.core.plan import Plan
-from convwright.core.policy import Policy
+from convwright.core.dtype import Arithmetic, native_arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.tensors import activate, activate_
 
 FORWARD: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 _backward: Callable[..., Gradients] = torch.ops.aten.convolution_backward.default
-
-
-class TorchNative:
-    """``torch/default`` calls ``F.conv2d`` (and its siblings and their gradients) itself; beside it stand the
-    libraries that PyTorch brings, asked by PyTorch's own operators for what ``F.conv2d`` does not ask them for.
-
-    For fp32 on a GPU it stands twice in a table, with PyTorch's TF32 flag on and off, since these are two
-    computations; the one that PyTorch's flag selects at the call is the baseline.
-    """
-
-    name = "torch"
-
-    def fingerprint(self, device: DeviceFacts) -> str:
-        cudnn: int | None = cudnn_version() if device.kind == "cuda" else None
-        tried = ", benchmark" if device.kind == "cuda" and torch.backends.cudnn.benchmark else ""
-        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "") + tried
-
-    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        if not device.present:
-            yield Refusal(
-                "torch/default", f"PyTorch can only be asked on a device that is present, not on {device.name}"
-            )
-            return
-        if problem.dtype is DType.FP32 and device.kind == "cuda":
-            for switch in ("on", "off"):
-                yield torch_candidate(problem, (("tf32", switch),))
-        else:
-            yield torch_candidate(problem, cpu=device.kind == "cpu")
-        yield from torch_cudnn.offers(problem, device)
-        yield from torch_onednn.offers(problem, device)
-
-    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        return _PLANS[candidate.algorithm](candidate)
 
 
 def torch_candidate(problem: ConvProblem, config: Config = (), *, cpu: bool = False) -> Candidate:
@@ -106,14 +68,6 @@ class TorchPlan:
     ) -> Tensor:
         result = self._compute(first, second, bias, residual)
         return result if out is None else out.copy_(result)
-
-
-_PLANS: dict[str, Callable[[Candidate], Plan]] = {
-    "default": TorchPlan,
-    torch_cudnn.NAME: torch_cudnn.TorchCudnnPlan,
-    torch_onednn.NAME: torch_onednn.OneDnnPlan,
-    torch_onednn.FUSED: torch_onednn.OneDnnPlan,
-}
 
 
 def _forward(problem: ConvProblem) -> Callable[..., Tensor]:

@@ -1,0 +1,57 @@
+"""What PyTorch itself would do, and what else the libraries can that it brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from convwright.backends.torch_native import cudnn, onednn
+from convwright.backends.torch_native.own import TorchPlan, torch_candidate
+from convwright.core.candidate import Candidate, Offer, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+
+cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
+_PLANS: dict[str, Callable[[Candidate], Plan]] = {
+    "default": TorchPlan,
+    cudnn.NAME: cudnn.TorchCudnnPlan,
+    onednn.NAME: onednn.OneDnnPlan,
+    onednn.FUSED: onednn.OneDnnPlan,
+}
+
+
+class TorchNative:
+    """``torch/default`` calls ``F.conv2d`` (and its siblings and their gradients) itself; beside it stand the
+    libraries that PyTorch brings, asked by PyTorch's own operators for what ``F.conv2d`` does not ask them for.
+
+    For fp32 on a GPU it stands twice in a table, with PyTorch's TF32 flag on and off, since these are two
+    computations; the one that PyTorch's flag selects at the call is the baseline.
+    """
+
+    name = "torch"
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        cudnn: int | None = cudnn_version() if device.kind == "cuda" else None
+        tried = ", benchmark" if device.kind == "cuda" and torch.backends.cudnn.benchmark else ""
+        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "") + tried
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        if not device.present:
+            yield Refusal(
+                "torch/default", f"PyTorch can only be asked on a device that is present, not on {device.name}"
+            )
+            return
+        if problem.dtype is DType.FP32 and device.kind == "cuda":
+            for switch in ("on", "off"):
+                yield torch_candidate(problem, (("tf32", switch),))
+        else:
+            yield torch_candidate(problem, cpu=device.kind == "cpu")
+        yield from cudnn.offers(problem, device)
+        yield from onednn.offers(problem, device)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        return _PLANS[candidate.algorithm](candidate)
