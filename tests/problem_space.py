@@ -49,7 +49,10 @@ def problems(
     dtype: DType = DType.FP32,
     least_images: int = 0,
     activations: Sequence[Activation] = EXACT,
+    most_stride: int = 3,
+    most_room: int = 3,
 ) -> ConvProblem:
+    """``most_room`` is by how many elements at most the input is larger than the filter needs."""
     rank = draw(st.integers(1, 3))
 
     def per_axis(values: st.SearchStrategy[Value]) -> tuple[Value, ...]:
@@ -63,13 +66,13 @@ def problems(
     x = (
         draw(st.integers(least_images, 4)),
         groups * draw(st.integers(1, 3)),
-        *(size + draw(st.integers(0, 3)) for size in least),
+        *(size + draw(st.integers(0, most_room)) for size in least),
     )
     w = (groups * draw(st.integers(1, 3)), x[1] // groups, *taps)
     problem = ConvProblem.of_specs(
         draw(specs(x, dtype)),
         draw(specs(w, dtype)),
-        stride=per_axis(st.integers(1, 3)),
+        stride=per_axis(st.integers(1, most_stride)),
         padding=padding,
         dilation=dilation,
         groups=groups,

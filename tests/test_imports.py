@@ -19,6 +19,7 @@ ORDER = [
     {"naming"},
     {"settings"},
     {"core"},
+    {"suites"},
     {"tensors", "flags"},
     {"rewrites", "backends", "measuring"},
     {"tuning"},

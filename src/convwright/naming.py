@@ -7,6 +7,9 @@ from typing import TypeVar
 
 from convwright.errors import BadInput
 
+# More than any size has. Python itself refuses to read very long numbers, in other words.
+MOST_DIGITS = 18
+
 _Member = TypeVar("_Member", bound=StrEnum)
 
 
@@ -20,6 +23,6 @@ def one_of(kind: type[_Member], name: str, value: str) -> _Member:
 
 def whole_number(name: str, text: str) -> int:
     """``text`` as an int that is not negative."""
-    if not text.isdigit():
-        raise BadInput(f"{name} must be a whole number, got {text!r}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
+        raise BadInput(f"{name} must be a whole number of at most {MOST_DIGITS} digits, got {text[:40]!r}")
     return int(text)

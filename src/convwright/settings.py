@@ -22,18 +22,31 @@ class Mode(StrEnum):
     FULL = "full"
 
 
+class Trust(StrEnum):
+    """What is done about a choice that rests on findings from the store: it is taken, or timed again first."""
+
+    TRUST = "trust"
+    VERIFY = "verify"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``mode`` at a first meeting, and where findings are kept (None: in memory only)."""
+    """``mode`` at a first meeting, where findings are kept (None: in memory only), and how far they are trusted."""
 
     mode: Mode = Mode.QUICK
     store_path: Path | None = None
+    trust: Trust = Trust.TRUST
 
 
 @lru_cache
 def settings() -> Settings:
-    """The settings of this process, from ``CONVWRIGHT_MODE`` and ``CONVWRIGHT_STORE`` (a path, or ``none``)."""
-    return Settings(one_of(Mode, "CONVWRIGHT_MODE", os.environ.get("CONVWRIGHT_MODE", "quick")), _store_path())
+    """The settings of this process, from ``CONVWRIGHT_MODE``, ``CONVWRIGHT_STORE`` (a path, or ``none``) and
+    ``CONVWRIGHT_TRUST`` (``trust`` or ``verify``)."""
+    return Settings(
+        one_of(Mode, "CONVWRIGHT_MODE", os.environ.get("CONVWRIGHT_MODE", "quick")),
+        _store_path(),
+        one_of(Trust, "CONVWRIGHT_TRUST", os.environ.get("CONVWRIGHT_TRUST", "trust")),
+    )
 
 
 def _store_path() -> Path | None:

@@ -184,7 +184,9 @@ def test_a_batch_of_none_gives_no_gradient_but_zeros() -> None:
         assert torch.equal(compute(candidate(problem, algorithm), operands(problem, 0)), torch.zeros(6, 4, 3, 3))
 
 
-@pytest.mark.parametrize("text", [*SIZES, "mb40ic32ih30oc32kh3ph1", "mb2ic8ih96oc8kh3 tag:nhwc dt:bf16"])
+@pytest.mark.parametrize(
+    "text", [*SIZES, "mb40ic32ih30oc32kh3ph1", "mb2ic64ih56oc64kh3ph1", "mb2ic8ih96oc8kh3 tag:nhwc dt:bf16"]
+)
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("algorithm", [FFT, TILED])
 def test_no_more_is_allocated_than_was_said(text: str, direction: Direction, algorithm: str) -> None:

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from convwright.cli.main import main
+from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
+from convwright.ops.face import find
 
 PROBLEM = "mb2ic4ih8oc4kh3ph1"
 KEY = ConvProblem.parse(PROBLEM).key
@@ -90,6 +92,31 @@ def test_policy_options_reach_the_search(capsys: pytest.CaptureFixture[str], mon
     assert "of workspace, 0 are allowed" in reasons["reference/gemm"]
 
 
+def test_how_it_is_searched_can_be_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, object] = {}
+
+    def search(problem: str, **given: object) -> object:
+        asked.update(given)
+        return find(problem, device="cpu", mode="heuristic")
+
+    monkeypatch.setattr("convwright.ops.face.find", search)
+    words = ["--budget", "0.5", "--trust", "verify", "--isolate", "--energy", "--objective", "time-then-workspace"]
+    code, _, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU, *words)
+    assert (code, err) == (0, "")
+    policy = asked["policy"]
+    assert isinstance(policy, Policy)
+    assert policy.objective is Objective.TIME_THEN_WORKSPACE
+    assert {name: asked[name] for name in ("budget_us", "trust", "isolate", "energy")} == {
+        "budget_us": 0.5e6, "trust": "verify", "isolate": True, "energy": True,
+    }  # fmt: skip
+
+
+def test_a_pipe_gets_no_progress_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = run(capsys, monkeypatch, "find", "ic2ih4oc2kh1", "--device", "cpu", "--mode", "quick")
+    assert (code, err) == (0, "")
+    assert "first looks" not in out
+
+
 def test_a_device_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cudnn", reason="cuDNN's frontend is missing")
     code, out, err = run(capsys, monkeypatch, "find", PROBLEM, "--device", "h200", "--mode", "heuristic", "--json")
@@ -112,9 +139,13 @@ MISTAKES = [
     ([PROBLEM, "--device", "cpu", "--dtype", "int8"], "'int8'"),
     ([PROBLEM, "--device", "cpu", "--layout", "hwcn"], "'hwcn'"),
     ([PROBLEM, "--device", "cpu", "--direction", "sideways"], "'sideways'"),
-    ([PROBLEM, "--device", "cpu", "--epilogue", "gelu"], "'gelu'"),
+    ([PROBLEM, "--device", "cpu", "--epilogue", "tanh"], "'tanh'"),
     ([f"{PROBLEM} dt:fp16", "--device", "cpu", "--dtype", "fp32"], "dt is given twice"),
     ([PROBLEM, "--device", "cpu", "--max-error", "0"], "`max_error`"),
+    ([PROBLEM, "--device", "cpu", "--objective", "beauty"], "'beauty'"),
+    ([PROBLEM, "--device", "cpu", "--trust", "blindly"], "'blindly'"),
+    ([PROBLEM, "--device", "cpu", "--budget", "0"], "got 0 s"),
+    ([PROBLEM, "--device", "cpu", "--mode", "quick", "--energy"], "energy is measured in mode full only"),
     ([PROBLEM, "--device", "cpu", "--max-workspace", "-1"], "-1"),
     (["ic4ih2oc4kh3", "--device", "cpu"], "3 elements"),
     ([], "--input and --weight"),

@@ -7,10 +7,14 @@ from time import sleep
 
 import pytest
 
+from convwright.core.device import DeviceFacts
 from convwright.errors import BadInput
+from convwright.measuring import conditions as measuring_conditions
 from convwright.measuring.clock import WallClock, rotating
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
+from convwright.measuring.nvml import gpu
+from measuring.fake_nvml import CLOCK_INFO, EVENT_REASONS, FakeNvml
 
 
 def test_n_calls_are_made() -> None:
@@ -72,3 +76,18 @@ def test_conditions_name_the_device_and_the_software_and_leave_out_what_is_unkno
 
 def test_conditions_of_an_absent_device_have_no_clocks() -> None:
     assert not {"sm_clock_mhz", "throttle_reasons", "threads"} & dict(conditions(device_facts("h200"))).keys()
+
+
+def test_conditions_of_a_gpu_say_what_nvml_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeNvml({(CLOCK_INFO, 1): 1755, (CLOCK_INFO, 2): 3201, EVENT_REASONS: 0x044})
+    monkeypatch.setattr(measuring_conditions, "gpu_of", lambda device: gpu("GPU-1", fake))
+    found = dict(conditions(DeviceFacts("a GPU", "cuda", "sm_90", torch_name="cuda:0")))
+    assert (found["sm_clock_mhz"], found["memory_clock_mhz"]) == ("1755", "3201")
+    assert found["throttle_reasons"] == "power-cap+hw-thermal"
+    assert "temperature_c" not in found
+
+
+def test_calls_run_back_to_back() -> None:
+    made: list[int] = []
+    WallClock().run(lambda: made.append(1), 5)
+    assert len(made) == 5

@@ -67,3 +67,9 @@ def test_common_drift_cancels_in_a_paired_ratio() -> None:
 def test_negative_slopes_take_a_side_and_no_value() -> None:
     ratio = paired_ratio([-1.0, *[2.0] * 10, 2.0], [1.0, *[1.0] * 10, -1.0])
     assert (ratio.low, ratio.value, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_few_pairs_of_which_one_is_lost_in_noise_tell_nothing() -> None:
+    ratio = paired_ratio([1.0, -2.0, 3.0], [1.0, 2.0, 3.0])
+    assert (ratio.low, ratio.high) == (0.0, float("inf"))
+    assert paired_ratio([1.0, -1.0], [-1.0, 1.0]).high == float("inf")

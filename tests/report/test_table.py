@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -74,3 +75,15 @@ def test_names_and_times_can_be_read_at_any_width(width: int) -> None:
     text = printed(width)
     for word in ("torch/default", "reference/gemm", "cudnn/fft-tiling", "50.00", "100.00"):
         assert word in text
+
+
+def test_memory_and_energy_have_columns_where_any_candidate_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "peak" not in printed()
+    assert "energy" not in printed()
+    measured = ROWS[1].measurement
+    assert measured is not None
+    known = replace(ROWS[1], measurement=replace(measured, peak_bytes=2_000_000, energy_mj=0.1234))
+    monkeypatch.setitem(globals(), "ROWS", [ROWS[0], known, ROWS[2]])
+    assert "energy mJ" in printed()
+    assert "2 MB" in line("reference/gemm")
+    assert "0.123" in line("reference/gemm")

@@ -62,7 +62,7 @@ def test_an_algorithm_by_its_family_is_the_first_of_it(monkeypatch: pytest.Monke
 def test_an_unknown_algorithm() -> None:
     with pytest.raises(BadInput, match="no algorithm here is called 'cudnn/magic'; for this problem there are") as said:
         choose("cudnn/magic")
-    assert "reference/gemm, torch/default" in str(said.value)
+    assert all(known in str(said.value) for known in ("reference/gemm", "torch/default"))
 
 
 @pytest.mark.parametrize("algorithm", ["cudnn/gemm", "cudnn/gemm[math=tf32]", "triton/implicit-gemm"])
@@ -165,7 +165,8 @@ def counting(*rest, **keywords):
 tuner.measure_candidates = counting
 
 x, w = torch.ones(2, 4, 8, 8), torch.ones(4, 4, 3, 3)
-cw.conv2d(x, w, padding=1)
+for _ in range(2):  # a problem is worth a search when it comes again
+    cw.conv2d(x, w, padding=1)
 print(len(measured), cw.last_choice().candidate.id)
 """
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,8 +17,6 @@ from pathlib import Path
 import pytest
 
 from convwright.core.finding import Interval, KindError, Measurement
-from convwright.errors import StoreError
-from convwright.tuning.schema import SCHEMA_VERSION
 from convwright.tuning.store import Store
 
 PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
@@ -113,17 +112,48 @@ def test_a_search_is_known_within_its_scope_only(path: Path) -> None:
         assert store.findings(PROBLEM, DEVICE) == {}
 
 
+def test_a_search_does_not_outlive_what_it_rests_on(path: Path) -> None:
+    """Under the old versions it would say that nothing need be tried, while nothing is known any more."""
+    with Store.open(path) as store:
+        record(store)
+        for device in (DEVICE, "A100"):
+            store.record_search(PROBLEM, device, "quick", ["torch/default (torch 2.13)"])
+        record(store)
+        assert store.search(PROBLEM, DEVICE, "quick") is not None
+        store.record(PROBLEM, DEVICE, "torch/default", "torch 2.14", MEASUREMENT, None)
+        assert store.search(PROBLEM, DEVICE, "quick") is None
+        assert store.search(PROBLEM, "A100", "quick") is not None
+
+
+def test_a_finding_that_cannot_be_read_is_forgotten_with_its_searches(path: Path) -> None:
+    with Store.open(path) as store:
+        for candidate in ("a", "b"):
+            record(store, candidate)
+        store.record_search(PROBLEM, DEVICE, "quick", ["a", "b"])
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE finding SET measurement = '{\"time\": 1}' WHERE candidate = 'a'")
+    with Store.open(path) as store:
+        assert set(store.findings(PROBLEM, DEVICE)) == {"b"}
+        assert store.search(PROBLEM, DEVICE, "quick") is None
+        store.record_search(PROBLEM, DEVICE, "quick", ["b"])
+        store.findings(PROBLEM, DEVICE)
+        assert store.search(PROBLEM, DEVICE, "quick") is not None
+
+
 def test_eight_processes_lose_nothing(path: Path) -> None:
-    finish(writers_at_once(path, 8, 100))
+    finish(writers_at_once(path, 8, 1000))
     with Store.open(path) as store:
         assert store.note is None
-        assert len(store.findings("problem", "device")) == 800
+        expected = {f"writer-{i}/{j}" for i in range(8) for j in range(1000)}
+        assert set(store.findings("problem", "device")) == expected
 
 
-def test_a_killed_writer_leaves_a_readable_store(path: Path) -> None:
+@pytest.mark.parametrize("moment_us", [0, 137, 1_013, 5_101, 20_011])
+def test_a_killed_writer_leaves_a_readable_store(path: Path, moment_us: int) -> None:
     (process,) = writers_at_once(path, 1, 1_000_000)
     assert process.stdout is not None
     process.stdout.readline()
+    time.sleep(moment_us / 1e6)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     with Store.open(path) as store:
@@ -211,17 +241,6 @@ def test_several_processes_that_meet_a_corrupt_file_replace_it_once(path: Path) 
     assert len(list(path.parent.glob("*.corrupt-*"))) == 1
 
 
-def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
-    Store.open(path).close()
-    with closing(sqlite3.connect(path)) as newer:
-        newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
-    with pytest.raises(StoreError, match="newer convwright"):
-        Store.open(path)
-    with closing(sqlite3.connect(path)) as newer:
-        assert newer.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 1,)
-    assert [other.name for other in path.parent.iterdir()] == [path.name]
-
-
 def test_a_place_that_is_no_folder_means_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert_works_in_memory(tmp_path / "file" / "findings.sqlite")
@@ -239,6 +258,30 @@ def test_a_read_only_folder_means_in_memory(exists: bool) -> None:
         with without_privileges():
             assert_works_in_memory(path)
         Path(folder).chmod(0o755)
+
+
+ELSEWHERE = """
+import json, os, pathlib, platform, secrets, sqlite3, subprocess, sys, tempfile, threading, weakref
+platform.node()
+sys.modules["fcntl"] = None
+del os.register_at_fork
+sys.platform = "win32"
+from convwright.tuning.store import Store
+with Store.open(pathlib.Path(sys.argv[1])) as store:
+    with store.trying("problem", "device", "candidate", "1"):
+        store.record("problem", "device", "candidate", "1", None, "failed")
+    print(store.note, len(store.findings("problem", "device")), store.quarantine())
+"""
+
+
+def test_neither_locks_of_folders_nor_forks_are_needed(path: Path) -> None:
+    """As on Windows, which has neither."""
+    path.parent.mkdir()
+    path.write_bytes(b"no database at all, and of no use to anyone" * 100)
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE, str(path)], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert f"{path} was corrupt and now lies at " in done.stdout
+    assert done.stdout.endswith(" 1 {}\n")
 
 
 def assert_works_in_memory(path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from convwright.cli.problem_text import complete
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -31,12 +32,22 @@ def find(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms) or full.")] = "full",
+    mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms) or full (30 s).")] = "full",
+    budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help="What is made least: time, device-time or workspace.")] = "time",
+    objective: Annotated[
+        str, typer.Option(help="What is made least: time, device-time, energy, workspace or time-then-workspace.")
+    ] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    trust: Annotated[
+        str | None, typer.Option(help="trust what the store says, or verify it first; by default CONVWRIGHT_TRUST.")
+    ] = None,
+    isolate: Annotated[
+        bool, typer.Option("--isolate", help="Run candidates in a process of their own, which may crash or hang.")
+    ] = False,
+    energy: Annotated[bool, typer.Option("--energy", help="Energy of the best as well: 5 s each.")] = False,
     refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -47,9 +58,9 @@ def find(
     from convwright.core.problem import ConvProblem
     from convwright.ops.face import find as search
     from convwright.report.plain import as_json as strict_json
+    from convwright.report.progress import progress_bar
     from convwright.report.table import print_findings
 
-    options = {"dt": dtype, "tag": layout, "dir": direction, "ep": epilogue}
     if problem is not None and (input is not None or weight is not None):
         raise BadInput("find takes a problem's text or --input and --weight, got both")
     if problem is None:
@@ -61,12 +72,7 @@ def find(
             dilation=_numbers("--dilation", dilation), groups=groups,
         )  # fmt: skip
         problem = described.key.partition(" ")[0]
-    given = {word.partition(":")[0] for word in problem.split()[1:]}
-    for name, value in options.items():
-        if value is not None:
-            if name in given:
-                raise BadInput(f"{name} is given twice: in the problem's text and as an option")
-            problem += f" {name}:{value}"
+    problem = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
     policy = Policy(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
@@ -74,7 +80,11 @@ def find(
         objective=one_of(Objective, "objective", objective),
         finite_inputs=finite_inputs,
     )
-    found = search(problem, device=device, mode=mode, policy=policy)
+    with progress_bar() as bar:
+        found = search(
+            problem, device=device, mode=mode, policy=policy, budget_us=None if budget is None else budget * 1e6,
+            trust=trust, isolate=isolate, energy=energy, progress=lambda what, done, of: bar(done, of, what),
+        )  # fmt: skip
     if as_json:
         print(strict_json(found.to_json()))
     else:

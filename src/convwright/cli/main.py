@@ -6,8 +6,13 @@ import sys
 
 import typer
 
+from convwright.cli.advise import advise
+from convwright.cli.explain import explain
 from convwright.cli.find import find
 from convwright.cli.show_env import show_env
+from convwright.cli.store import store_app
+from convwright.cli.time import time_
+from convwright.cli.tune import tune
 from convwright.errors import BadInput, ConvwrightError
 
 app = typer.Typer(
@@ -16,8 +21,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command("advise")(advise)
+app.command("explain")(explain)
 app.command("find")(find)
 app.command("show-env")(show_env)
+app.add_typer(store_app, name="store")
+app.command("time")(time_)
+app.command("tune")(tune)
 
 
 def main() -> None:

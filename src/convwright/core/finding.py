@@ -33,7 +33,12 @@ class KindError:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One candidate, measured. Times in microseconds; None is what could not be known, never 0."""
+    """One candidate, measured. Times in microseconds; None is what could not be known, never 0.
+
+    ``energy_mj`` is that of one call, give or take ``energy_halfwidth_mj``; ``peak_bytes`` is the most memory that a
+    call holds beyond what was held before it, its result included. ``doubt`` says why a time is not to be relied on: a
+    second timing with fresh inputs did not bear it out.
+    """
 
     device_us: Interval
     host_us: Interval | None
@@ -43,6 +48,9 @@ class Measurement:
     samples: int
     conditions: tuple[tuple[str, str], ...]
     energy_mj: float | None = None
+    energy_halfwidth_mj: float | None = None
+    peak_bytes: int | None = None
+    doubt: str | None = None
 
     def eager_us(self, *, weights_change: bool) -> Interval:
         """What one eager call takes: the slower of device and host, and the packing where weights change."""
@@ -61,7 +69,7 @@ class Measurement:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Measurement:
         def interval(name: str) -> Interval | None:
-            return Interval(**record[name]) if record[name] is not None else None
+            return Interval(**record[name]) if record.get(name) is not None else None
 
         device_us = interval("device_us")
         assert device_us is not None
@@ -73,7 +81,10 @@ class Measurement:
             workspace_bytes=record["workspace_bytes"],
             samples=record["samples"],
             conditions=tuple((name, value) for name, value in record["conditions"]),
-            energy_mj=record["energy_mj"],
+            energy_mj=record.get("energy_mj"),
+            energy_halfwidth_mj=record.get("energy_halfwidth_mj"),
+            peak_bytes=record.get("peak_bytes"),
+            doubt=record.get("doubt"),
         )
 
 

@@ -21,11 +21,13 @@ class Weights(StrEnum):
 
 class Objective(StrEnum):
     """What is made least: the time of an eager call (the slower of host and device), the device's time alone, as
-    inside a captured graph, or workspace."""
+    inside a captured graph, the energy of a call, workspace, or workspace among those whose times are a tie."""
 
     TIME = "time"
     DEVICE_TIME = "device-time"
+    ENERGY = "energy"
     WORKSPACE = "workspace"
+    TIME_THEN_WORKSPACE = "time-then-workspace"
 
 
 @dataclass(frozen=True, slots=True)

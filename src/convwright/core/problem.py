@@ -11,6 +11,7 @@ from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.geometry import Axis
+from convwright.core.problem_checks import check
 from convwright.core.tensor_spec import Layout, LayoutName, TensorSpec, dense_strides, layouts_of
 from convwright.core.window import AnyPadding, all_sides, whole_numbers
 from convwright.core.window import IntOrTuple as IntOrTuple
@@ -43,8 +44,6 @@ class ConvProblem:
     flip: bool = False
 
     def __post_init__(self) -> None:
-        from convwright.core.problem_checks import check
-
         check(self)
 
     @classmethod

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import cycle, repeat
+from functools import lru_cache
+from itertools import pairwise, repeat
+from statistics import median
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 import torch
 
-from convwright.errors import BadInput
-
-Call = Callable[[], object] | Sequence[Callable[[], object]]
+from convwright.measuring.call import After as After
+from convwright.measuring.call import Call as Call
+from convwright.measuring.call import rotating as rotating
 
 # How far the host gets ahead of the device before a sample begins.
 _AHEAD_US = 50.0
@@ -24,33 +26,21 @@ _cuda: Any = torch.cuda  # Streams, events and the spinning kernel have no types
 
 
 class Clock(Protocol):
-    """Times n calls as one sample. ``sample_us`` is how long a sample must be to be read well."""
+    """Times n calls as one sample. ``sample_us`` is how long a sample must be to be read well.
+
+    A clock that ``leaves_out_before`` gives for an ``After`` the time of its ``call`` alone, any other that of both.
+    """
 
     sample_us: float
+    leaves_out_before: bool
 
     def time_us(self, call: Callable[[], object], n: int) -> float: ...
 
+    def run(self, call: Callable[[], object], n: int) -> None:
+        """Make n calls back to back, for what is measured while they run, and return when all have ended."""
+
     def now_us(self) -> float:
         """The time since any fixed moment; budgets are kept by it."""
-
-
-def rotating(call: Call) -> Callable[[], object]:
-    """One call for a sequence of equivalent ones over different inputs: each time the next one.
-
-    With more inputs than the cache holds every call finds its own cold.
-
-    >>> turn = rotating([lambda: "a", lambda: "b"])
-    >>> turn(), turn(), turn()
-    ('a', 'b', 'a')
-    """
-    if callable(call):
-        return call
-    if not call:
-        raise BadInput("a call must be a function or a sequence of at least one, got an empty sequence")
-    if len(call) == 1:
-        return call[0]
-    turns = cycle(call)
-    return lambda: next(turns)()
 
 
 class WallClock:
@@ -58,13 +48,19 @@ class WallClock:
 
     # The counter resolves a thousandth of this; the shorter a sample, the less often other work falls into it.
     sample_us = 20.0
+    # On a CPU emptying a cache takes a thousand times as long as a short call: no difference would show that.
+    leaves_out_before = True
 
     def now_us(self) -> float:
         return perf_counter_ns() / 1000
 
     def time_us(self, call: Callable[[], object], n: int) -> float:
         with _no_garbage_collection():
-            return _loop_us(call, n)
+            return _each_us(call, n) if isinstance(call, After) else _loop_us(call, n)
+
+    def run(self, call: Callable[[], object], n: int) -> None:
+        for _ in repeat(None, n):
+            call()
 
 
 class HostClock(WallClock):
@@ -93,6 +89,7 @@ class CudaGraphClock(WallClock):
     """
 
     sample_us = 100.0  # Events resolve about half a microsecond.
+    leaves_out_before = False
 
     def __init__(self, device: torch.device | str = "cuda", *, flush_cache: bool = False) -> None:
         index = torch.device(device).index
@@ -116,6 +113,17 @@ class CudaGraphClock(WallClock):
             if graph is not None:
                 return self._between_events(graph.replay, _AHEAD_US)
             return self._between_events(lambda: _loop_us(call, n), _AHEAD_US + n * self._eager[id(call)])
+
+    def run(self, call: Callable[[], object], n: int) -> None:
+        with torch.cuda.device(self.device), torch.cuda.stream(self._stream):
+            if id(call) not in self._calls:
+                self._meet(call)
+            graph = self._graph(call, n)
+            if graph is not None:
+                graph.replay()
+            else:
+                super().run(call, n)
+            self._stream.synchronize()
 
     def _meet(self, call: Callable[[], object]) -> None:
         """Warm up: what loads, compiles or allocates for good must not do so inside a capture."""
@@ -178,6 +186,23 @@ def _loop_us(call: Callable[[], object], n: int) -> float:
     for _ in repeat(None, n):
         call()
     return (perf_counter_ns() - start_ns) / 1000
+
+
+def _each_us(after: After, n: int) -> float:
+    """The time of n calls, each read off the clock by itself, without what reading it takes."""
+    taken_ns = 0
+    for _ in repeat(None, n):
+        after.before()
+        start_ns = perf_counter_ns()
+        after.call()
+        taken_ns += perf_counter_ns() - start_ns
+    return taken_ns / 1000 - n * _reading_us()
+
+
+@lru_cache(maxsize=1)
+def _reading_us() -> float:
+    readings_ns = [perf_counter_ns() for _ in range(1001)]
+    return median(second - first for first, second in pairwise(readings_ns)) / 1000
 
 
 @contextmanager

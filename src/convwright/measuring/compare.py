@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
+from convwright.measuring.record import as_record
 from convwright.measuring.regression import paired_ratio
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class Verdict:
 
     outcome: Outcome
     ratio: Interval
+
+    def to_json(self) -> dict[str, Any]:
+        record: dict[str, Any] = as_record(self)
+        return record
 
     def __str__(self) -> str:
         return f"{self.outcome}: {self.ratio.value:.3f} times, 95 % {self.ratio.low:.3f} to {self.ratio.high:.3f}"

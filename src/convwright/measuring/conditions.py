@@ -5,29 +5,18 @@ from __future__ import annotations
 import platform
 import subprocess
 from functools import lru_cache
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from convwright.core.device import DeviceFacts
+from convwright.measuring.nvml import Gpu, driver_version, gpu_of, library, reasons_in_words
 
 Conditions = tuple[tuple[str, str], ...]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-
-# NVML's reasons for a clock below the highest; idling is none, nothing runs then.
-_THROTTLE_REASONS = {
-    0x002: "applications-clocks",
-    0x004: "power-cap",
-    0x008: "hw-slowdown",
-    0x010: "sync-boost",
-    0x020: "sw-thermal",
-    0x040: "hw-thermal",
-    0x080: "hw-power-brake",
-    0x100: "display-clocks",
-}
 
 
 def conditions(device: DeviceFacts) -> Conditions:
@@ -39,7 +28,7 @@ def conditions(device: DeviceFacts) -> Conditions:
     """
     found: dict[str, object] = {"device": device.name, **_software()}
     if device.kind == "cuda":
-        found |= _cuda_software() | (_nvml(device) if device.present else {})
+        found |= _cuda_software() | (_gpu_state(gpu_of(device.torch_name)) if device.torch_name else {})
     else:
         found["threads"] = torch.get_num_threads() if device.present else device.threads
     return tuple((name, str(value)) for name, value in found.items() if value is not None)
@@ -90,49 +79,17 @@ def _commit() -> str | None:
 def _driver() -> str | None:
     told = Path("/proc/driver/nvidia/version")
     if not told.exists():
-        return None
+        return driver_version(library())
     words = told.read_text().splitlines()[0].split()
     return next((word for word in words if word.replace(".", "").isdigit() and "." in word), None)
 
 
-def _nvml(device: DeviceFacts) -> dict[str, object]:
-    """Clocks and what holds them down, asked anew each time; empty where NVML or a part of it is not to be had."""
-    nvml = _nvml_library()
-    if nvml is None:
-        return {}
-    try:
-        uuid = f"GPU-{torch.cuda.get_device_properties(device.torch_name).uuid}"
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-    except (nvml.NVMLError, RuntimeError):
-        return {}
-    questions = {
-        "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-        "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-        "throttle_reasons": lambda: _throttling(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+def _gpu_state(gpu: Gpu) -> dict[str, object]:
+    """Clocks and what holds them down, asked anew each time."""
+    reasons = gpu.throttle_reasons
+    return {
+        "sm_clock_mhz": gpu.sm_clock_mhz,
+        "memory_clock_mhz": gpu.memory_clock_mhz,
+        "temperature_c": gpu.temperature_c,
+        "throttle_reasons": None if reasons is None else reasons_in_words(reasons),
     }
-    return {name: _answer(nvml, question) for name, question in questions.items()}
-
-
-def _answer(nvml: Any, question: Any) -> object:
-    try:
-        return question()
-    except nvml.NVMLError:
-        return None
-
-
-def _throttling(mask: int) -> str:
-    return "+".join(reason for bit, reason in _THROTTLE_REASONS.items() if mask & bit) or "none"
-
-
-@lru_cache(maxsize=1)
-def _nvml_library() -> Any:
-    try:
-        nvml = import_module("pynvml")
-    except ImportError:
-        return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    return nvml

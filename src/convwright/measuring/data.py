@@ -12,6 +12,7 @@ from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.measuring import drawing
 from convwright.tensors import torch_dtype
 
 
@@ -66,7 +67,7 @@ def operands(
 
 def _normal(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     drawn_in = torch.float64 if spec.dtype is DType.FP64 else torch.float32
-    return torch.randn(spec.shape, generator=generator, device=generator.device, dtype=drawn_in)
+    return drawing.normal(spec.shape, generator, drawn_in)
 
 
 def _integers(problem: ConvProblem, spec: TensorSpec, generator: torch.Generator) -> Tensor:

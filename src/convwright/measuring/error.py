@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -55,8 +55,9 @@ class ErrorCheck:
         *,
         kinds: Iterable[Kind | str] = ERROR_KINDS,
         seed: int = 0,
+        reference: Callable[[ConvProblem, Mapping[Role, Tensor]], Reference] = Reference.of,
     ) -> None:
-        self.problem, self.device, self.seed = problem, device, seed
+        self.problem, self.device, self.seed, self._reference = problem, device, seed, reference
         self.kinds = tuple(Kind(kind) for kind in kinds)
         self._kept: dict[Kind, tuple[dict[Role, Tensor], Reference]] = {}
 
@@ -72,7 +73,7 @@ class ErrorCheck:
         if kind in self._kept:
             return self._kept[kind]
         tensors = operands(self.problem, kind, self.device, seed=self.seed)
-        reference = Reference.of(self.problem, tensors)
+        reference = self._reference(self.problem, tensors)
         size = sum(tensor.nbytes for tensor in (*tensors.values(), reference.y64, reference.scale))
         # What is too large to keep is made again for each candidate.
         if size * len(self.kinds) <= _KEPT_BYTES:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import platform
+from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
+from typing import Any
 
 import torch
 
 from convwright.core.device import DeviceFacts
 from convwright.core.profiles import profile, profile_for
 from convwright.errors import BadInput
+from convwright.measuring.cpu_core import read_core
+from convwright.measuring.nvml import gpu_of
 
 
 def device_facts(device: str | torch.device | DeviceFacts | None = None) -> DeviceFacts:
@@ -46,47 +48,60 @@ def free_memory_bytes(device: DeviceFacts) -> int | None:
 
 @lru_cache
 def _cpu(threads: int) -> DeviceFacts:
-    # Peak and bandwidth of a CPU are not written anywhere that can be trusted, so its limits are unknown.
+    core = read_core()
     return DeviceFacts(
-        name=_cpu_name(),
+        name=core.model,
         kind="cpu",
-        architecture=platform.machine(),
+        architecture=core.architecture,
         torch_name="cpu",
         threads=threads,
+        clock_mhz=core.highest_mhz,
         memory_bytes=_memory_bytes(),
+        # How fast memory is stands nowhere that a program can read, so there is no bytes limit on a CPU.
+        bandwidth_bytes_per_us=None,
+        peak_flops_per_us=core.peaks(threads),
     )
 
 
 @lru_cache
 def _cuda(index: int) -> DeviceFacts:
-    properties = torch.cuda.get_device_properties(index)
-    known = profile_for(properties.name)
-    if known is not None:
-        record = json.loads(known.properties_json or "{}")
-        assert record["multiProcessorCount"] == properties.multi_processor_count, "a profile must match its device"
-    return DeviceFacts(
-        name=properties.name,
+    live = torch.cuda.get_device_properties(index)
+    known = profile_for(live.name)
+    facts = DeviceFacts(
+        name=live.name,
         kind="cuda",
-        architecture=f"sm_{properties.major}{properties.minor}",
+        architecture=f"sm_{live.major}{live.minor}",
         torch_name=f"cuda:{index}",
-        sm_count=properties.multi_processor_count,
-        clock_mhz=known.clock_mhz if known else None,
-        memory_bytes=properties.total_memory,
-        cache_bytes=properties.L2_cache_size,
-        bandwidth_bytes_per_us=known.bandwidth_bytes_per_us if known else None,
-        peak_flops_per_us=known.peak_flops_per_us if known else (),
-        properties_json=known.properties_json if known else None,
+        sm_count=live.multi_processor_count,
+        clock_mhz=_highest_clock_mhz(index, live),
+        memory_bytes=live.total_memory,
+        cache_bytes=live.L2_cache_size,
+    )
+    return facts if known is None else with_rates_of(known, facts)
+
+
+def with_rates_of(known: DeviceFacts, live: DeviceFacts) -> DeviceFacts:
+    """A live device with what only its profile knows.
+
+    The driver has the last word on the number of multiprocessors and on clocks: a slice of a GPU has fewer, and cards
+    of one name are clocked differently.
+    """
+    sm_count, clock_mhz = live.sm_count or known.sm_count or 0, live.clock_mhz or known.clock_mhz or 0
+    properties = json.loads(known.properties_json or "{}")
+    properties |= {"multiProcessorCount": sm_count, "totalGlobalMem": live.memory_bytes, "deviceName": live.name}
+    return replace(
+        live,
+        clock_mhz=clock_mhz,
+        bandwidth_bytes_per_us=known.bandwidth_bytes_per_us,
+        peak_flops_per_us=known.peaks_with(sm_count, clock_mhz),
+        properties_json=json.dumps(properties, separators=(",", ":")),
     )
 
 
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        fields = dict(line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
-        names = {name.strip(): value.strip() for name, value in fields.items()}
-        if "model name" in names:
-            return names["model name"]
-    return platform.processor() or platform.machine()
+def _highest_clock_mhz(index: int, live: Any) -> int | None:
+    """NVML knows the highest clock; what CUDA says, in kHz and not to every PyTorch, GeForce cards go beyond."""
+    told = getattr(live, "clock_rate", 0) // 1000
+    return gpu_of(f"cuda:{index}").highest_sm_clock_mhz or told or None
 
 
 def _memory_bytes() -> int | None:

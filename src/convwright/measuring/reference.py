@@ -17,6 +17,8 @@ from convwright.tensors import activate_
 # Above these the reference is computed on slices: float64 is slow on CPUs, and large outputs take 16 bytes an element.
 _MOST_FLOPS = {"cpu": 2e9, "cuda": 2e11}
 _MOST_ELEMENTS = 2**23
+# What a slow CPU, or the float64 units of a GPU that has few, compute in a microsecond: for reckoning, not for a table.
+_FLOPS_PER_US = {"cpu": 2e3, "cuda": 1e6}
 
 
 class Part(Protocol):
@@ -100,6 +102,12 @@ class Reference:
         y64 = activate_(y64, problem.epilogue.activation)
         scale = _with_epilogue(problem, {role: tensor.abs() for role, tensor in exact.items()}, sample.groups)
         return cls(problem, sample, y64, scale)
+
+
+def reference_us(problem: ConvProblem, device: torch.device) -> float:
+    """About how long a reference takes at the most: the result and its scale are a convolution each."""
+    most, rate = (table.get(device.type, table["cpu"]) for table in (_MOST_FLOPS, _FLOPS_PER_US))
+    return 2 * min(problem.flops, most) / rate
 
 
 def _with_epilogue(problem: ConvProblem, exact: Mapping[Role, Tensor], groups: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb, exp, inf, isnan, log, nan, sqrt
+from math import comb, exp, inf, isfinite, isnan, log, nan, sqrt
 from statistics import fmean, median, stdev
 
 from convwright.core.finding import Interval
@@ -76,7 +76,9 @@ def median_interval(values: Sequence[float]) -> Interval:
     middle, rank = median(ordered), _rank(count)
     if rank:
         return Interval(middle, ordered[rank - 1], ordered[count - rank])
-    half = student_t(count - 1) * stdev(ordered) / sqrt(count) if count > 1 else inf
+    if count < 2 or not all(map(isfinite, ordered)):
+        return Interval(middle, -inf, inf)
+    half = student_t(count - 1) * stdev(ordered) / sqrt(count)
     return Interval(middle, middle - half, middle + half)
 
 

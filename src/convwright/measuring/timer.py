@@ -2,86 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
-from math import ceil
 from random import Random
-from statistics import median
 
 import torch
+from torch import Tensor
 
-from convwright.core.finding import Interval
 from convwright.errors import BadInput
-from convwright.measuring.clock import Call, Clock, CudaGraphClock, WallClock, rotating
-from convwright.measuring.compare import beyond_tie
-from convwright.measuring.regression import fit_line, median_interval, paired_ratio
+from convwright.measuring.background import Background
+from convwright.measuring.cache import Cache, before_each
+from convwright.measuring.call import Call, rotating
+from convwright.measuring.clock import Clock, CudaGraphClock, WallClock
+from convwright.measuring.conditions import Conditions, conditions
+from convwright.measuring.energy import counter_of, energy_of
+from convwright.measuring.machine import device_facts
+from convwright.measuring.memory import peak_extra_bytes
+from convwright.measuring.regression import median_interval
+from convwright.measuring.rounds import Rounds
+from convwright.measuring.stability import bend, complaints, overhead_us
+from convwright.measuring.subject import Subject, subjects_of
+from convwright.measuring.threads import pinned
+from convwright.measuring.throttle import Watch, watch_of
+from convwright.measuring.timing import Timing as Timing
+from convwright.naming import one_of
 
-# The outer two of three sizes fix the slope, the middle one shows whether time is linear in n at all. Wider apart
-# the slope would be no better for the time spent: noise grows with the length of a sample.
-_SIZES = (1, 3, 4)
-_FEWEST_ROUNDS = 2
-_FIRST_LOOK = 10
-_MOST_CALLS = 1 << 16
 _run_numbers = count()
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """What one call takes.
-
-    ``overhead_us`` is what a sample took beyond its calls; None where the call is so long that samples of two
-    lengths did not fit into the budget. ``round_slopes_us`` are what the median was taken of, one for each round;
-    timings with the same ``run`` can be compared pairwise. ``unstable`` says why not to trust the figure, and the cure.
-    """
-
-    call_us: Interval
-    overhead_us: float | None
-    samples: int
-    round_slopes_us: tuple[float, ...]
-    unstable: str | None
-    run: int
-
-
-@dataclass(slots=True)
-class _Subject:
-    """One call under measurement: how many calls its samples have, and what they took, one tuple for each round."""
-
-    call: Callable[[], object]
-    sizes: tuple[int, ...]
-    rounds: list[tuple[float, ...]] = field(default_factory=list)
-    slopes: list[float] = field(default_factory=list)
-
-    def add(self, times_us: tuple[float, ...]) -> None:
-        self.rounds.append(times_us)
-        self.slopes.append(fit_line(self.sizes, times_us).slope.value if len(times_us) > 1 else times_us[0])
-
-
-def measure_calls(
-    calls: Mapping[str, Call],
-    *,
-    clock: Clock,
-    budget_us: float,
-    precision: float = 0.01,
-    seed: int = 0,
-) -> dict[str, Timing]:
-    """Time all calls, interleaved in random order, until each is known to ± ``precision`` / 2.
-
-    A round visits every call at several n and gives each one slope; the median of the slopes is the time of a call.
-    Rounds end when every interval is narrow enough and no call is left undecided beside the fastest, or when the next
-    round would not fit into ``budget_us``; there are at least two.
-    """
-    if not calls or budget_us <= 0 or precision <= 0:
-        raise BadInput(
-            f"a run needs calls, a budget and a precision above 0, got {len(calls)}, {budget_us}, {precision}"
-        )
-    end_us, random, number = clock.now_us() + budget_us, Random(seed), next(_run_numbers)
-    subjects = {}
-    for left, (name, call) in zip(range(len(calls), 0, -1), calls.items(), strict=True):
-        once = rotating(call)
-        subjects[name] = _Subject(once, _calibrate(once, clock, budget_us, (end_us - clock.now_us()) / left))
-    _run_rounds(list(subjects.values()), clock, end_us, precision, random)
-    return {name: _timing(subject, precision, number) for name, subject in subjects.items()}
 
 
 def measure(
@@ -92,111 +39,156 @@ def measure(
     budget_us: float = 1e6,
     precision: float = 0.01,
     seed: int = 0,
+    cache: Cache | str = Cache.HOT,
+    warm: Sequence[Tensor] = (),
+    threads: int | None = None,
+    memory: bool = False,
+    energy: bool = False,
 ) -> Timing:
-    """Time one call. Where it runs is told by the tensor that it returns, unless ``device`` says it.
+    """Time one call, and what else is asked for. Where it runs is told by the tensor that it returns, or by ``device``.
+
+    Args:
+        call: A function without arguments, or several that do the same on different inputs and take turns.
+        budget_us: The most time to spend on timing.
+        precision: The width of the 95 % interval, as a share of the time, at which to stop before that.
+        cache: What a call finds there: "hot" what the last one left, "cold" nothing, "network" the tensors in ``warm``.
+        threads: PyTorch's threads on the CPU meanwhile. However many there are, the conditions say it.
+        memory: Find the peak extra memory as well.
+        energy: Find the energy of a call as well, which takes more than 6 s.
 
     >>> timing = measure(lambda: sum(range(1000)), device="cpu", budget_us=20_000)
     >>> timing.call_us.low <= timing.call_us.value <= timing.call_us.high
     True
     """
-    clock = clock or _clock_for(call, device)
-    return measure_calls({"": call}, clock=clock, budget_us=budget_us, precision=precision, seed=seed)[""]
+    return measure_together(
+        {"": call}, device=device, clock=clock, budget_us=budget_us, precision=precision, seed=seed,
+        cache=cache, warm=warm, threads=threads, memory=memory, energy=energy,
+    )[""]  # fmt: skip
 
 
-def _clock_for(call: Call, device: str | torch.device | None) -> Clock:
+def measure_together(
+    calls: Mapping[str, Call],
+    *,
+    device: str | torch.device | None = None,
+    clock: Clock | None = None,
+    budget_us: float = 1e6,
+    precision: float = 0.01,
+    seed: int = 0,
+    cache: Cache | str = Cache.HOT,
+    warm: Sequence[Tensor] = (),
+    threads: int | None = None,
+    memory: bool = False,
+    energy: bool = False,
+    progress: Callable[[float], object] | None = None,
+) -> dict[str, Timing]:
+    """``measure`` for several calls in one run, so that ``compare`` can say which is faster. They share the budget.
+
+    >>> found = measure_together({"one": lambda: sum(range(1000)), "two": lambda: sum(range(9000))}, budget_us=50_000)
+    >>> from convwright.measuring.compare import compare
+    >>> str(compare(found["two"], found["one"]).outcome)
+    'slow'
+    """
+    state = one_of(Cache, "cache", cache)
+    if energy and state is not Cache.HOT:
+        raise BadInput(f"energy can be measured with a hot cache only, got cache {state.value!r}")
+    with pinned(threads) as thread_count:
+        where = _device_of(calls, getattr(clock, "device", "cpu") if device is None and clock else device)
+        timer = clock or (CudaGraphClock(where) if where.type == "cuda" else WallClock())
+        before = before_each(state, where, warm=warm)
+        timings = measure_calls(
+            calls, clock=timer, budget_us=budget_us, precision=precision, seed=seed, progress=progress,
+            before={} if before is None else dict.fromkeys(calls, before),
+        )  # fmt: skip
+        once = {name: rotating(call) for name, call in calls.items()}
+        facts = _conditions(where, timer, state, thread_count)
+        return {
+            name: replace(
+                timing,
+                cache=state,
+                peak_extra_bytes=peak_extra_bytes(once[name], where) if memory else None,
+                energy=energy_of(once[name], timer, counter_of(where)) if energy else None,
+                conditions=facts,
+            )
+            for name, timing in timings.items()
+        }
+
+
+def measure_calls(
+    calls: Mapping[str, Call],
+    *,
+    clock: Clock,
+    budget_us: float,
+    precision: float = 0.01,
+    seed: int = 0,
+    before: Mapping[str, Callable[[], object]] | None = None,
+    watch: Watch | None = None,
+    progress: Callable[[float], object] | None = None,
+) -> dict[str, Timing]:
+    """Time all calls, interleaved in random order, until each is known to ± ``precision`` / 2.
+
+    A round visits every call at several n and gives each one slope; the median of the slopes is the time of a call.
+    Rounds end when every interval is narrow enough and no call is left undecided beside the fastest, or when the next
+    round would not fit into ``budget_us``; there are at least two.
+
+    ``before`` has, for calls by name, what runs ahead of each one and is no part of its time, such as emptying the
+    cache. ``watch`` looks for a device that was slowed down; rounds in which it was are discarded. ``progress`` is
+    told after each round which share of the budget is spent.
+    """
+    if not calls or budget_us <= 0 or precision <= 0:
+        raise BadInput(
+            f"a run needs calls, a budget and a precision above 0, got {len(calls)}, {budget_us}, {precision}"
+        )
+    before = before or {}
+    if unknown := before.keys() - calls.keys():
+        raise BadInput(f"`before` names calls that are not measured: {', '.join(sorted(unknown))}")
+    end_us, background = clock.now_us() + budget_us, Background()
+    subjects = subjects_of(calls, before, clock, budget_us=budget_us, end_us=end_us)
+    rounds = Rounds(list(subjects.values()), clock, watch or watch_of(clock), Random(seed))
+    rounds.run(end_us, precision, progress or (lambda _: None))
+    # Other work on the host does not touch the time of a device.
+    causes, run = () if isinstance(clock, CudaGraphClock) else background.causes(), next(_run_numbers)
+    return {name: _timing(subject, rounds, precision, causes, run) for name, subject in subjects.items()}
+
+
+def _device_of(calls: Mapping[str, Call], device: str | torch.device | None) -> torch.device:
     if device is None:
-        result = rotating(call)()
-        if isinstance(result, torch.Tensor):
-            device = result.device
-        elif torch.cuda.is_available():
+        results = (rotating(call)() for call in calls.values())
+        devices = {str(result.device) for result in results if isinstance(result, Tensor)}
+        if len(devices) > 1:
+            raise BadInput(f"calls that are timed together must run on one device, got {', '.join(sorted(devices))}")
+        if not devices and torch.cuda.is_available():
             raise BadInput("`device` must be given for a call that returns no tensor: it may run on a CPU or a GPU")
-    where = torch.device(device or "cpu")
-    return CudaGraphClock(where) if where.type == "cuda" else WallClock()
+        device = devices.pop() if devices else "cpu"
+    if str(device).partition(":")[0] not in ("cpu", "cuda"):
+        raise BadInput(f"calls can be timed on a CPU and on a CUDA device, got device {str(device)!r}")
+    device_facts(device)  # Says in words that there is no such device.
+    return torch.device(device)
 
 
-def _calibrate(call: Callable[[], object], clock: Clock, budget_us: float, share_us: float) -> tuple[int, ...]:
-    """The numbers of calls of this subject's samples: the smallest sample is long enough for the clock."""
-    clock.time_us(call, 1)  # The first call loads, compiles and allocates.
-    n, time_us = 1, clock.time_us(call, 1)
-    while time_us < 0.8 * clock.sample_us and n < _MOST_CALLS:
-        wanted = ceil(n * clock.sample_us / max(time_us, clock.sample_us / 16))
-        n = min(max(wanted, n + 1), _MOST_CALLS)
-        time_us = clock.time_us(call, n)
-    if n == 1 and time_us * 3 * _FEWEST_ROUNDS > budget_us:
-        return (1,)
-    if n == 1 and time_us * sum(_SIZES) * _FIRST_LOOK > share_us:
-        return (1, 2)
-    return tuple(n * size for size in _SIZES)
-
-
-def _run_rounds(subjects: list[_Subject], clock: Clock, end_us: float, precision: float, random: Random) -> None:
-    samples = [(index, n) for index, subject in enumerate(subjects) for n in subject.sizes]
-    look, done = _FIRST_LOOK, 0
-    while True:
-        begun_us = clock.now_us()
-        random.shuffle(samples)
-        taken = {(index, n): clock.time_us(subjects[index].call, n) for index, n in samples}
-        for index, subject in enumerate(subjects):
-            subject.add(tuple(taken[index, n] for n in subject.sizes))
-        done, now_us = done + 1, clock.now_us()
-        if done >= _FEWEST_ROUNDS and now_us + (now_us - begun_us) > end_us:
-            return
-        if done >= look:
-            # A look at each round would stop at the first interval that is narrow by luck: fewer looks, fewer such.
-            look = ceil(done * 1.25)
-            if _settled(subjects, precision):
-                return
-
-
-def _settled(subjects: list[_Subject], precision: float) -> bool:
-    if any(median_interval(subject.slopes).relative_halfwidth > precision / 2 for subject in subjects):
-        return False
-    fastest = min(subjects, key=lambda subject: median(subject.slopes))
-    ratios = (paired_ratio(subject.slopes, fastest.slopes) for subject in subjects if subject is not fastest)
-    return all(beyond_tie(ratio) or ratio.relative_halfwidth <= precision / 2 for ratio in ratios)
-
-
-def _timing(subject: _Subject, precision: float, run: int) -> Timing:
-    call_us = median_interval(subject.slopes)
-    lines = [fit_line(subject.sizes, times) for times in subject.rounds] if len(subject.sizes) > 1 else []
+def _timing(subject: Subject, rounds: Rounds, precision: float, background: Sequence[str], run: int) -> Timing:
+    counting, sizes = rounds.counting, subject.series.sizes
+    slopes_us = subject.slopes_us(counting)
+    times_us = [subject.series.times_us[index] for index in counting]
+    own_us = [subject.series.slopes_us[index] for index in counting]
+    call_us, discarded = median_interval(slopes_us), len(rounds.slowed) - len(counting)
+    unstable = complaints(
+        slopes_us, call_us, precision, bend=bend(sizes, times_us), discarded=discarded, background=background,
+        slowed=[reason for reason in rounds.slowed if reason is not None],
+    )  # fmt: skip
     return Timing(
         call_us=call_us,
-        overhead_us=median(line.intercept for line in lines) if lines else None,
-        samples=len(subject.rounds) * len(subject.sizes),
-        round_slopes_us=tuple(subject.slopes),
-        unstable="; ".join(_complaints(subject, call_us, precision)) or None,
+        overhead_us=overhead_us(sizes, times_us, own_us),
+        samples=len(counting) * len(sizes),
+        round_slopes_us=tuple(slopes_us),
+        unstable="; ".join(unstable) or None,
         run=run,
+        discarded=discarded,
     )
 
 
-def _complaints(subject: _Subject, call_us: Interval, precision: float) -> list[str]:
-    """Why the figure may be wrong, each with its cure."""
-    found, half = [], len(subject.slopes) // 2
-    if call_us.relative_halfwidth > precision / 2:
-        found.append(
-            f"known to ±{call_us.relative_halfwidth:.1%} only, ±{precision / 2:.1%} was asked, after "
-            f"{len(subject.slopes)} rounds: give a larger budget, or stop other work on the machine"
-        )
-    early, late = median_interval(subject.slopes[:half]), median_interval(subject.slopes[half:])
-    apart = early.high < late.low or late.high < early.low
-    if half >= _FIRST_LOOK // 2 and apart and abs(late.value / early.value - 1) > precision:
-        found.append(
-            f"later rounds took {late.value / early.value:.3f} times as long as earlier ones: clocks change or the "
-            "device grows warm; lock the clocks, or run longer before measuring"
-        )
-    if (bend := _bend(subject)) > 2 * precision:
-        found.append(
-            f"time is not linear in the number of calls, off by {bend:.1%}: calls influence each other, "
-            "through a cache, a queue or memory that grows"
-        )
-    return found
-
-
-def _bend(subject: _Subject) -> float:
-    """How far samples of the middle size surely lie off the line through the other two, as a share of their time."""
-    if len(subject.sizes) < 3:
-        return 0.0
-    few, some, many = subject.sizes
-    weight = (some - few) / (many - few)
-    off = median_interval([(b - a - weight * (c - a)) / b for a, b, c in subject.rounds])
-    return max(off.low, -off.high, 0.0)
+def _conditions(device: torch.device, clock: Clock, cache: Cache, threads: int) -> Conditions:
+    found = dict(conditions(device_facts(device)))
+    found |= {"threads": str(threads), "cache": cache.value, "clock": type(clock).__name__}
+    if isinstance(clock, CudaGraphClock) and clock.fallbacks:
+        found["timed by events"] = "; ".join(clock.fallbacks)
+    return tuple(found.items())

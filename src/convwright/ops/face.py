@@ -12,8 +12,9 @@ from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
 from convwright.naming import one_of
 from convwright.ops.describe import Padding, problem_of
-from convwright.settings import Mode
+from convwright.settings import Mode, Trust
 from convwright.tuning import find as tuner
+from convwright.tuning.contest import Progress
 from convwright.tuning.find import Findings
 from convwright.tuning.session import Choice, session
 from convwright.tuning.store import Store
@@ -35,12 +36,22 @@ def find(
     mode: Mode | str = Mode.FULL,
     budget_us: float | None = None,
     store: Store | None = None,
+    trust: Trust | str | None = None,
+    isolate: bool = False,
+    energy: bool = False,
+    progress: Progress | None = None,
 ) -> Findings:
     """Every way of computing a convolution, ranked, with the reason why each won, lost or was refused.
 
     ``what`` is a problem, its text form, or an input tensor that is followed by its ``weight``. For a device that is
     elsewhere ("h200") nothing runs. ``mode`` "heuristic" runs nothing either, "quick" keeps to 200 ms, "full"
-    measures every candidate. Findings are remembered in ``store``, by default the one of this process.
+    measures every candidate; ``budget_us`` is the time for either. Findings are remembered in ``store``, by default the
+    one of this process.
+
+    ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
+    ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
+    failure. ``energy`` measures the energy of the best, in mode "full". ``progress`` is called with what is being done,
+    how much of it is done, and of how much.
 
     >>> from convwright.core.policy import Policy
     >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic", store=Store.open(None))
@@ -50,6 +61,8 @@ def find(
     wanted = one_of(Mode, "mode", mode)
     if wanted is Mode.OFF:
         raise BadInput("find takes mode heuristic, quick or full, got 'off'")
+    if budget_us is not None and not budget_us > 0:
+        raise BadInput(f"the budget must be a time above 0, got {budget_us / 1e6:g} s")
     if isinstance(what, Tensor):
         if weight is None:
             raise BadInput("find takes a problem, its text, or an input tensor and its weight; the weight is missing")
@@ -68,6 +81,10 @@ def find(
         mode=wanted,
         store=store or session().store,
         budget_us=budget_us,
+        trust=None if trust is None else one_of(Trust, "trust", trust),
+        isolate=isolate,
+        energy=energy,
+        progress=progress,
     )
 
 

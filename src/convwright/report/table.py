@@ -40,7 +40,8 @@ def _table(found: Findings, width: int) -> Table:
     """All columns where there is room for them, else those that decide."""
     table = Table(box=None, pad_edge=False)
     rows = [_cells(verdict, found) for verdict in found.verdicts]
-    shown = [name for name in _COLUMNS if width >= _WIDE or name in _DECISIVE]
+    wanted = [name for name in _COLUMNS if name not in _IF_ANY or any(row[name] != _UNKNOWN for row in rows)]
+    shown = [name for name in wanted if width >= _WIDE or name in _DECISIVE]
     for name in shown:
         if name in ("candidate", "why"):
             table.add_column(name, overflow="fold", min_width=20)
@@ -53,8 +54,10 @@ def _table(found: Findings, width: int) -> Table:
 
 _COLUMNS = (
     "candidate", "device µs", "± %", "host µs", "pack µs", "limit µs", "share", "rel. L2", "scaled", "workspace",
-    "arithmetic", "why",
+    "peak", "energy mJ", "arithmetic", "why",
 )  # fmt: skip
+# Shown where any candidate has them.
+_IF_ANY = ("peak", "energy mJ")
 _DECISIVE = ("candidate", "device µs", "limit µs", "why")
 _WIDE = 150
 
@@ -80,6 +83,8 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
         "pack µs": _figure(measured.prepare_us.value if measured.prepare_us else None),
         "share": f"{share:.0%}" if share is not None else _UNKNOWN,
         "rel. L2": f"{normal.relative_l2:.1e}" if normal else _UNKNOWN,
+        "peak": _bytes(measured.peak_bytes),
+        "energy mJ": _UNKNOWN if measured.energy_mj is None else f"{measured.energy_mj:.3g}",
         "scaled": _figure(max(error.scaled_max for error in measured.errors)) if measured.errors else _UNKNOWN,
     }
 

@@ -41,34 +41,39 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
         return allowed
     if finding.measurement is None:
         return finding.note or "was not measured"
+    if policy.objective is Objective.ENERGY and finding.measurement.energy_mj is None:
+        return "its energy was not measured"
     errors = finding.measurement.errors
     if finding is baseline:
         return None
     if not errors:
-        return "was timed, but its error was not looked at, since faster ones are right"
+        return finding.note or "was timed, but its error was not looked at, since faster ones are right"
     if baseline is None or baseline.measurement is None:
-        return absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
-    return error_objection(candidate.problem, errors, baseline.measurement.errors, policy)
+        wrong = absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
+    else:
+        wrong = error_objection(candidate.problem, errors, baseline.measurement.errors, policy)
+    return wrong or finding.measurement.doubt
 
 
 def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy) -> tuple[Verdict, ...]:
-    """All findings, the winner first, then by what an eager call takes; the disallowed last.
+    """All findings, the winner first, then the allowed by what they cost; the disallowed last, by their times.
 
-    PyTorch's own call wins unless another is surely faster by more than a tie.
+    PyTorch's own call wins unless another is surely better by more than a tie.
     """
     objections = {finding.candidate.id: objection(finding, baseline, policy) for finding in findings}
     times = {f.candidate.id: eager_us(f, policy) for f in findings if f.measurement is not None}
     allowed = [finding for finding in findings if objections[finding.candidate.id] is None]
-    allowed.sort(key=lambda finding: _cost(finding, policy).value)
-    if baseline in allowed and not _surely_better(allowed[0], baseline, policy):
-        allowed.remove(baseline)
-        allowed.insert(0, baseline)
+    allowed.sort(key=lambda finding: cost(finding, policy).value)
+    best = _best(allowed, baseline, policy)
+    if best is not None:
+        allowed.remove(best)
+        allowed.insert(0, best)
     ranked = [*allowed, *sorted((f for f in findings if f not in allowed), key=lambda f: _order(times, f))]
     return tuple(
         Verdict(
             finding,
             times[finding.candidate.id].value if finding.candidate.id in times else None,
-            objections[finding.candidate.id] or _why(finding, allowed[0], baseline, times),
+            objections[finding.candidate.id] or _why(finding, allowed, baseline, policy),
             allowed=finding in allowed,
             won=finding in allowed[:1],
         )
@@ -93,18 +98,46 @@ def is_torch(candidate: Candidate) -> bool:
     return candidate.backend == "torch" and candidate.algorithm == "default"
 
 
-def _cost(finding: Finding, policy: Policy) -> Interval:
+def cost(finding: Finding, policy: Policy) -> Interval:
+    """What ``policy`` wants to be least, of a measured candidate."""
     assert finding.measurement is not None
     if policy.objective is Objective.WORKSPACE:
-        nbytes = float(finding.measurement.workspace_bytes)
-        return Interval(nbytes, nbytes, nbytes)
+        return _around(finding.measurement.workspace_bytes, 0.0)
     if policy.objective is Objective.DEVICE_TIME:
         return device_us(finding, policy)
+    if policy.objective is Objective.ENERGY and finding.measurement.energy_mj is not None:
+        return _around(finding.measurement.energy_mj, finding.measurement.energy_halfwidth_mj or 0.0)
     return eager_us(finding, policy)
 
 
-def _surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
-    return best is not baseline and _cost(best, policy).high < (1 - TIE) * _cost(baseline, policy).low
+def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
+    """True where ``best`` costs less than the baseline by more than a tie, beyond both intervals."""
+    return best is not baseline and cost(best, policy).high < (1 - TIE) * cost(baseline, policy).low
+
+
+def _best(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> Finding | None:
+    """The winner among those that are allowed, the cheapest of which comes first."""
+    own = next((finding for finding in allowed if finding is baseline), None)
+    better = [finding for finding in allowed if own is None or surely_better(finding, own, policy)]
+    if not allowed or (own is not None and allowed[0] not in better):
+        return own
+    if policy.objective is not Objective.TIME_THEN_WORKSPACE:
+        return allowed[0]
+    tied = [finding for finding in better if _value(finding, policy) <= (1 + TIE) * _value(allowed[0], policy)]
+    return min(tied, key=_workspace_bytes)
+
+
+def _value(finding: Finding, policy: Policy) -> float:
+    return cost(finding, policy).value
+
+
+def _workspace_bytes(finding: Finding) -> int:
+    assert finding.measurement is not None
+    return finding.measurement.workspace_bytes
+
+
+def _around(value: float, halfwidth: float) -> Interval:
+    return Interval(float(value), value - halfwidth, value + halfwidth)
 
 
 def _order(times: dict[str, Interval], finding: Finding) -> float:
@@ -112,10 +145,44 @@ def _order(times: dict[str, Interval], finding: Finding) -> float:
     return float("inf") if time_us is None else time_us.value
 
 
-def _why(finding: Finding, winner: Finding, baseline: Finding | None, times: dict[str, Interval]) -> str:
-    time_us, best_us = times[finding.candidate.id].value, times[winner.candidate.id].value
-    if finding is not winner:
-        return f"{time_us / best_us:.2f}x the winner's time"
-    if finding is baseline or baseline is None or baseline.measurement is None:
-        return "the winner: nothing allowed is surely faster than PyTorch's own call by more than a tie"
-    return f"the winner: {times[baseline.candidate.id].value / best_us:.2f}x as fast as PyTorch's own call"
+# What is counted where it is not time.
+_COUNTED = {Objective.ENERGY: "energy", Objective.WORKSPACE: "workspace"}
+
+
+def _why(finding: Finding, allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> str:
+    """Why an allowed candidate won or lost."""
+    winner = allowed[0]
+    if finding is winner:
+        return f"the winner{_against_torch(allowed, baseline, policy)}"
+    ours, best = _value(finding, policy), _value(winner, policy)
+    if policy.objective is Objective.WORKSPACE:
+        return f"{ours:,.0f} bytes of workspace, the winner needs {best:,.0f}"
+    if policy.objective is Objective.TIME_THEN_WORKSPACE and ours <= (1 + TIE) * best:
+        return f"{ours / best:.2f}x the winner's time, a tie, and {_workspace_bytes(finding):,} bytes of workspace"
+    return f"{ours / best:.2f}x the winner's {_COUNTED.get(policy.objective, 'time')}"
+
+
+def _against_torch(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> str:
+    winner, counted = allowed[0], _COUNTED.get(policy.objective)
+    if winner is baseline:
+        rival = next((finding for finding in allowed if _may_be_better(finding, baseline, policy)), None)
+        if rival is not None:
+            return f", AMBIGUOUS: {rival.candidate.id} may be better by more than a tie, but not surely"
+        if counted:
+            return f": nothing allowed surely needs less {counted} than PyTorch's own call by more than a tie"
+        return ": nothing allowed is surely faster than PyTorch's own call by more than a tie"
+    if baseline is None or baseline.measurement is None:
+        return ": PyTorch's own call was not measured"
+    ours, theirs = _value(winner, policy), _value(baseline, policy)
+    if policy.objective is Objective.WORKSPACE:
+        return f": {ours:,.0f} bytes of workspace, PyTorch's own call needs {theirs:,.0f}"
+    if counted:
+        return f": {ours / theirs:.2f}x the {counted} of PyTorch's own call"
+    return f": {theirs / ours:.2f}x as fast as PyTorch's own call"
+
+
+def _may_be_better(finding: Finding, baseline: Finding, policy: Policy) -> bool:
+    """True where a candidate seems better, and by more than a tie as far as the intervals tell."""
+    if finding is baseline or _value(finding, policy) >= _value(baseline, policy):
+        return False
+    return cost(finding, policy).low < (1 - TIE) * cost(baseline, policy).high

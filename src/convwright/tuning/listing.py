@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 from convwright.backends.registry import BACKENDS, backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
@@ -12,6 +13,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.rewrites import REWRITES
 from convwright.rewrites.rewrite import wrap_plan
+from convwright.tuning.chains import chains
 
 Promising = Callable[[ConvProblem], Sequence[Candidate]]
 
@@ -21,41 +23,66 @@ def direct(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Of
     return [offer for member in backends() for offer in member.candidates(problem, device, policy)]
 
 
+def tiny(device: DeviceFacts) -> ConvProblem:
+    """The least problem that everything serves, for what is done once per process."""
+    return ConvProblem.of((1, 8, 8, 8), (8, 8, 3, 3), layout="nhwc", dtype="fp16" if device.kind == "cuda" else "fp32")
+
+
+@lru_cache
+def load(device: DeviceFacts) -> None:
+    """Import what backends need to list candidates, which is no cost of the problem that happens to come first."""
+    direct(tiny(device), device, Policy())
+
+
 def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
     """What there is that could be called ``algorithm``: of one backend, or of rewrites around any."""
     if "(" in algorithm:
-        return rewritten(problem, device, policy)
+        exact = named(algorithm, problem, device, policy)
+        return [exact] if exact is not None else rewritten(problem, device, policy)
     family = algorithm.partition("/")[0]
     return list(backend(family).candidates(problem, device, policy)) if family in BACKENDS else []
 
 
-def rewritten(
-    problem: ConvProblem, device: DeviceFacts, policy: Policy, promising: Promising | None = None
-) -> list[Offer]:
-    """Each rewrite around those candidates for its inner problem that ``promising`` names.
+def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate | None:
+    """The candidate that has this id, with any number of rewrites around it; None where there is none."""
+    name, bracket, rest = id_.partition("(")
+    if not bracket:
+        return next((c for c in candidates(of_family(id_, problem, device, policy)) if c.id == id_), None)
+    for each in REWRITES:
+        for arguments in each.arguments(problem, device) if each.name == name else ():
+            if isinstance(arguments, Refusal):
+                continue
+            start = "".join(f"{value}, " for _, value in arguments)
+            if rest.startswith(start) and rest.endswith(")"):
+                inner = named(rest[len(start) : -1], each.inner(problem, arguments), device, policy)
+                if inner is not None:
+                    return each.wrap(problem, arguments, inner)
+    return None
 
-    By default, where nothing was measured, these are the first of each backend.
+
+def rewritten(
+    problem: ConvProblem,
+    device: DeviceFacts,
+    policy: Policy,
+    promising: Promising | None = None,
+    *,
+    most: int | None = None,
+) -> list[Offer]:
+    """Chains of one or two rewrites around those candidates for their inner problem that ``promising`` names.
+
+    By default, where nothing was measured, these are the first of each backend. ``most`` keeps to so many chains,
+    the most promising.
     """
     promising = promising or (lambda inner: first_of_each(candidates(direct(inner, device, policy)), policy))
-    offers: list[Offer] = []
-    for rewrite in REWRITES:
-        for arguments in rewrite.arguments(problem, device):
-            if isinstance(arguments, Refusal):
-                offers.append(arguments)
-            else:
-                inner = promising(rewrite.inner(problem, arguments))
-                offers.extend(rewrite.wrap(problem, arguments, candidate) for candidate in inner)
-    return offers
+    possible, refused = chains(problem, device)
+    if most is not None:
+        possible = sorted(possible, key=lambda chain: chain.effort)[:most]
+    return [*refused, *(chain.wrap(candidate) for chain in possible for candidate in promising(chain.inner))]
 
 
 def inner_problems(problem: ConvProblem, device: DeviceFacts) -> list[ConvProblem]:
-    """The problems that rewrites turn ``problem`` into."""
-    return [
-        rewrite.inner(problem, arguments)
-        for rewrite in REWRITES
-        for arguments in rewrite.arguments(problem, device)
-        if not isinstance(arguments, Refusal)
-    ]
+    """The problems that chains of rewrites turn ``problem`` into."""
+    return [chain.inner for chain in chains(problem, device)[0]]
 
 
 def first_of_each(listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:
@@ -72,6 +99,11 @@ def build(candidate: Candidate, device: DeviceFacts) -> Plan:
 def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:
     """What must be the same for a finding about this candidate to count."""
     return backend(candidate.leaf.backend).fingerprint(device)
+
+
+def compiles(candidate: Candidate) -> bool:
+    """True where building takes some tenths of a second: backends with a compiler say so in ``compiles``."""
+    return bool(getattr(backend(candidate.leaf.backend), "compiles", False))
 
 
 def candidates(offers: Iterable[Offer]) -> list[Candidate]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,21 +13,41 @@ from typing import NamedTuple
 
 from convwright.errors import StoreError
 
-SCHEMA_VERSION = 1
+if sys.platform != "win32":
+    import fcntl
+
 BUSY_TIMEOUT_S = 30.0
 
-_TABLES = (
-    """CREATE TABLE IF NOT EXISTS finding (
-        problem TEXT NOT NULL, device TEXT NOT NULL, candidate TEXT NOT NULL, fingerprint TEXT NOT NULL,
-        measurement TEXT, failure TEXT, created REAL NOT NULL,
-        PRIMARY KEY (problem, device, candidate)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS search (
-        problem TEXT NOT NULL, device TEXT NOT NULL, scope TEXT NOT NULL,
-        candidates TEXT NOT NULL, created REAL NOT NULL,
-        PRIMARY KEY (problem, device, scope)
-    ) WITHOUT ROWID""",
+# Step n turns a file of version n into one of version n + 1; an empty file is of version 0.
+_STEPS = (
+    (
+        """CREATE TABLE IF NOT EXISTS finding (
+            problem TEXT NOT NULL, device TEXT NOT NULL, candidate TEXT NOT NULL, fingerprint TEXT NOT NULL,
+            measurement TEXT, failure TEXT, created REAL NOT NULL,
+            PRIMARY KEY (problem, device, candidate)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE IF NOT EXISTS search (
+            problem TEXT NOT NULL, device TEXT NOT NULL, scope TEXT NOT NULL,
+            candidates TEXT NOT NULL, created REAL NOT NULL,
+            PRIMARY KEY (problem, device, scope)
+        ) WITHOUT ROWID""",
+    ),
+    (
+        # Two processes may try one candidate at the same time, hence the token. A table of its own for the time of the
+        # last use: a process of version 1 that is still running goes on writing rows of `finding` as it knows them.
+        """CREATE TABLE IF NOT EXISTS trying (
+            problem TEXT NOT NULL, device TEXT NOT NULL, candidate TEXT NOT NULL, token TEXT NOT NULL,
+            fingerprint TEXT NOT NULL, host TEXT NOT NULL, boot TEXT, pid INTEGER NOT NULL, started TEXT,
+            since REAL NOT NULL,
+            PRIMARY KEY (problem, device, candidate, token)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE IF NOT EXISTS used (
+            problem TEXT NOT NULL, device TEXT NOT NULL, last REAL NOT NULL,
+            PRIMARY KEY (problem, device)
+        ) WITHOUT ROWID""",
+    ),
 )
+SCHEMA_VERSION = len(_STEPS)
 
 
 class Opened(NamedTuple):
@@ -74,6 +94,9 @@ def set_aside(path: Path) -> str | None:
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Of several processes that meet a corrupt file only one may rename it, or a late one would rename the new file."""
+    if sys.platform == "win32":
+        yield  # Windows renames no file that is open elsewhere; whoever is late gets an error, and a store in memory.
+        return
     # The folder is locked and not the file: to close a file that SQLite has open would drop SQLite's own locks on it.
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -95,18 +118,19 @@ def _open_or_replace(path: Path) -> Opened:
 
 def _in_memory(note: str | None) -> Opened:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    _create_tables(connection)
+    _migrate(connection)
     return Opened(connection, in_memory=True, note=note)
 
 
 def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
+        _refuse_foreign(connection, path)
         _refuse_newer(connection, path)
         _switch_to_wal(connection)
         # Safe against a killed process; a power cut can lose the newest findings, never the file.
         connection.execute("PRAGMA synchronous = NORMAL")
-        _create_tables(connection)
+        _migrate(connection)
     except BaseException:
         connection.close()
         raise
@@ -115,6 +139,15 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and "finding" not in tables:
+        raise StoreError(
+            f"{path} is another program's database (its tables are {', '.join(sorted(tables))}); "
+            "set CONVWRIGHT_STORE to another path"
+        )
 
 
 def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
@@ -140,11 +173,13 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-def _create_tables(connection: sqlite3.Connection) -> None:
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Make the tables that are missing. All in one transaction: a killed process leaves the old version or the new."""
     connection.execute("BEGIN IMMEDIATE")  # fails here, and not at the first finding, where the file is read-only
-    if _version(connection) < SCHEMA_VERSION:
-        for table in _TABLES:
-            connection.execute(table)
+    version = _version(connection)
+    for statement in (statement for step in _STEPS[version:] for statement in step):
+        connection.execute(statement)
+    if version < SCHEMA_VERSION:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from time import perf_counter
 
 import torch
 
@@ -46,12 +47,13 @@ class Choice:
 
 
 class Session:
-    """Chooses for every problem once and remembers it."""
+    """Chooses for every problem once and remembers it. ``spent_us`` is what its searches took so far."""
 
     def __init__(self, mode: Mode, store: Store) -> None:
         self.mode = mode
         self.store = store
         self.last: Choice | None = None
+        self.spent_us = 0.0
         self._chosen: dict[object, Choice] = {}
         self._one_search_at_a_time = threading.RLock()
 
@@ -62,7 +64,9 @@ class Session:
         key = _question(problem, device, policy, algorithm)
         with self._one_search_at_a_time:
             if key not in self._chosen:
+                begun_s = perf_counter()
                 self._chosen[key] = self._search(problem, device, policy, algorithm)
+                self.spent_us += (perf_counter() - begun_s) * 1e6
             choice = self.last = self._chosen[key]
         return choice
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import threading
 import time
-import weakref
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TextIO
 
 from convwright.core.finding import Measurement
 from convwright.errors import StoreError
-from convwright.tuning.schema import Opened, connect, is_corrupt, set_aside
+from convwright.tuning import quarantine, upkeep
+from convwright.tuning.database import Database
+from convwright.tuning.quarantine import Place, Quarantined
+from convwright.tuning.schema import SCHEMA_VERSION
+from convwright.tuning.streams import reading, writing
+from convwright.tuning.transfer import from_lines, to_lines
+from convwright.tuning.upkeep import KnownProblem, Merged, Summary
+
+# The time of the last use is written at most this often: reading is no reason to write each time.
+_USED_EVERY_S = 86_400.0
+
+_OF_SUBJECT = "WHERE problem = ? AND device = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +41,6 @@ class Stored:
 class Store:
     """Findings by problem, device and candidate, in one SQLite file that many processes share.
 
-    ``note`` says in words where the store is not simply the file that was asked for.
-
     >>> with Store.open(None) as store:
     ...     store.record("ic8ih9oc8kh3", "H200", "cudnn/gemm", "cudnn 9.19", None, "ran out of memory")
     ...     store.findings("ic8ih9oc8kh3", "H200")["cudnn/gemm"].failure
@@ -42,17 +48,30 @@ class Store:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.note: str | None = None
-        self._opened: Opened | None = None
+        self._database = Database(path)
+        self._untold: str | None = None
 
     @classmethod
     def open(cls, path: Path | None) -> Self:
         """The store at ``path``; its folder is made. None, or a place that cannot be written to, means in memory."""
         store = cls(path)
-        with _one_at_a_time:
-            store._database()
+        store._database.open()
         return store
+
+    @property
+    def path(self) -> Path | None:
+        """The file that was asked for."""
+        return self._database.path
+
+    @property
+    def note(self) -> str | None:
+        """In words, where the store is not simply the file that was asked for, or could not keep all it should."""
+        return self._database.note or self._untold
+
+    @property
+    def in_file(self) -> bool:
+        """True where findings are kept in the file; False where they end with the process."""
+        return self._database.open()
 
     def record(
         self,
@@ -65,44 +84,131 @@ class Store:
     ) -> None:
         """Keep what was found out about one candidate, in place of what was known of it before."""
         body = None if measurement is None else json.dumps(measurement.to_json())
-        self._execute(
-            "INSERT OR REPLACE INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (problem_key, device_key, candidate_id, fingerprint, body, failure, time.time()),
-        )
+        place = (problem_key, device_key, candidate_id)
+
+        def write(connection: sqlite3.Connection) -> None:
+            # A search rests on its findings: where one of them gives way to one of other versions, it is to be done
+            # again under the old versions too.
+            connection.execute(
+                f"DELETE FROM search {_OF_SUBJECT} AND EXISTS "
+                f"(SELECT 1 FROM finding {_OF_SUBJECT} AND candidate = ? AND fingerprint <> ?)",
+                (problem_key, device_key, *place, fingerprint),
+            )
+            connection.execute(
+                "INSERT OR REPLACE INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*place, fingerprint, body, failure, time.time()),
+            )
+
+        self._database.transaction(write)
 
     def findings(self, problem_key: str, device_key: str) -> dict[str, Stored]:
         """All that is known of a problem on a device, by candidate id, whether its fingerprint still counts or not."""
-        rows = self._execute(
-            "SELECT candidate, fingerprint, measurement, failure, created FROM finding "
-            "WHERE problem = ? AND device = ?",
+        rows = self._database.execute(
+            f"SELECT candidate, fingerprint, measurement, failure, created FROM finding {_OF_SUBJECT}",
             (problem_key, device_key),
         )
-        return {candidate: _stored(*columns) for candidate, *columns in rows}
+        if rows:
+            self._note_use(problem_key, device_key)
+        known = {candidate: _stored(*columns) for candidate, *columns in rows}
+        unreadable = [candidate for candidate, stored in known.items() if stored is None]
+        if unreadable:
+            self._forget(problem_key, device_key, unreadable)
+        return {candidate: stored for candidate, stored in known.items() if stored is not None}
 
     def record_search(self, problem_key: str, device_key: str, scope: str, candidate_ids: Iterable[str]) -> None:
         """Keep that, within ``scope``, these candidates were tried to the end, so that nobody need search again."""
-        self._execute(
+        self._database.execute(
             "INSERT OR REPLACE INTO search VALUES (?, ?, ?, ?, ?)",
             (problem_key, device_key, scope, json.dumps(list(candidate_ids)), time.time()),
         )
 
     def search(self, problem_key: str, device_key: str, scope: str) -> tuple[str, ...] | None:
         """What a finished search within ``scope`` has tried, in its order; None where there was no such search."""
-        rows = self._execute(
-            "SELECT candidates FROM search WHERE problem = ? AND device = ? AND scope = ?",
-            (problem_key, device_key, scope),
+        rows = self._database.execute(
+            f"SELECT candidates FROM search {_OF_SUBJECT} AND scope = ?", (problem_key, device_key, scope)
         )
         return tuple(json.loads(rows[0][0])) if rows else None
 
+    @contextmanager
+    def trying(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> Iterator[None]:
+        """Around a candidate's first run: one that takes the process with it is quarantined for all who come after.
+
+        An exception is no crash. A store that cannot be written to says so in its ``note`` and lets the body run.
+        """
+        place = Place(problem_key, device_key, candidate_id)
+        token = None
+        with self._tolerantly():
+            token = quarantine.enter(self._database, place, fingerprint)
+        try:
+            yield
+        finally:
+            if token is not None:
+                with self._tolerantly():
+                    quarantine.leave(self._database, place, token)
+
+    def quarantined(self, problem_key: str, device_key: str) -> dict[str, Quarantined]:
+        """Candidates whose first run ended their process, by id. They count under the same fingerprint only."""
+        found = quarantine.entries(self._database, problem_key, device_key)
+        return {entry.place.candidate: entry.quarantined for entry in found}
+
+    def quarantine(self) -> dict[Place, Quarantined]:
+        """All that is quarantined, for whatever problem and device, the oldest first."""
+        return {entry.place: entry.quarantined for entry in quarantine.entries(self._database)}
+
+    def release(
+        self, problem_key: str | None = None, device_key: str | None = None, candidate_id: str | None = None
+    ) -> int:
+        """Take candidates out of quarantine, and say how many; None means any problem, device or candidate."""
+        found = quarantine.entries(self._database, problem_key, device_key, candidate_id)
+        return quarantine.forget(self._database, found)
+
+    def export(self, target: Path | str | TextIO) -> int:
+        """Write all findings and searches as lines of JSON; how many lines, the first one aside."""
+        rows = self._database.transaction(upkeep.everything)
+        with writing(target) as file:
+            file.writelines(f"{line}\n" for line in to_lines(rows))
+        return len(rows.findings) + len(rows.searches)
+
+    def load(self, source: Path | str | TextIO) -> Merged:
+        """Take in what ``export`` wrote. Newer findings win; where a line is bad nothing is taken in."""
+        with reading(source) as (lines, name):
+            rows = from_lines(lines, name)
+        return self._database.transaction(lambda connection: upkeep.merge(connection, rows))
+
+    def prune(
+        self, older_than_s: float | None = None, *, keep_fingerprints: Mapping[str, Collection[str]] | None = None
+    ) -> int:
+        """Remove findings that nobody has made or used for so long, or whose fingerprint does not count; how many.
+
+        ``keep_fingerprints`` names by device key what counts; findings about other devices are left alone. What is
+        quarantined stays so, however old.
+        """
+        return self._database.transaction(lambda connection: upkeep.prune(connection, older_than_s, keep_fingerprints))
+
+    def summary(self) -> Summary:
+        """What there is in the store."""
+        devices = self._database.transaction(upkeep.devices)
+        ((searches,),) = self._database.execute("SELECT count(*) FROM search")
+        path = self.path if self.in_file else None
+        nbytes = upkeep.nbytes_of(path) if path else 0
+        return Summary(path, SCHEMA_VERSION, nbytes, self.note, devices, searches, len(self.quarantine()))
+
+    def problems(self, problem_key: str | None = None) -> tuple[KnownProblem, ...]:
+        """What is known of which problems, or of this one, on which devices; in the order of their keys."""
+        return self._database.transaction(lambda connection: upkeep.problems(connection, problem_key))
+
     def clear(self) -> None:
         """Forget everything."""
-        self._execute("DELETE FROM search")
-        self._execute("DELETE FROM finding")
+
+        def delete(connection: sqlite3.Connection) -> None:
+            for table in ("search", "finding", "used", "trying"):
+                connection.execute(f"DELETE FROM {table}")
+
+        self._database.transaction(delete)
 
     def close(self) -> None:
         """Let go of the file. A store that is used again opens it again."""
-        with _one_at_a_time:
-            self._disconnect()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,63 +218,37 @@ class Store:
     ) -> None:
         self.close()
 
-    def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, which is a transaction of its own."""
-        with _one_at_a_time:
-            try:
-                return self._attempt(sql, values)
-            except sqlite3.DatabaseError as error:
-                raise StoreError(f"the store of findings at {self.path} failed: {error}") from error
+    def _note_use(self, problem_key: str, device_key: str) -> None:
+        subject, now = (problem_key, device_key), time.time()
+        last = self._database.execute(f"SELECT last FROM used {_OF_SUBJECT}", subject)
+        if not last or now - last[0][0] > _USED_EVERY_S:
+            with self._tolerantly():
+                self._database.execute("INSERT OR REPLACE INTO used VALUES (?, ?, ?)", (*subject, now))
 
-    def _attempt(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def _forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
+        """Findings that cannot be read are as if they had never been, and so are the searches that rest on them."""
+        subject = (problem_key, device_key)
+        places = [(*subject, candidate) for candidate in candidate_ids]
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.executemany(f"DELETE FROM finding {_OF_SUBJECT} AND candidate = ?", places)
+            connection.execute(f"DELETE FROM search {_OF_SUBJECT}", subject)
+
+        self._database.transaction(delete)
+
+    @contextmanager
+    def _tolerantly(self) -> Iterator[None]:
+        """What only watches over the work must not stop it."""
         try:
-            return self._database().execute(sql, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            if not self._healed(error):
-                raise
-        return self._database().execute(sql, values).fetchall()
-
-    def _database(self) -> sqlite3.Connection:
-        if self._opened is None:
-            self._opened = connect(self.path)
-            self.note = self._opened.note or self.note
-            _stores_in_use.add(self)
-        return self._opened.connection
-
-    def _healed(self, error: sqlite3.DatabaseError) -> bool:
-        """True where the file turned out to be corrupt and has made way for a new one."""
-        if self.path is None or not is_corrupt(error):
-            return False
-        self._disconnect()
-        with suppress(OSError):
-            self.note = set_aside(self.path) or self.note
-        return True
-
-    def _disconnect(self) -> None:
-        if self._opened is not None:
-            self._opened.connection.close()
-            self._opened = None
-
-    def _let_go_of_file(self) -> None:
-        if self._opened is not None and not self._opened.in_memory:
-            self._disconnect()
+            yield
+        except StoreError as error:
+            self._untold = str(error)
 
 
-def _stored(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored:
-    body = None if measurement is None else Measurement.from_json(json.loads(measurement))
+def _stored(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored | None:
+    """None where the measurement is not such as this version of convwright keeps."""
+    try:
+        body = None if measurement is None else Measurement.from_json(json.loads(measurement))
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
+        return None
     return Stored(fingerprint, body, failure, created)
-
-
-# SQLite forbids to carry a connection over a fork, even to close it: parent and child would believe in each other's
-# locks. So every file is let go of before a fork, while no statement runs, and opened again when next needed.
-_one_at_a_time = threading.Lock()
-_stores_in_use: weakref.WeakSet[Store] = weakref.WeakSet()
-
-
-def _before_fork() -> None:
-    _one_at_a_time.acquire()
-    for store in list(_stores_in_use):
-        store._let_go_of_file()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_one_at_a_time.release, after_in_child=_one_at_a_time.release)

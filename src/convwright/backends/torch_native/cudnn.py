@@ -24,6 +24,7 @@ from convwright.core.tensor_spec import Layout
 
 NAME = "cudnn"
 _torch: Any = torch
+_DENSE = (Layout.NCHW, Layout.NHWC)
 _FUSED = (Epilogue(bias=True, activation=Activation.RELU), Epilogue(True, True, Activation.RELU))
 
 
@@ -64,9 +65,9 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         return f"fuses {' or '.join(map(str, _FUSED))} or nothing, got {problem.epilogue}"
     if problem.epilogue and problem.dtype is DType.FP64:
         return "fuses in fp32, fp16 and bf16, not in fp64"
-    layouts = {problem.x.layout, problem.w.layout, problem.y.layout}
-    if len(layouts) > 1 or Layout.STRIDED in layouts:
-        return f"needs all operands dense in one layout, got {', '.join(sorted(layouts))}"
+    specs = (problem.x, problem.w, problem.y)
+    if not any(all(spec.strides == spec.dense(layout).strides for spec in specs) for layout in _DENSE):
+        return f"needs all operands dense in one layout, got {', '.join(spec.layout for spec in specs)}"
     return None
 
 

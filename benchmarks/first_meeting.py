@@ -1,0 +1,107 @@
+"""What the first meeting with a problem costs: the wall time of a quick search beside its budget.
+
+    python benchmarks/first_meeting.py [--device cpu] [--budget-ms 200] [--out results.jsonl]
+
+Each problem is unseen: the store is an empty file of its own. What a process does once, loading libraries, is done by
+a problem that is not in the table; its time is printed first. "over" is by how much the budget was overrun, "looked"
+how many candidates ran, "timed" how many were timed side by side. TF32 is off, so fp32 is held to fp32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import convwright as cw
+from convwright.measuring.conditions import conditions
+from convwright.measuring.machine import device_facts
+from convwright.tuning.store import Store
+
+FIRST = "mb1ic8ih12oc8kh3"
+PROBLEMS = [
+    "mb1ic16ih8oc16kh3ph1",
+    "mb32ic256ih8oc256kh3ph1",
+    "mb32ic256ih8oc256kh3ph1 tag:nhwc ep:bias+relu",
+    "mb1ic64ih56oc64kh3ph1 ep:bias+relu",
+    "mb1ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc ep:bias+relu",
+    "mb1ic3ih224oc64kh7sh2ph3",
+    "mb8ic64ih28oc64kh3ph1 dir:backward_data",
+    "mb8ic64ih28oc64kh3ph1 dir:backward_weight",
+    "g192mb8ic192ih28oc192kh7ph3",
+    "mb1ic50ih512oc1kh3ph5dh4",
+    "mb32ic256ih14oc1024kh1 dt:fp16 tag:nhwc",
+    "mb32ic64ih112oc128kh5ph2",
+]
+
+
+def meet(text: str, device: str | None, budget_us: float, folder: Path) -> dict:
+    """One quick search of a problem that nobody has seen."""
+    with Store.open(folder / f"{time.time_ns()}.sqlite") as store:
+        begun = time.perf_counter()
+        found = cw.find(text, device=device, mode="quick", store=store, budget_us=budget_us)
+        spent_us = (time.perf_counter() - begun) * 1e6
+    rows = [verdict.finding for verdict in found.verdicts]
+    timed = {row.candidate.id: row.measurement for row in rows if row.measurement is not None}
+    best, own = found.choice, found.baseline
+    return {
+        "benchmark": "first meeting",
+        "problem": text,
+        "budget_us": budget_us,
+        "spent_us": spent_us,
+        "listed": len(rows),
+        "looked": len(timed) + sum(1 for row in rows if row.note is not None and "first look" in row.note),
+        "timed": len(timed),
+        "choice": best.candidate.id if best is not None else None,
+        "choice_us": _us(best),
+        "torch_us": _us(own),
+        "checked": dict(best.measurement.conditions).get("checked") if best and best.measurement else None,
+        "reason": found.verdicts[0].reason,
+    }
+
+
+def _us(finding: object) -> dict | None:
+    measured = getattr(finding, "measurement", None)
+    return None if measured is None else measured.to_json()["device_us"]
+
+
+def _shown(figure: dict | None) -> str:
+    if figure is None:
+        return "not timed"
+    return f"{figure['value']:.1f} ± {50 * (figure['high'] - figure['low']) / abs(figure['value']):.1f} %"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device")
+    parser.add_argument("--budget-ms", type=float, default=200.0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.backends.cudnn.allow_tf32 = False
+    facts, lines = device_facts(options.device), []
+    known = {**dict(conditions(facts)), "load": f"{os.getloadavg()[0]:.2f}", "date": time.strftime("%Y-%m-%d")}
+    with tempfile.TemporaryDirectory() as folder:
+        first = meet(FIRST, options.device, options.budget_ms * 1e3, Path(folder))
+        print(f"{facts.key}, load {known['load']}; loading and the first problem: {first['spent_us'] / 1e3:.0f} ms")
+        print(f"{'problem':52} {'budget':>6} {'spent':>6} {'over':>6} {'looked':>6} {'timed':>5}  choice")
+        for text in PROBLEMS:
+            line = meet(text, options.device, options.budget_ms * 1e3, Path(folder)) | {"conditions": known}
+            lines.append(line)
+            spent_ms, over_ms = line["spent_us"] / 1e3, (line["spent_us"] - line["budget_us"]) / 1e3
+            print(
+                f"{text:52} {options.budget_ms:6.0f} {spent_ms:6.0f} {max(over_ms, 0):6.0f} {line['looked']:6} "
+                f"{line['timed']:5}  {line['choice']}: {_shown(line['choice_us'])} µs, "
+                f"PyTorch {_shown(line['torch_us'])} µs",
+                flush=True,
+            )
+    if options.out:
+        options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""``convwright advise``: what there is to gain in a model."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+TARGET = "module:function or path/to/file.py:function, which returns a model and an example of its input."
+
+
+def advise(
+    target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
+    *,
+    device: Annotated[
+        str | None, typer.Option(help="Another device than the model's: cuda, or one that is elsewhere: h200.")
+    ] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="A training step instead of a forward pass.")] = False,
+    mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full.")] = "quick",
+    top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
+    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
+    from rich.console import Console
+
+    from convwright.cli.targets import called, load
+    from convwright.core.policy import Policy
+    from convwright.network.advise import advise as look
+    from convwright.network.example import Subject
+    from convwright.report.advice import print_advice
+    from convwright.report.plain import as_json as strict_json
+    from convwright.report.progress import progress_bar
+
+    policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
+    subject = Subject.made(called(target, load(target)), by=target)
+    with progress_bar() as progress:
+        advice = look(
+            subject.model, subject.example,
+            device=device, backward=backward, mode=mode, policy=policy, top=top, progress=progress,
+        )  # fmt: skip
+    if as_json:
+        print(strict_json(advice.to_json()))
+    else:
+        print_advice(advice, Console() if sys.stdout.isatty() else Console(width=200))

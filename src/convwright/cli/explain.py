@@ -1,0 +1,101 @@
+"""``convwright explain``: what would run, and why, by what is known."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convwright.cli.problem_text import complete
+from convwright.cli.store_path import StorePath, opened
+from convwright.naming import one_of
+
+if TYPE_CHECKING:
+    from convwright.report.explain import Section
+
+_WIDEST = 110
+
+
+def explain(
+    problem: Annotated[str, typer.Argument(help="The convolution, for example mb32ic256ih14oc256kh3ph1.")],
+    *,
+    dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
+    layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
+    direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
+    ] = None,
+    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    objective: Annotated[str, typer.Option(help="What is made least: time, device-time or workspace.")] = "time",
+    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    path: StorePath = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What would run and why, why nothing else would, and what is not known. Nothing is measured."""
+    from convwright.core.policy import Objective, Policy
+    from convwright.measuring.machine import device_facts
+    from convwright.ops.face import find
+    from convwright.report.explain import explain as sections_of
+    from convwright.report.origin import Memory
+    from convwright.report.plain import as_json as strict_json
+    from convwright.tuning.session import session
+
+    text = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
+    policy = Policy(
+        max_workspace_bytes=max_workspace,
+        max_error=max_error,
+        deterministic=deterministic,
+        objective=one_of(Objective, "objective", objective),
+        finite_inputs=finite_inputs,
+    )
+    facts = device_facts(device)
+    with nullcontext(session().store) if path is None else opened(path) as store:
+        found = find(text, device=facts, mode="heuristic", policy=policy, store=store)
+        key = found.problem.key
+        memory = Memory(store.findings(key, facts.key), store.quarantined(key, facts.key), time.time())
+    words = ["convwright", "find", text]
+    # Where a device is that is elsewhere, it is called otherwise.
+    words += ["--device", (device or facts.torch_name or "cuda") if facts.present else "cuda"]
+    words += _given("--max-workspace", max_workspace)
+    words += _given("--max-error", max_error, 2.0) + _given("--objective", objective, "time")
+    words += ["--deterministic"] * deterministic + ["--finite-inputs"] * finite_inputs
+    sections = sections_of(found, memory, command=shlex.join(words))
+    if as_json:
+        told = [{"heading": section.heading, "lines": section.lines} for section in sections]
+        print(strict_json(found.to_json() | {"explanation": told}))
+    else:
+        _print(f"{key} on {facts.key}", sections)
+
+
+def _given(option: str, value: object, default: object = None) -> list[str]:
+    """An option as it would be typed; nothing where it has its default."""
+    return [] if value == default else [option, str(value)]
+
+
+def _print(title: str, sections: Iterable[Section]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    console.print(Text(title, style="bold"))
+    width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
+    for section in sections:
+        console.print(Text(f"\n{section.heading}", style="bold"))
+        for line in section.lines:
+            console.print(Text(_wrapped(line, width)))
+
+
+def _wrapped(line: str, width: int) -> str:
+    return textwrap.fill(
+        line, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,200 @@
+"""``convwright store``: what is remembered, and how to carry it, prune it, forget it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from convwright.cli.store_path import StorePath, opened
+from convwright.errors import BadInput
+
+if TYPE_CHECKING:
+    from convwright.tuning.store import Store
+
+_DAY_S = 86_400.0
+
+store_app = typer.Typer(help="What is remembered: show, list, export, import, prune, clear, quarantine.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@store_app.callback(invoke_without_command=True)
+def store(context: typer.Context, *, path: StorePath = None, as_json: AsJson = False) -> None:
+    """What is remembered of which devices and problems, and how to carry it elsewhere, prune it or forget it."""
+    if context.invoked_subcommand is None:
+        show(path=path, as_json=as_json)
+    elif path is not None or as_json:
+        verb = context.invoked_subcommand
+        raise BadInput(f"options go behind the verb: convwright store {verb} {'--json' if as_json else '--store PATH'}")
+
+
+@store_app.command("show")
+def show(*, path: StorePath = None, as_json: AsJson = False) -> None:
+    """How much is remembered of which devices, and where. What `convwright store` does by itself."""
+    from convwright.report.store import print_summary, summary_to_json
+
+    with opened(path) as opened_store:
+        summary = opened_store.summary()
+    if as_json:
+        _print_json(summary_to_json(summary))
+    else:
+        print_summary(summary, _console())
+
+
+@store_app.command("list")
+def list_(
+    problem: Annotated[
+        str | None, typer.Argument(help="A convolution, for example ic16ih32oc32kh3ph1; all by default.")
+    ] = None,
+    *,
+    path: StorePath = None,
+    as_json: AsJson = False,
+) -> None:
+    """The problems of which something is known, or what is known of one."""
+    from convwright.report.store import known_to_json, print_known, print_problems, problems_to_json
+
+    with opened(path) as opened_store:
+        if problem is None:
+            problems = opened_store.problems()
+            _print_json(problems_to_json(problems)) if as_json else print_problems(problems, _console())
+            return
+        key = _key(problem, opened_store)
+        known = {each.device: opened_store.findings(key, each.device) for each in opened_store.problems(key)}
+    _print_json(known_to_json(key, known)) if as_json else print_known(key, known, _console())
+
+
+@store_app.command("export")
+def export(
+    file: Annotated[str, typer.Argument(help="Where to, as lines of JSON; - is the standard output.")],
+    *,
+    path: StorePath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all findings to a file that another machine can import."""
+    if file == "-" and as_json:
+        raise BadInput("export to the standard output writes lines of JSON already, leave --json out")
+    with opened(path) as opened_store:
+        lines = opened_store.export(sys.stdout if file == "-" else file)
+    if file != "-":
+        _say(
+            as_json,
+            {"lines": lines, "file": file},
+            f"{_counted(lines, 'line')} of findings and searches written to {file}",
+        )
+
+
+@store_app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="What `export` wrote; - is the standard input.")],
+    *,
+    path: StorePath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in what another store exported. Newer findings win; if a line is bad, nothing is taken in."""
+    with opened(path, new=True) as opened_store:
+        merged = opened_store.load(sys.stdin if file == "-" else file)
+    _say(
+        as_json,
+        {"findings": merged.findings, "searches": merged.searches, "older": merged.older},
+        f"taken in: {_counted(merged.findings, 'finding')}, {_counted(merged.searches, 'finished search', 'es')}; "
+        f"left out, since not newer than what was known: {merged.older}",
+    )
+
+
+@store_app.command("prune")
+def prune(
+    *,
+    older_than: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="What nobody has made or used for so many days.")
+    ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="What was found out with other versions, about devices that are here.")
+    ] = False,
+    path: StorePath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove findings that are old, or that no longer count."""
+    from convwright.tuning.counting import counting
+
+    if older_than is None and not stale:
+        raise BadInput("prune needs --older-than DAYS, --stale, or both")
+    if older_than is not None and not older_than >= 0:
+        raise BadInput(f"--older-than takes a number of days that is not negative, got {older_than:g}")
+    with opened(path) as opened_store:
+        keep = counting(each.device for each in opened_store.summary().devices) if stale else None
+        removed = opened_store.prune(None if older_than is None else older_than * _DAY_S, keep_fingerprints=keep)
+    _say(as_json, {"removed": removed}, f"removed {_counted(removed, 'finding')}")
+
+
+@store_app.command("clear")
+def clear(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Yes, forget everything.")] = False,
+    path: StorePath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget everything, what is in quarantine included."""
+    with opened(path) as opened_store:
+        findings = sum(device.findings for device in opened_store.summary().devices)
+        if not yes:
+            raise BadInput(f"clear forgets {_counted(findings, 'finding')} in {opened_store.path}: say so with --yes")
+        opened_store.clear()
+    _say(as_json, {"removed": findings}, f"forgot {_counted(findings, 'finding')}")
+
+
+@store_app.command("quarantine")
+def quarantine(
+    *,
+    release: Annotated[
+        str | None, typer.Option(metavar="ID|all", help="Give this candidate, or all, another chance.")
+    ] = None,
+    path: StorePath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Candidates whose first run ended their process. They are not run again until they are released."""
+    from convwright.report.store import print_quarantine, quarantine_to_json
+
+    with opened(path) as opened_store:
+        kept = opened_store.quarantine()
+        if release is None:
+            _print_json(quarantine_to_json(kept)) if as_json else print_quarantine(kept, _console())
+            return
+        if release != "all" and release not in {place.candidate for place in kept}:
+            raise BadInput(
+                f"no candidate called {release!r} is in quarantine; `convwright store quarantine` lists them"
+            )
+        released = opened_store.release(candidate_id=None if release == "all" else release)
+    _say(as_json, {"released": released}, f"released {_counted(released, 'candidate')}")
+
+
+def _key(text: str, opened_store: Store) -> str:
+    """A problem's key, given as it stands in the store or as people write it."""
+    from convwright.core.problem import ConvProblem
+
+    return text if opened_store.problems(text) else ConvProblem.parse(text).key
+
+
+def _say(as_json: bool, data: dict[str, Any], sentence: str) -> None:
+    if as_json:
+        _print_json(data)
+    else:
+        print(sentence)
+
+
+def _counted(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count} {noun}{'' if count == 1 else plural}"
+
+
+def _print_json(data: Any) -> None:
+    from convwright.report.plain import as_json
+
+    print(as_json(data))
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    # A pipe has no width of its own.
+    return Console() if sys.stdout.isatty() else Console(width=200)

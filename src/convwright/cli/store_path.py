@@ -1,0 +1,60 @@
+"""``--store``: the store that a command works on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convwright.errors import BadInput, StoreError
+
+if TYPE_CHECKING:
+    from convwright.tuning.store import Store
+
+StorePath = Annotated[
+    Path | None,
+    typer.Option("--store", help="The store's file. By default CONVWRIGHT_STORE, or findings.sqlite in the cache."),
+]
+
+# What every file of SQLite begins with.
+_MAGIC = b"SQLite format 3\x00"
+
+
+@contextmanager
+def opened(path: Path | None, *, new: bool = False) -> Iterator[Store]:
+    """The store at ``path``, which must be there unless it may be ``new``, or the one of the settings."""
+    from convwright.settings import settings
+    from convwright.tuning.store import Store
+
+    if path is not None:
+        _check(path, new=new)
+    place = path or settings().store_path
+    if place is None:
+        raise BadInput("findings are kept in memory only (CONVWRIGHT_STORE is none): name a store with --store PATH")
+    with Store.open(place) as store:
+        if not store.in_file:
+            raise StoreError(store.note)
+        if store.note:
+            print(f"convwright: {store.note}", file=sys.stderr)
+        yield store
+
+
+def _check(path: Path, *, new: bool) -> None:
+    """A file that is something else would be taken for a corrupt store and set aside, which nobody asked for."""
+    if not path.exists():
+        if not new:
+            raise BadInput(f"there is no store at {path}")
+        return
+    if path.is_dir():
+        raise BadInput(f"a store is a file, {path} is a folder")
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(len(_MAGIC))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    if beginning not in (b"", _MAGIC):
+        raise BadInput(f"{path} is no store of findings, but a file of another kind")

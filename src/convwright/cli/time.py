@@ -1,0 +1,132 @@
+"""``convwright time``: what a call takes, or which of several is the fastest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from convwright.errors import BadInput
+
+if TYPE_CHECKING:
+    from convwright.measuring.compare import Verdict
+    from convwright.measuring.timing import Timing
+
+_REDRAW_EVERY_S = 0.2
+
+
+def time_(
+    targets: Annotated[
+        list[str], typer.Argument(help="module:function or path/to/file.py:function, one or more.", show_default=False)
+    ],
+    *,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1. By default where the tensor is that the call returns.")
+    ] = None,
+    budget: Annotated[float, typer.Option(help="The most seconds to spend on timing, for all targets.")] = 1.0,
+    precision: Annotated[float, typer.Option(help="Width of the 95 % interval at which to stop, in percent.")] = 1.0,
+    cache: Annotated[
+        str, typer.Option(help="What a call finds in the cache: hot (what the last one left) or cold.")
+    ] = "hot",
+    threads: Annotated[int | None, typer.Option(help="PyTorch's threads on the CPU meanwhile.")] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Peak extra memory as well.")] = False,
+    energy: Annotated[bool, typer.Option("--energy", help="Energy as well: more than 6 s for each target.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a call takes: its time with an interval, and how that of others compares with the first one's."""
+    from convwright.cli.targets import called, load
+    from convwright.measuring.compare import compare
+    from convwright.measuring.timer import measure_together
+
+    if len(set(targets)) < len(targets):
+        raise BadInput(f"each target can be given once, got {' '.join(targets)}")
+    if cache == "network":
+        raise BadInput("cache 'network' needs to know which tensors are warm: use convwright.measure(…, warm=[x])")
+    calls: dict[str, Callable[..., Any]] = {target: load(target) for target in targets}
+    for target, call in calls.items():
+        called(target, call)  # A mistake in it shows here, in words.
+    with _progress() as progress:
+        timings = measure_together(
+            calls, device=device, budget_us=budget * 1e6, precision=precision / 100,
+            cache=cache, threads=threads, memory=memory, energy=energy, progress=progress,
+        )  # fmt: skip
+    first = timings[targets[0]]
+    verdicts = {target: compare(timings[target], first) for target in targets[1:]}
+    if as_json:
+        from convwright.report.plain import as_json as strict_json
+
+        print(strict_json(_record(timings, verdicts)))
+    else:
+        _print(timings, verdicts)
+        asked = {"memory": (memory, first.peak_extra_bytes), "energy": (energy, first.energy)}
+        missing = [name for name, (wanted, figure) in asked.items() if wanted and figure is None]
+        if missing:
+            print(f"unknown here, since nothing that can be read counts it: {', '.join(missing)}")
+
+
+def _record(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+    return {
+        "timings": {target: timing.to_json() for target, timing in timings.items()},
+        "verdicts": {target: verdict.to_json() for target, verdict in verdicts.items()},
+    }
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, where that is a terminal. It is drawn between rounds: a thread that draws would disturb them."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, auto_refresh=False, transient=True, disable=not console.is_terminal) as bar:
+        task, drawn_s = bar.add_task("timing", total=1.0), 0.0
+
+        def show(share: float) -> None:
+            nonlocal drawn_s
+            if monotonic() - drawn_s >= _REDRAW_EVERY_S:
+                bar.update(task, completed=share, refresh=True)
+                drawn_s = monotonic()
+
+        yield show
+
+
+def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    rows = {target: _cells(timing, verdicts.get(target)) for target, timing in timings.items()}
+    names = [name for name in next(iter(rows.values())) if any(cells[name] for cells in rows.values())]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("call", overflow="fold")
+    for name in names:
+        table.add_column(name, justify="left" if name == "beside the first" else "right")
+    for target, cells in rows.items():
+        table.add_row(escape(target), *(escape(cells[name]) for name in names))
+    console.print(table)
+    for target, timing in timings.items():
+        if timing.unstable:
+            console.print(f"unstable: {target}: {timing.unstable}", markup=False, style="yellow", soft_wrap=True)
+    facts = ", ".join(f"{name} {value}" for name, value in next(iter(timings.values())).conditions)
+    console.print(f"measured under: {facts}", markup=False, style="dim", soft_wrap=True)
+
+
+def _cells(timing: Timing, verdict: Verdict | None) -> dict[str, str]:
+    """The figures of one call by column; empty where something is not known or was not asked for."""
+    energy, extra_bytes = timing.energy, timing.peak_extra_bytes
+    return {
+        "µs": f"{timing.call_us.value:.4g}",
+        "± %": f"{timing.call_us.relative_halfwidth:.1%}".removesuffix("%"),
+        "overhead µs": "" if timing.overhead_us is None else f"{timing.overhead_us:.3g}",
+        "samples": str(timing.samples),
+        "extra KiB": "" if extra_bytes is None else f"{extra_bytes / 1024:.0f}",
+        "mJ": "" if energy is None else f"{energy.call_mj.value:.4g}",
+        "W": "" if energy is None else f"{energy.power_w:.1f}",
+        "idle W": "" if energy is None or energy.idle_w is None else f"{energy.idle_w:.1f}",
+        "beside the first": "" if verdict is None else str(verdict),
+    }

@@ -1,0 +1,67 @@
+"""``convwright tune``: search once for every convolution of a model."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from convwright.cli.advise import TARGET
+
+_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+
+
+def tune(
+    target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
+    *,
+    device: Annotated[
+        str | None, typer.Option(help="Another device than the model's: cuda, or one that is elsewhere: h200.")
+    ] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="The gradients of a training step as well.")] = False,
+    mode: Annotated[
+        str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full (30 s a problem).")
+    ] = "full",
+    budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
+    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Search for the best candidate of every convolution of a model, and remember what was found.
+
+    Ctrl-C stops it; the next run goes on from there.
+    """
+    from rich.console import Console
+
+    from convwright.cli.targets import called, load
+    from convwright.core.policy import Policy
+    from convwright.network.example import Subject
+    from convwright.network.tuned import tune as search
+    from convwright.report.plain import as_json as strict_json
+    from convwright.report.progress import progress_bar
+    from convwright.report.tuned import print_tuned
+
+    policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
+    subject = Subject.made(called(target, load(target)), by=target)
+    done, steps = 0, 0
+    with progress_bar() as bar:
+
+        def progress(step: int, total: int, what: str) -> None:
+            nonlocal done, steps
+            done, steps = step, total
+            bar(step, total, what)
+
+        try:
+            tuned = search(
+                subject.model, subject.example,
+                device=device, backward=backward, mode=mode, policy=policy,
+                budget_us=None if budget is None else budget * 1e6, progress=progress,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            print(f"convwright: stopped after {done} of {steps} problems, which are remembered", file=sys.stderr)
+            raise typer.Exit(_INTERRUPTED) from None
+    if as_json:
+        print(strict_json(tuned.to_json()))
+    else:
+        print_tuned(tuned, Console() if sys.stdout.isatty() else Console(width=200))

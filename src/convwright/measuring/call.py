@@ -1,0 +1,42 @@
+"""What can be timed: a call, several that take turns, a call after something that is no part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+
+from convwright.errors import BadInput
+
+Call = Callable[[], object] | Sequence[Callable[[], object]]
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A call with something that runs before it each time, and that is no part of its time."""
+
+    before: Callable[[], object]
+    call: Callable[[], object]
+
+    def __call__(self) -> object:
+        self.before()
+        return self.call()
+
+
+def rotating(call: Call) -> Callable[[], object]:
+    """One call for a sequence of equivalent ones over different inputs: each time the next one.
+
+    With more inputs than the cache holds every call finds its own cold.
+
+    >>> turn = rotating([lambda: "a", lambda: "b"])
+    >>> turn(), turn(), turn()
+    ('a', 'b', 'a')
+    """
+    if callable(call):
+        return call
+    if not call:
+        raise BadInput("a call must be a function or a sequence of at least one, got an empty sequence")
+    if len(call) == 1:
+        return call[0]
+    turns = cycle(call)
+    return lambda: next(turns)()

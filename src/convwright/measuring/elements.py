@@ -1,0 +1,200 @@
+"""The right answer in float64 at some hundred elements of the output: as much as a first meeting has time for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+import torch
+from torch import Tensor
+
+from convwright.core.direction import Direction, Role
+from convwright.core.problem import ConvProblem
+from convwright.measuring.reference import Reference
+from convwright.tensors import activate_
+
+# A CPU gathers and multiplies about 50 products a microsecond in float64: 10 ms for one kind of data.
+_MOST_PRODUCTS = {"cpu": 2**19, "cuda": 2**22}
+_MOST, _FEWEST = 384, 16
+# So many elements from each border are looked at, and so far from the middle.
+_EDGE = 4
+
+Position = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Single elements of an output: ``places[d]`` holds their positions along dimension ``d``.
+
+    A third lies at borders and in corners, a third around the middle, where the one infinity or NaN of such data has
+    its effect and where what spreads it shows, and a third anywhere.
+    """
+
+    places: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, problem: ConvProblem, device: torch.device | str, *, seed: int = 0) -> Elements:
+        """As many as the reference can be computed for in a few milliseconds. No reduction is cut."""
+        shape, random = problem.output.shape, Random(seed)
+        budget = _MOST_PRODUCTS.get(torch.device(device).type, _MOST_PRODUCTS["cpu"])
+        count = min(_MOST, max(_FEWEST, budget // max(problem.reduction, 1)))
+        rows = _at_borders(shape, random)[: -(-count // 3)] + _around_the_middle(problem, count // 3, random)
+        rows += [_anywhere(shape, random) for _ in range(count - len(rows))]
+        if not problem.output.numel:
+            rows = []
+        return cls(tuple(torch.tensor([row[dim] for row in rows], device=device) for dim in range(len(shape))))
+
+    def take(self, role: Role, tensor: Tensor) -> Tensor:
+        """These elements of a tensor with the output's dimensions."""
+        return tensor[tuple(place.long() for place in self.places)]
+
+
+def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, seed: int = 0) -> Reference:
+    """The reference on ``Elements``, computed where the operands lie.
+
+    >>> from convwright.measuring.data import operands
+    >>> problem = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
+    >>> sampled_reference(problem, operands(problem, "normal", "cpu")).y64.shape
+    torch.Size([384])
+    """
+    first, second = (tensors[role] for role in problem.direction.operands)
+    elements = Elements.of(problem, first.device, seed=seed)
+    places = [place.long() for place in elements.places]
+    most = _MOST_PRODUCTS.get(first.device.type, _MOST_PRODUCTS["cpu"])
+    step = max(1, most // max(problem.reduction, 1))
+    sums = [_sums(problem, first, second, [p[i : i + step] for p in places]) for i in range(0, len(places[0]), step)]
+    empty = torch.zeros(0, dtype=torch.float64, device=first.device)
+    y64, scale = (torch.cat([each[which] for each in sums] or [empty]) for which in (0, 1))
+    for added in _added(problem, tensors, elements):
+        y64, scale = y64 + added, scale + added.abs()
+    return Reference(problem, elements, activate_(y64, problem.epilogue.activation), scale)
+
+
+def _sums(problem: ConvProblem, first: Tensor, second: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Of each element its sum of products, and that of their magnitudes."""
+    a, b = _TERMS[problem.direction](problem, first, second, places)
+    products = (a * b).flatten(1)
+    return products.sum(1), products.abs().sum(1)
+
+
+def _added(problem: ConvProblem, tensors: Mapping[Role, Tensor], elements: Elements) -> Iterable[Tensor]:
+    if Role.RESIDUAL in tensors:
+        yield elements.take(Role.RESIDUAL, tensors[Role.RESIDUAL]).double()
+    if Role.BIAS in tensors:
+        yield tensors[Role.BIAS][elements.places[1].long()].double()
+
+
+# What is multiplied, one row for each element of the output: (elements, channels or images, places…).
+
+
+def _forward(problem: ConvProblem, x: Tensor, w: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    n, k, *p = places
+    size = problem.c // problem.groups
+    channels = _range(size, k) + (k // (problem.k // problem.groups) * size)[:, None]
+    outer = n[:, None] * x.stride(0) + channels * x.stride(1)
+    inputs = [
+        out[:, None] * axis.stride + _range(axis.taps, out) * axis.dilation - axis.pad[0]
+        for out, axis in zip(p, problem.axes, strict=True)
+    ]
+    return _gathered(x, outer, inputs), _turned(problem, w[k].double())
+
+
+def _backward_data(problem: ConvProblem, dy: Tensor, w: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    n, c, *h = places
+    size, groups = problem.k // problem.groups, problem.groups
+    group = c // (problem.c // groups)
+    channels = _range(size, c) + (group * size)[:, None]
+    outer = n[:, None] * dy.stride(0) + channels * dy.stride(1)
+    outputs = []
+    for place, axis in zip(h, problem.axes, strict=True):
+        reached = place[:, None] + axis.pad[0] - _range(axis.taps, place) * axis.dilation
+        outputs.append(torch.where(reached % axis.stride == 0, reached // axis.stride, -1))
+    grouped = w.as_strided((groups, size, *w.shape[1:]), (size * w.stride(0), *w.stride()))
+    weights = grouped[group, :, c % (problem.c // groups)].double()
+    return _gathered(dy, outer, outputs), _turned(problem, weights)
+
+
+def _backward_weight(problem: ConvProblem, x: Tensor, dy: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    k, c, *taps = places
+    channel = c + k // (problem.k // problem.groups) * (problem.c // problem.groups)
+    outer = _range(problem.n, k) * x.stride(0) + (channel * x.stride(1))[:, None]
+    inputs = []
+    for tap, axis in zip(taps, problem.axes, strict=True):
+        place = axis.taps - 1 - tap if problem.flip else tap
+        inputs.append(_range(axis.out, tap) * axis.stride + (place * axis.dilation)[:, None] - axis.pad[0])
+    return _gathered(x, outer, inputs), dy.transpose(0, 1)[k].double()
+
+
+_TERMS = {
+    Direction.FORWARD: _forward,
+    Direction.BACKWARD_DATA: _backward_data,
+    Direction.BACKWARD_WEIGHT: _backward_weight,
+}
+
+
+def _range(count: int, like: Tensor) -> Tensor:
+    return torch.arange(count, device=like.device)[None]
+
+
+def _gathered(tensor: Tensor, outer: Tensor, places: Sequence[Tensor]) -> Tensor:
+    """``tensor`` in float64 at offsets ``outer`` and all combinations of places in the spatial dimensions.
+
+    Places outside of the tensor are padding: 0.
+    """
+    rank = len(places)
+    index, inside = outer.reshape(*outer.shape, *[1] * rank), torch.ones((), dtype=torch.bool, device=tensor.device)
+    for dim, place in enumerate(places, start=2):
+        along = place.reshape(place.shape[0], *[1] * (dim - 1), place.shape[1], *[1] * (rank + 1 - dim))
+        index = index + along.clamp(0, tensor.shape[dim] - 1) * tensor.stride(dim)
+        inside = inside & (along >= 0) & (along < tensor.shape[dim])
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    flat = tensor.as_strided((span if tensor.numel() else 0,), (1,))
+    return torch.where(inside, flat[index], 0.0).double()
+
+
+def _turned(problem: ConvProblem, w: Tensor) -> Tensor:
+    return w.flip(tuple(range(2, w.dim()))) if problem.flip else w
+
+
+# Where to look.
+
+
+def _at_borders(shape: Position, random: Random) -> list[Position]:
+    """First every corner and edge of an image, in images and channels at the ends; then what lies close to a border."""
+    ends = [
+        (random.choice((0, shape[0] - 1)), random.choice((0, shape[1] - 1)), *spatial)
+        for spatial in product(*((0, size // 2, size - 1) for size in shape[2:]))
+    ]
+    close = [
+        (*_anywhere(shape[:dim], random), place, *_anywhere(shape[dim + 1 :], random))
+        for dim, size in enumerate(shape)
+        for edge in range(min(_EDGE, size))
+        for place in (edge, size - 1 - edge)
+    ]
+    return random.sample(ends, len(ends)) + random.sample(close, len(close))
+
+
+def _around_the_middle(problem: ConvProblem, count: int, random: Random) -> list[Position]:
+    """Around the outputs that the middle of the first operand reaches, in its image and its group of channels."""
+    shape, groups = problem.output.shape, problem.groups
+    if problem.direction is Direction.BACKWARD_WEIGHT:
+        group, inner = divmod(problem.c // 2, problem.c // groups)
+        size = problem.k // groups
+        return [(group * size + random.randrange(size), inner, *_anywhere(shape[2:], random)) for _ in range(count)]
+    forward = problem.direction is Direction.FORWARD
+    channels, fed = (problem.c, problem.k // groups) if forward else (problem.k, problem.c // groups)
+    group = channels // 2 // (channels // groups)
+    rows = []
+    for _ in range(count):
+        near = []
+        for size, axis in zip(shape[2:], problem.axes, strict=True):
+            radius = _EDGE + (axis.reach // axis.stride if forward else axis.reach + axis.stride)
+            near.append(min(max(size // 2 + random.randint(-radius, radius), 0), size - 1))
+        rows.append((problem.n // 2, group * fed + random.randrange(fed), *near))
+    return rows
+
+
+def _anywhere(shape: Position, random: Random) -> Position:
+    return tuple(random.randrange(max(size, 1)) for size in shape)

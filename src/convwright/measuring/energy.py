@@ -1,0 +1,170 @@
+"""Energy: what one call draws, from counters of the hardware, over calls that run back to back for seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+from typing import Protocol
+
+import torch
+
+from convwright.core.finding import Interval
+from convwright.errors import BadInput
+from convwright.measuring.clock import Clock
+from convwright.measuring.nvml import Gpu, gpu_of
+from convwright.measuring.regression import fit_line
+
+# GPUs add to their counter every 10 to 100 ms. A reading is off by at most one such step, and so many readings show
+# how far.
+_READINGS = 20
+_BATCH_US = 20_000.0
+_LARGEST_BATCH = 4096
+_IDLE_S = 1.0
+_POWERCAP = Path("/sys/class/powercap")
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """What one call draws while the device makes nothing but such calls.
+
+    ``call_mj`` has in it what the device draws in any case: that is part of the price of a call that takes time.
+    ``power_w`` is the mean power meanwhile, and ``idle_w`` that of the second before, in which nothing was asked of
+    the device (its clocks may still have been high). ``source`` says who counted: "nvml" a whole GPU with its memory,
+    "rapl" all CPU packages without memory, for all processes together.
+    """
+
+    call_mj: Interval
+    power_w: float
+    idle_w: float | None
+    calls: int
+    source: str
+
+
+class Counter(Protocol):
+    """Energy since some moment, in millijoules; None where it cannot be read."""
+
+    source: str
+
+    def read_mj(self) -> float | None: ...
+
+
+class NoCounter:
+    """Stands for hardware that does not count."""
+
+    source = "none"
+
+    def read_mj(self) -> None:
+        return None
+
+
+class NvmlCounter:
+    """The counter of a GPU, Volta and newer."""
+
+    source = "nvml"
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def read_mj(self) -> float | None:
+        return self._gpu.energy_mj
+
+
+class RaplCounter:
+    """The counters of all CPU packages, which begin again from 0 after some minutes."""
+
+    source = "rapl"
+
+    def __init__(self, packages: Sequence[Path]) -> None:
+        self._packages = packages
+        self._last_uj = [_number(package / "energy_uj") for package in packages]
+        self._sum_uj = 0
+
+    def read_mj(self) -> float | None:
+        for index, package in enumerate(self._packages):
+            now, last = _number(package / "energy_uj"), self._last_uj[index]
+            if now is None or last is None:
+                return None
+            self._sum_uj += now - last if now >= last else now - last + (_number(package / "max_energy_range_uj") or 0)
+            self._last_uj[index] = now
+        return self._sum_uj / 1000
+
+
+def counter_of(device: torch.device | str, *, powercap: Path = _POWERCAP) -> Counter:
+    """The energy counter of a device; one that reads None where there is none, or it is closed to this user."""
+    where = torch.device(device)
+    if where.type == "cuda":
+        return NvmlCounter(gpu_of(where))
+    zones = sorted(powercap.glob("intel-rapl:*"))  # AMD's counters have the same name.
+    packages = [zone for zone in zones if (_text(zone / "name") or "").startswith("package")]
+    return RaplCounter(packages) if where.type == "cpu" and packages else NoCounter()
+
+
+def energy_of(
+    call: Callable[[], object], clock: Clock, counter: Counter, *, seconds: float = 5.0, idle_s: float = _IDLE_S
+) -> Energy | None:
+    """What one call draws; None where nothing counts. ``call`` runs back to back for that many seconds.
+
+    Energy is regressed on the number of calls, as time is: the slope is one call. Fewer than 5 s are too short for
+    GPUs whose sensor looks only a quarter of the time.
+    """
+    if seconds <= 0:
+        raise BadInput(f"energy is measured over a time above 0 s, got {seconds}")
+    if counter.read_mj() is None:
+        return None
+    idle_w = _idle_w(counter, idle_s)
+    batch = _batch(call, clock)
+    _run_for(call, clock, batch, seconds * 1e6 / _READINGS)  # Power takes a moment to rise.
+    begun_us, calls, readings = clock.now_us(), 0, [(0, counter.read_mj())]
+    for _ in range(_READINGS):
+        calls += _run_for(call, clock, batch, seconds * 1e6 / _READINGS)
+        readings.append((calls, counter.read_mj()))
+    taken_us = clock.now_us() - begun_us
+    known = [(count, mj) for count, mj in readings if mj is not None]
+    if len(known) < len(readings):
+        return None
+    line = fit_line([float(count) for count, _ in known], [mj for _, mj in known])
+    power_w = (known[-1][1] - known[0][1]) / taken_us * 1000
+    return Energy(line.slope, power_w, idle_w, calls, counter.source)
+
+
+def _idle_w(counter: Counter, idle_s: float) -> float | None:
+    before = counter.read_mj()
+    if idle_s <= 0 or before is None:
+        return None
+    sleep(idle_s)
+    after = counter.read_mj()
+    return None if after is None else (after - before) / 1000 / idle_s
+
+
+def _batch(call: Callable[[], object], clock: Clock) -> int:
+    """So many calls that going from one batch to the next takes no time beside them."""
+    clock.run(call, 1)
+    begun_us = clock.now_us()
+    clock.run(call, 1)
+    taken_us = max(clock.now_us() - begun_us, 1.0)
+    batch = min(max(int(_BATCH_US / taken_us), 1), _LARGEST_BATCH)
+    clock.run(call, batch)
+    return batch
+
+
+def _run_for(call: Callable[[], object], clock: Clock, batch: int, time_us: float) -> int:
+    """Run batches until that time is over; the number of calls made."""
+    end_us, calls = clock.now_us() + time_us, 0
+    while not calls or clock.now_us() < end_us:
+        clock.run(call, batch)
+        calls += batch
+    return calls
+
+
+def _number(file: Path) -> int | None:
+    text = _text(file)
+    return int(text) if text and text.isdigit() else None
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text().strip()
+    except OSError:  # Since 2020 Linux shows these counters to root only.
+        return None

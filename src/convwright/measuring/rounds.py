@@ -1,0 +1,84 @@
+"""Rounds: every call at several lengths of sample, again and again in random order, until enough is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from random import Random
+from statistics import median
+
+from convwright.measuring.clock import Clock
+from convwright.measuring.compare import beyond_tie
+from convwright.measuring.regression import median_interval, paired_ratio
+from convwright.measuring.subject import FEWEST_ROUNDS, FIRST_LOOK, Subject
+from convwright.measuring.throttle import Watch
+
+# A look at the device takes up to a millisecond, so one look serves the rounds of this time.
+_WATCH_EVERY_US = 20_000.0
+
+
+class Rounds:
+    """All rounds of one run. ``slowed`` says of each why the device was slower than it is, or None."""
+
+    def __init__(self, subjects: Sequence[Subject], clock: Clock, watch: Watch, random: Random) -> None:
+        self.slowed: list[str | None] = []
+        self._subjects, self._clock, self._watch, self._random = subjects, clock, watch, random
+        # Subjects share what runs before them: it is timed once a round.
+        parts = (part for subject in subjects for part in (subject.series, subject.before) if part is not None)
+        self._series = list({id(part): part for part in parts}.values())
+        self._samples = [(part, n) for part in self._series for n in part.sizes]
+        self._done = 0
+
+    @property
+    def undisturbed(self) -> list[int]:
+        return [index for index, reason in enumerate(self.slowed) if reason is None]
+
+    @property
+    def counting(self) -> list[int]:
+        """The rounds that count: the undisturbed ones, or all where too few are."""
+        undisturbed = self.undisturbed
+        return undisturbed if len(undisturbed) >= FEWEST_ROUNDS else list(range(len(self.slowed)))
+
+    def run(self, end_us: float, precision: float, progress: Callable[[float], object]) -> None:
+        """Rounds until all is known to ± ``precision`` / 2, or the next one would not end before ``end_us``."""
+        first_us = seen_us = self._clock.now_us()
+        look = FIRST_LOOK
+        while True:
+            begun_us = self._clock.now_us()
+            self._round()
+            now_us = self._clock.now_us()
+            progress(min((now_us - first_us) / max(end_us - first_us, 1.0), 1.0))
+            last = self._done >= FEWEST_ROUNDS and now_us + (now_us - begun_us) > end_us
+            looking = self._done >= look
+            if last or looking or now_us - seen_us >= _WATCH_EVERY_US:
+                self._judge()
+                seen_us = now_us
+            if last:
+                return
+            if looking:
+                # A look at each round would stop at the first interval that is narrow by luck: fewer looks, fewer such.
+                look = ceil(self._done * 1.25)
+                if self._settled(precision):
+                    return
+
+    def _round(self) -> None:
+        self._random.shuffle(self._samples)
+        taken = {(id(part), n): self._clock.time_us(part.call, n) for part, n in self._samples}
+        for part in self._series:
+            part.add(tuple(taken[id(part), n] for n in part.sizes))
+        self._done += 1
+
+    def _judge(self) -> None:
+        """Say of the rounds since the last look whether the device was slowed down."""
+        self.slowed += [self._watch.slowed()] * (self._done - len(self.slowed))
+
+    def _settled(self, precision: float) -> bool:
+        rounds = self.undisturbed
+        if len(rounds) < FIRST_LOOK:
+            return False
+        slopes = [subject.slopes_us(rounds) for subject in self._subjects]
+        if any(median_interval(each).relative_halfwidth > precision / 2 for each in slopes):
+            return False
+        fastest = min(slopes, key=median)
+        ratios = (paired_ratio(each, fastest) for each in slopes if each is not fastest)
+        return all(beyond_tie(ratio) or ratio.relative_halfwidth <= precision / 2 for ratio in ratios)

@@ -1,0 +1,91 @@
+"""Why a figure may be wrong, each reason with its cure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from convwright.core.finding import Interval
+from convwright.measuring.regression import median_interval
+
+# Fewer rounds than this in each half say nothing about drift.
+_FEWEST_IN_A_HALF = 5
+
+
+def complaints(
+    slopes_us: Sequence[float],
+    call_us: Interval,
+    precision: float,
+    *,
+    bend: float,
+    slowed: Sequence[str],
+    discarded: int,
+    background: Sequence[str],
+) -> list[str]:
+    """All that speaks against a figure and the slopes behind it. ``slowed`` is why each disturbed round was so."""
+    found = [
+        _too_wide(len(slopes_us), call_us, precision, background),
+        _drift(slopes_us, precision),
+        _not_linear(bend, precision),
+        _slowed_down(slowed, discarded),
+    ]
+    return [complaint for complaint in found if complaint is not None]
+
+
+def _too_wide(rounds: int, call_us: Interval, precision: float, background: Sequence[str]) -> str | None:
+    if call_us.relative_halfwidth <= precision / 2:
+        return None
+    cause = f": {', '.join(background)}" if background else ""
+    return (
+        f"known to ±{call_us.relative_halfwidth:.1%} only, ±{precision / 2:.1%} was asked, after {rounds} rounds"
+        f"{cause}: give a larger budget, or stop other work on the machine"
+    )
+
+
+def _drift(slopes_us: Sequence[float], precision: float) -> str | None:
+    half = len(slopes_us) // 2
+    if half < _FEWEST_IN_A_HALF:
+        return None
+    early, late = median_interval(slopes_us[:half]), median_interval(slopes_us[half:])
+    apart = early.high < late.low or late.high < early.low
+    if not apart or early.value <= 0 or abs(late.value / early.value - 1) <= precision:
+        return None
+    return (
+        f"later rounds took {late.value / early.value:.3f} times as long as earlier ones: clocks change or the "
+        "device grows warm; lock the clocks, or run longer before measuring"
+    )
+
+
+def _not_linear(bend: float, precision: float) -> str | None:
+    if bend <= 2 * precision:
+        return None
+    return (
+        f"time is not linear in the number of calls, off by {bend:.1%}: calls influence each other, "
+        "through a cache, a queue or memory that grows"
+    )
+
+
+def _slowed_down(slowed: Sequence[str], discarded: int) -> str | None:
+    if not slowed:
+        return None
+    most = max(set(slowed), key=slowed.count)
+    fate = f"{discarded} rounds were discarded" if discarded else f"{len(slowed)} rounds, too many to discard, were run"
+    return f"{fate} with the device {most}: lock the clocks at what it can hold, cool it, or stop other work on it"
+
+
+def bend(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float:
+    """How far samples of the middle size surely lie off the line through the other two, as a share of their time."""
+    if len(sizes) < 3:
+        return 0.0
+    few, some, many = sizes
+    weight = (some - few) / (many - few)
+    off = median_interval([(b - a - weight * (c - a)) / b for a, b, c in rounds])
+    return max(off.low, -off.high, 0.0)
+
+
+def overhead_us(sizes: Sequence[int], rounds: Sequence[Sequence[float]], slopes_us: Sequence[float]) -> float | None:
+    """What a sample takes beyond its calls, where samples of several lengths tell."""
+    if len(sizes) < 2:
+        return None
+    mean = sum(sizes) / len(sizes)
+    return median(sum(times) / len(times) - slope * mean for times, slope in zip(rounds, slopes_us, strict=True))

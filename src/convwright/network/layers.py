@@ -1,0 +1,207 @@
+"""Every convolution that a model runs on an example, as problems with the names of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from convwright.core.direction import Direction
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
+from convwright.errors import BadInput, ConvwrightError
+from convwright.network.example import Model, Subject
+from convwright.network.intercept import Convolution, Watcher, watching
+from convwright.network.trails import Follower, Trail, Trails
+from convwright.network.unchanged import unchanged
+from convwright.ops.autocast import autocasting, cast, uncast
+from convwright.ops.describe import problem_of, transposed_problem_of
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCall:
+    """One convolution of a model and how often it runs.
+
+    ``name`` is the path of its module ("layer1.0.conv1"), or "functional#3" behind the path of the module that calls
+    the function itself. ``problem`` is the forward problem, or for a transposed convolution the backward_data problem
+    that it is; ``needs_input_grad`` and ``needs_weight_grad`` say which
+    backward problems a training step poses. ``follows`` is what comes directly behind it and could be fused.
+    """
+
+    name: str
+    problem: ConvProblem
+    has_bias: bool
+    calls: int
+    needs_input_grad: bool
+    needs_weight_grad: bool
+    follows: tuple[Follower, ...] = ()
+
+    def problems(self) -> Iterator[ConvProblem]:
+        """The problem itself and those of the gradients that are needed."""
+        yield self.problem
+        behind = _behind(self.problem)
+        if self.needs_input_grad:
+            transposed = self.problem.direction is Direction.BACKWARD_DATA
+            yield behind.asking(Direction.FORWARD if transposed else Direction.BACKWARD_DATA)
+        if self.needs_weight_grad:
+            yield behind.asking(Direction.BACKWARD_WEIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The convolutions of one run. ``left_out`` are those that are no problem known here, by name, with the reason."""
+
+    layers: tuple[LayerCall, ...]
+    left_out: tuple[tuple[str, str], ...]
+    device: torch.device | None
+
+
+def convolutions_of(model: Model, example: object, *, backward: bool = False) -> tuple[LayerCall, ...]:
+    """Every convolution that ``model`` runs on ``example``, in the order in which they first run.
+
+    The model runs once, in its present mode, without gradients unless ``backward`` asks which are needed; its state
+    is restored. Convolutions of any origin are seen: modules, functions, scripted and compiled models.
+
+    >>> layers = convolutions_of(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), torch.ones(1, 3, 8, 8))
+    >>> layers[0].name, layers[0].problem.y.shape, [follower.op for follower in layers[0].follows]
+    ('0', (1, 8, 6, 6), ['relu'])
+    """
+    return record(Subject.of(model, example), backward=backward).layers
+
+
+def record(subject: Subject, *, backward: bool = False) -> Recording:
+    """``convolutions_of`` with what was left out, and the device on which the first of them runs."""
+    recorder = _Recorder(subject.module)
+    with unchanged(subject.module), ExitStack() as stack:
+        stack.enter_context(torch.enable_grad() if backward else torch.no_grad())
+        stack.enter_context(recorder.names_kept())
+        with watching(recorder):
+            results = subject()
+        recorder.trails.keep(results)
+    return recorder.recording()
+
+
+@dataclass(slots=True, eq=False)
+class _Seen:
+    """One layer while the model runs; its problem does not change, so that a layer of two sizes is seen twice."""
+
+    call: LayerCall
+    trails: list[Trail] = field(default_factory=list)
+
+    def layer_call(self) -> LayerCall:
+        first, *others = (tuple(trail.followers) for trail in self.trails)
+        common = sum(1 for _ in _agreeing(first, others))
+        return replace(self.call, calls=len(self.trails), follows=first[:common])
+
+
+class _Recorder(Watcher):
+    def __init__(self, module: nn.Module | None) -> None:
+        self.trails = Trails()
+        self._paths = {} if module is None else dict(_paths(module))
+        self._running: list[nn.Module] = []
+        self._seen: dict[tuple[str, ConvProblem, bool, bool], _Seen] = {}
+        self._functional: dict[str, list[object]] = {}
+        self._left_out: dict[str, str] = {}
+        self._device: torch.device | None = None
+
+    def convolution(self, call: Convolution, output: Tensor) -> None:
+        name = self._name(call.w)
+        self.trails.pass_by(torch.conv2d, (call.x,), {}, output, self._path())
+        try:
+            problem = _problem(call)
+        except ConvwrightError as error:
+            self._left_out[name] = str(error)
+            return
+        grad = torch.is_grad_enabled()
+        needs = (grad and call.x.requires_grad, grad and call.w.requires_grad)
+        key = (name, problem, *needs)
+        seen = self._seen.setdefault(key, _Seen(LayerCall(name, problem, call.bias is not None, 0, *needs)))
+        seen.trails.append(self.trails.begin(output))
+        self._device = self._device or call.x.device
+
+    def function(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        self.trails.pass_by(function, args, kwargs, result, self._path())
+
+    def recording(self) -> Recording:
+        layers = tuple(seen.layer_call() for seen in self._seen.values())
+        return Recording(layers, tuple(self._left_out.items()), self._device)
+
+    @contextmanager
+    def names_kept(self) -> Iterator[None]:
+        """Know at each moment which module runs."""
+
+        def enter(module: nn.Module, _args: Any) -> None:
+            self._running.append(module)
+
+        def leave(_module: nn.Module, _args: Any, _result: Any) -> None:
+            self._running.pop()
+
+        with ExitStack() as stack:
+            for module in self._paths:
+                stack.callback(module.register_forward_pre_hook(enter, prepend=True).remove)
+                stack.callback(module.register_forward_hook(leave, always_call=True).remove)
+            yield
+
+    def _path(self) -> str:
+        return self._paths[self._running[-1]] if self._running else ""
+
+    def _name(self, weight: Tensor) -> str:
+        path = self._path()
+        if self._running and isinstance(self._running[-1], _ConvNd):
+            return path or type(self._running[-1]).__name__
+        # A parameter is the same layer each time; of a weight that was just made nobody can say so.
+        weights = self._functional.setdefault(path, [])
+        if not isinstance(weight, nn.Parameter) or not any(weight is known for known in weights):
+            weights.append(weight if isinstance(weight, nn.Parameter) else None)
+            number = len(weights)
+        else:
+            number = next(index for index, known in enumerate(weights, 1) if known is weight)
+        return f"{path}.functional#{number}".removeprefix(".")
+
+
+def _paths(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Modules with their paths; what compiling and scripting put around and in place of them has none."""
+    for path, module in model.named_modules():
+        wrapped = hasattr(module, "_orig_mod")
+        if not wrapped and not isinstance(module, torch.jit.ScriptModule):
+            yield module, path.replace("_orig_mod.", "").removesuffix("_orig_mod")
+
+
+def _behind(problem: ConvProblem) -> ConvProblem:
+    """With the gradient that arrives at its output dense in the output's layout, as conv2d takes it to be."""
+    layout = problem.output.layout if problem.output.layout is not Layout.STRIDED else Layout.NCHW
+    dense = problem.output.dense(layout)
+    return replace(problem, y=dense) if problem.direction is Direction.FORWARD else replace(problem, x=dense)
+
+
+def _problem(call: Convolution) -> ConvProblem:
+    """The problem that a call poses; what is none for a reason of its own is refused in words."""
+    x, w, bias = call.x.detach(), call.w.detach(), None if call.bias is None else call.bias.detach()
+    if torch.amp.is_autocast_available(x.device.type) and autocasting(x):
+        x, w, bias = uncast(x, lambda: cast(x, w, bias))
+    if x.dim() == w.dim() - 1:
+        x = x.unsqueeze(0)
+    if x.numel() == 0:
+        raise BadInput(f"its input is empty: {tuple(x.shape)}")
+    if x.layout is not torch.strided or w.layout is not torch.strided:
+        raise BadInput(f"its operands have no strides: {x.layout} and {w.layout}")
+    window: dict[str, Any] = {
+        "stride": call.stride, "padding": call.padding, "dilation": call.dilation, "groups": call.groups,
+    }  # fmt: skip
+    if call.transposed:
+        return transposed_problem_of(x, w, bias, output_padding=call.output_padding, **window)
+    return problem_of(x, w, bias, **window)
+
+
+def _agreeing(first: tuple[Follower, ...], others: list[tuple[Follower, ...]]) -> Iterator[Follower]:
+    for position, follower in enumerate(first):
+        if any(other[position : position + 1] != (follower,) for other in others):
+            return
+        yield follower

@@ -1,0 +1,34 @@
+"""PyTorch's own call for several problems, or several models, timed beside each other in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.problem import ConvProblem
+from convwright.measuring.timer import measure_together
+from convwright.measuring.timing import Timing
+from convwright.settings import Mode
+from convwright.tuning.trial import Bench, Trial
+
+_SEED = 20
+
+
+def time_problems(
+    own: Candidate, problems: Mapping[str, ConvProblem], device: DeviceFacts, *, budget_us: float
+) -> dict[str, Timing]:
+    """Each problem computed by ``own``, PyTorch's own call, on operands of its own."""
+    trials = {
+        name: Trial(replace(own, problem=problem), Bench(problem, device, Mode.QUICK, seed=_SEED))
+        for name, problem in problems.items()
+    }
+    return time_calls({name: trial.call() for name, trial in trials.items()}, device, budget_us=budget_us)
+
+
+def time_calls(
+    calls: Mapping[str, Callable[[], object]], device: DeviceFacts, *, budget_us: float
+) -> dict[str, Timing]:
+    """Device time of each call, on a CPU its wall time."""
+    return measure_together(calls, device=device.torch_name, budget_us=budget_us)

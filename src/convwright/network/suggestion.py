@@ -1,0 +1,45 @@
+"""One change that would make a model faster, with what it was measured to gain."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What a change does to the model's results."""
+
+    EXACT = "exact"
+    INFERENCE = "exact (inference)"
+    RETRAINING = "needs retraining"
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change, how to make it in code, and the time of what it touches before and after, in one run of the model.
+
+    ``whole_model`` says that both times are of the whole model, run as it would be; else they are sums over
+    convolutions that were measured one by one. ``difference`` is the relative L2 distance between the model's outputs
+    before and after, where both were computed.
+    """
+
+    kind: Kind
+    what: str
+    how: str
+    before_us: float
+    after_us: float
+    whole_model: bool = False
+    layers: tuple[str, ...] = ()
+    difference: float | None = None
+
+    @property
+    def gain_us(self) -> float:
+        return self.before_us - self.after_us
+
+    @property
+    def speedup(self) -> float:
+        return self.before_us / self.after_us
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"gain_us": self.gain_us}

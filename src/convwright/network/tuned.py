@@ -1,0 +1,162 @@
+"""Search once for every convolution of a model, so that later calls find what they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
+from convwright.errors import BadInput
+from convwright.measuring.conditions import conditions
+from convwright.measuring.machine import device_facts
+from convwright.naming import one_of
+from convwright.network.compact import compact
+from convwright.network.distinct import Posed, distinct
+from convwright.network.example import Model, Subject
+from convwright.network.layers import Recording, record
+from convwright.network.progress import Progress, progress_to
+from convwright.settings import Mode
+from convwright.tuning.find import find
+from convwright.tuning.findings import Findings
+from convwright.tuning.session import session
+from convwright.tuning.store import Store
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TunedProblem:
+    """One problem of a model and everything that was found out about it.
+
+    ``known`` says that nothing had to be measured; ``seconds`` is what the search took.
+    """
+
+    posed: Posed
+    findings: Findings
+    seconds: float
+
+    @property
+    def known(self) -> bool:
+        told = [v.finding for v in self.findings.verdicts if v.finding.measurement or v.finding.failure]
+        return bool(told) and all(finding.remembered for finding in told)
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """What was chosen; where nothing could be measured, what its backend believes in most."""
+        if self.findings.choice is not None:
+            return self.findings.choice.candidate
+        return next((verdict.finding.candidate for verdict in self.findings.verdicts), None)
+
+    @property
+    def workspace_bytes(self) -> int | None:
+        """What the candidate needs; None where only building it tells."""
+        choice = self.findings.choice
+        if choice is not None and choice.measurement is not None:
+            return choice.measurement.workspace_bytes
+        return None if self.candidate is None else self.candidate.workspace_bytes
+
+    def __repr__(self) -> str:
+        return f"<TunedProblem: {', '.join(self.posed.names)}: {self.findings!r}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuned:
+    """What ``tune`` found, one entry for each distinct problem, that with the most arithmetic first."""
+
+    device: DeviceFacts
+    mode: Mode
+    problems: tuple[TunedProblem, ...]
+    left_out: tuple[tuple[str, str], ...]
+    seconds: float
+
+    @property
+    def known(self) -> int:
+        """How many problems were known, so that nothing was measured."""
+        return sum(each.known for each in self.problems)
+
+    @property
+    def workspace_bytes(self) -> int | None:
+        """Workspace for all of them: they run one after the other and share one. None where one is unknown."""
+        needs = [each.workspace_bytes for each in self.problems]
+        known = [need for need in needs if need is not None]
+        return max(known, default=0) if len(known) == len(needs) else None
+
+    def __repr__(self) -> str:
+        return f"<Tuned: {len(self.problems)} problems on {self.device.key}, {self.known} known before>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as data."""
+        return {
+            "device": self.device.key,
+            "mode": self.mode,
+            "conditions": dict(conditions(self.device)),
+            "seconds": self.seconds,
+            "known": self.known,
+            "workspace_bytes": self.workspace_bytes,
+            "problems": [_entry(each) for each in self.problems],
+            "left_out": [{"name": name, "reason": reason} for name, reason in self.left_out],
+        }
+
+
+def tune(
+    model: Model,
+    example: object,
+    *,
+    device: str | DeviceFacts | None = None,
+    backward: bool = False,
+    mode: Mode | str = Mode.FULL,
+    policy: Policy | None = None,
+    budget_us: float | None = None,
+    progress: bool | Progress | None = None,
+    store: Store | None = None,
+) -> Tuned:
+    """Search for the best candidate of every convolution that ``model`` runs on ``example``.
+
+    ``example`` is a tensor, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the gradients that
+    a training step needs. ``budget_us`` is for each problem, by default that of ``mode``. Findings go to the store
+    problem by problem: who stops it with Ctrl-C loses the problem at hand, and the next run goes on from there. For a
+    device that is elsewhere ("h200"), and in mode "heuristic", candidates are listed and nothing is timed.
+
+    >>> import torch
+    >>> tune(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic", store=Store.open(None)).problems
+    (<TunedProblem: Conv2d: <Findings: g1mb1ic2oc4ih8iw8oh6ow6kh3kw3sh1sw1ph0pw0dh0dw0 dt:fp32 ...>>,)
+    """
+    wanted = one_of(Mode, "mode", mode)
+    if wanted is Mode.OFF:
+        raise BadInput("tune takes mode heuristic, quick or full, got 'off'")
+    tell, begun = progress_to(progress), perf_counter()
+    recording = record(Subject.of(model, example), backward=backward)
+    facts = where(device, recording)
+    wanted = wanted if facts.present else Mode.HEURISTIC
+    everything = distinct(recording.layers)
+    found = []
+    for done, posed in enumerate(everything):
+        tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
+        start = perf_counter()
+        findings = find(
+            posed.problem, facts, policy or Policy(), mode=wanted, store=store or session().store, budget_us=budget_us
+        )
+        found.append(TunedProblem(posed, findings, perf_counter() - start))
+    tell(len(everything), len(everything), "")
+    return Tuned(facts, wanted, tuple(found), recording.left_out, perf_counter() - begun)
+
+
+def where(device: str | DeviceFacts | None, recording: Recording) -> DeviceFacts:
+    """The device that is asked about: the one that was named, or else the model's own."""
+    if device is not None:
+        return device_facts(device)
+    if recording.device is not None and recording.device.type == "meta":
+        raise BadInput('a model on "meta" runs nowhere: `device` must say which one to ask about, got None')
+    return device_facts(recording.device)
+
+
+def _entry(tuned: TunedProblem) -> dict[str, Any]:
+    return {
+        "layers": list(tuned.posed.names),
+        "calls": tuned.posed.calls,
+        "known": tuned.known,
+        "seconds": tuned.seconds,
+        "workspace_bytes": tuned.workspace_bytes,
+        **tuned.findings.to_json(),
+    }

@@ -1,0 +1,85 @@
+"""Run somebody's model and leave it as it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_cuda: Any = torch.cuda
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+
+
+@contextmanager
+def unchanged(model: nn.Module | None) -> Iterator[None]:
+    """Restore afterwards what a call of ``model`` may change: random numbers, parameters, buffers, attributes.
+
+    Batch normalisation counts in its buffers, spectral normalisation iterates in them, an embedding may scale its own
+    weight, and some modules keep what they saw. What lies inside a list or a dict of a module's own is not looked at.
+    """
+    state = None if model is None else _State(model)
+    devices = range(_cuda.device_count()) if _cuda.is_initialized() else ()
+    python = random.getstate()
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            if state is not None:
+                state.restore()
+
+
+class _State:
+    def __init__(self, model: nn.Module) -> None:
+        self._tensors = [(tensor, tensor.detach().clone(), tensor.grad) for tensor in _tensors(model)]
+        # A scripted module keeps everything but its tensors in C++, where running it changes nothing.
+        plain = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+        self._attributes = [(module, _attributes(module)) for module in plain]
+
+    def restore(self) -> None:
+        for module, attributes in self._attributes:
+            _put_back(module, attributes)
+        with torch.inference_mode(False), torch.no_grad():
+            for tensor, values, grad in self._tensors:
+                if not _same(tensor, values):
+                    _write(tensor, values)
+                if tensor.grad is not grad:
+                    tensor.grad = grad
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    """Parameters and buffers; those without memory ("meta") hold nothing to restore."""
+    return [t for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"]
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """A module's own dictionary, with copies of the three in which PyTorch registers things."""
+    kept = dict(vars(module))
+    return kept | {name: dict(kept[name]) for name in _REGISTRIES if name in kept}
+
+
+def _put_back(module: nn.Module, kept: dict[str, Any]) -> None:
+    present = vars(module)
+    for name in present.keys() - kept.keys():
+        del present[name]
+    for name, value in kept.items():
+        if name in _REGISTRIES:
+            registry = present[name]
+            registry.clear()
+            registry.update(value)
+        elif present.get(name) is not value:
+            present[name] = value
+
+
+def _same(tensor: Tensor, values: Tensor) -> bool:
+    """Bit for bit would be better, but a buffer that holds NaN is merely written again."""
+    return torch.equal(tensor.detach(), values)
+
+
+def _write(tensor: Tensor, values: Tensor) -> None:
+    with torch.inference_mode(tensor.is_inference()):
+        tensor.detach().copy_(values)

@@ -1,0 +1,45 @@
+"""Advice as a table for people, in colour."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from convwright.network.advice import Advice
+from convwright.network.advice_text import COLUMNS, LEFT, rows, suggestion_lines, summary, title
+
+_WINNING = "bold green"
+_DECISIVE = ("layers", "now µs", "best µs", "gain", "candidate")
+_WIDE = 140
+_GAIN = COLUMNS.index("gain")
+
+
+def print_advice(advice: Advice, console: Console) -> None:
+    """One row for each distinct problem, what the whole comes to, and the suggestions."""
+    console.print(Text(title(advice), style="bold"))
+    if advice.layers:
+        console.print(_table(advice, console.width))
+    for sentence in (*summary(advice), *advice.notes):
+        console.print(Text(sentence))
+    for number, suggestion in enumerate(advice.suggestions, 1):
+        first, *rest = suggestion_lines(number, suggestion)
+        console.print(Text(first, style=_WINNING if suggestion.gain_us > 0 else ""))
+        for line in rest:
+            console.print(Text(line, style="dim"))
+
+
+def _table(advice: Advice, width: int) -> Table:
+    """All columns where there is room for them, else those that decide."""
+    shown = [name for name in COLUMNS if width >= _WIDE or name in _DECISIVE]
+    table = Table(box=None, pad_edge=False)
+    for name in shown:
+        if name in LEFT:
+            table.add_column(name, overflow="fold", min_width=12)
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for row in rows(advice):
+        cells = dict(zip(COLUMNS, row, strict=True))
+        style = _WINNING if row[_GAIN] not in ("–", "1.00x") else ""
+        table.add_row(*(Text(cells[name], style=style) for name in shown))
+    return table

@@ -1,0 +1,107 @@
+"""Findings as prose: what would run and why, why the others would not, and what is not known. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from convwright.core.finding import Finding
+from convwright.report.amounts import time_text
+from convwright.report.groups import grouped
+from convwright.report.origin import Memory, origin
+from convwright.report.winner import winner
+from convwright.settings import Mode
+from convwright.tuning.choose import Verdict, cost
+from convwright.tuning.find import Findings
+
+_MOST_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and the sentences below it."""
+
+    heading: str
+    lines: tuple[str, ...]
+
+
+def explain(found: Findings, memory: Memory, *, command: str) -> tuple[Section, ...]:
+    """What a newcomer wants to know of ``found``, in the order of the questions.
+
+    ``command`` is how the same question is put to ``convwright find``.
+    """
+    unmeasured, others = _split(found.verdicts)
+    sections = (
+        Section("What would run", winner(found)),
+        Section("Why not the others", _rows((v for v in others if v.allowed), found)),
+        Section("Not allowed, or failed", _rows((v for v in others if not v.allowed), found)),
+        Section("Never measured, the most promising first", grouped(map(_gap, unmeasured))),
+        Section("Refused", grouped((refusal.id, refusal.reason) for refusal in found.refusals)),
+        Section("Where this is from", origin(found, memory)),
+        Section("To find out more", _next(found, unmeasured, command, _holds_quarantined(others, memory))),
+    )
+    return tuple(section for section in sections if section.lines)
+
+
+def _split(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
+    """Those of which only a measurement is missing, and all others but the winner."""
+    unmeasured: list[Verdict] = []
+    others: list[Verdict] = []
+    for verdict in verdicts:
+        if not verdict.won:
+            (unmeasured if _is_unmeasured(verdict) else others).append(verdict)
+    return unmeasured, others
+
+
+def _is_unmeasured(verdict: Verdict) -> bool:
+    finding = verdict.finding
+    missing = finding.measurement is None and finding.failure is None
+    return missing and verdict.reason in (finding.note, "was not measured")
+
+
+def _gap(verdict: Verdict) -> tuple[str, str]:
+    """A name, and why it was not measured, where there is more to say than that it was not."""
+    return verdict.finding.candidate.id, "" if verdict.reason.startswith("was not measured") else verdict.reason
+
+
+def _rows(verdicts: Iterable[Verdict], found: Findings) -> tuple[str, ...]:
+    rows = list(verdicts)
+    lines = [f"{v.finding.candidate.id}: {_why(v, found)}" for v in rows[:_MOST_ROWS]]
+    rest = rows[_MOST_ROWS:]
+    return (*lines, f"and {len(rest)} more, which `convwright find` shows") if rest else tuple(lines)
+
+
+def _why(verdict: Verdict, found: Findings) -> str:
+    if verdict.eager_us is None:
+        return verdict.reason
+    seems_better = verdict.allowed and _cost(verdict.finding, found) < _cost(found.choice, found)
+    return f"{time_text(verdict.eager_us)}; {verdict.reason}" + (", but not surely better" if seems_better else "")
+
+
+def _cost(finding: Finding | None, found: Findings) -> float:
+    return float("inf") if finding is None else cost(finding, found.policy).value
+
+
+def _next(found: Findings, unmeasured: Sequence[Verdict], command: str, quarantine: bool) -> tuple[str, ...]:
+    lines = []
+    if not found.device.present:
+        lines.append(
+            f"{found.device.name} is elsewhere. On a machine that has it, run `{command}` and `convwright store export "
+            "FILE`; then run `convwright store import FILE` here."
+        )
+    elif unmeasured or not all(_is_thorough(verdict.finding) for verdict in found.verdicts):
+        lines.append(f"`{command}` measures everything that is allowed, for about 30 s.")
+    else:
+        lines.append(f"Everything that is allowed has been measured: `{command}` shows it as a table.")
+    if quarantine:
+        lines.append("`convwright store quarantine --release ID` gives a candidate another chance.")
+    return tuple(lines)
+
+
+def _holds_quarantined(verdicts: Iterable[Verdict], memory: Memory) -> bool:
+    failed = (verdict.finding.candidate.id for verdict in verdicts if verdict.finding.failure is not None)
+    return any(name in memory.quarantined for name in failed)
+
+
+def _is_thorough(finding: Finding) -> bool:
+    return finding.measurement is None or dict(finding.measurement.conditions).get("mode") == Mode.FULL

@@ -1,0 +1,97 @@
+"""The winner in sentences: why it won, by how much, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convwright.core.finding import Finding, Measurement
+from convwright.core.limits import limits
+from convwright.core.policy import Objective, Weights
+from convwright.report.amounts import time_text
+from convwright.tuning.choose import TIE, Verdict, eager_us
+from convwright.tuning.find import Findings
+
+_WIDE = 0.05
+_AIMS = {
+    Objective.TIME: "the time of an eager call (of device, with packing, and host the slower one)",
+    Objective.DEVICE_TIME: "the device's time, as inside a captured CUDA graph",
+    Objective.ENERGY: "the energy of a call",
+    Objective.WORKSPACE: "workspace",
+    Objective.TIME_THEN_WORKSPACE: "the time of an eager call, and workspace among those whose times are a tie",
+}
+
+
+def winner(found: Findings) -> tuple[str, ...]:
+    """What would run by what is known; where nothing can be said, why not."""
+    won = next((verdict for verdict in found.verdicts if verdict.won), None)
+    if won is None:
+        return _without_winner(found)
+    measured = won.finding.measurement
+    assert measured is not None
+    lines = [
+        f"{won.finding.candidate.id}, {won.reason}.",
+        *_margin(won, found),
+        f"What is made least is {_AIMS[found.policy.objective]}.",
+        _cost(won.finding, measured, found),
+        _properties(won.finding, measured, found),
+    ]
+    if eager_us(won.finding, found.policy).relative_halfwidth > _WIDE:
+        lines.append("That interval is wide: measured for longer, another may win.")
+    if measured.doubt:
+        lines.append(f"Mind that its time is in doubt: {measured.doubt}.")
+    return tuple(lines)
+
+
+def _without_winner(found: Findings) -> tuple[str, ...]:
+    if not found.verdicts:
+        return ("Nothing: there is no way of computing this problem on this device.",)
+    if any(verdict.finding.measurement for verdict in found.verdicts):
+        return ("Nothing that was measured is allowed.",)
+    lines = ["Nothing has been measured under the present versions, so what is fastest is not known."]
+    if found.device.present:
+        lines.append(
+            "The first call of conv2d searches for about 200 ms and keeps what it finds (CONVWRIGHT_MODE=quick, the "
+            "default). Without a search PyTorch's own call runs where it is allowed."
+        )
+    return tuple(lines)
+
+
+def _margin(won: Verdict, found: Findings) -> Iterable[str]:
+    """By how much, against PyTorch's own call and against the next best."""
+    base, rivals = found.baseline, [v for v in found.verdicts if v.allowed and not v.won]
+    if base is not None and base.measurement is not None and base is not won.finding:
+        yield f"PyTorch's own call, {base.candidate.id}, takes {time_text(eager_us(base, found.policy).value)}."
+    if base is won.finding:
+        yield f"A tie is a difference of up to {TIE * 100:g} %, or one that the two intervals leave open."
+    if rivals and rivals[0].finding is not base:
+        yield f"The next best is {rivals[0].finding.candidate.id} with {time_text(rivals[0].eager_us)}."
+
+
+def _cost(finding: Finding, measured: Measurement, found: Findings) -> str:
+    time_us = eager_us(finding, found.policy)
+    parts = [f"device {time_text(measured.device_us.value)}"]
+    if measured.prepare_us is not None:
+        kept = "" if found.policy.weights is Weights.CHANGING else ", once, since weights are constant"
+        parts.append(f"packing the weight {time_text(measured.prepare_us.value)}{kept}")
+    if measured.host_us is not None:
+        parts.append(f"host {time_text(measured.host_us.value)}")
+    text = f"A call takes {time_text(time_us.value)} ± {time_us.relative_halfwidth * 100:.1f} %: {', '.join(parts)}."
+    bound = limits(finding.candidate, found.device)
+    share = bound.share(measured.device_us.value)
+    if share is not None:
+        text += f" The device needs {time_text(bound.limit_us)} at least: {share * 100:.0f} % of its best is reached."
+    return text
+
+
+def _properties(finding: Finding, measured: Measurement, found: Findings) -> str:
+    candidate = finding.candidate
+    certain = {True: "is deterministic", False: "is not deterministic", None: "may not be deterministic"}
+    text = (
+        f"It computes in {candidate.arithmetic}, needs {measured.workspace_bytes:,} bytes of workspace and "
+        f"{certain[candidate.deterministic]}."
+    )
+    error = next((error for error in measured.errors if error.kind == "normal"), None)
+    if error is not None:
+        text += f" Its relative error on normally distributed data is {error.relative_l2:.1e}"
+        text += "." if finding is found.baseline else f"; at most {found.policy.max_error:g}x PyTorch's is allowed."
+    return text

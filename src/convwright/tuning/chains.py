@@ -1,0 +1,107 @@
+"""Chains of rewrites: one, or one inside another, with the problem that is left to be computed inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from convwright.core.candidate import Candidate, Config, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.problem import ConvProblem
+from convwright.rewrites import REWRITES, Rewrite, rewrite
+
+# Which rewrites stand inside which. Most pairs commute, so each pair has one order, in which less is copied: what
+# needs no copy goes outside, and a layout changes once around all that is done in it. None stands inside itself.
+_INSIDE = {
+    "unfuse": ("relayout", "pad-c", "space-to-depth", "as-2d", "split-batch"),
+    "relayout": ("pad-c", "space-to-depth", "as-2d"),
+    "space-to-depth": ("pad-c",),
+}
+_MOST_NESTED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rewrite with its arguments, around what it is applied to."""
+
+    rewrite: Rewrite
+    problem: ConvProblem
+    arguments: Config
+
+    @property
+    def inner(self) -> ConvProblem:
+        return self.rewrite.inner(self.problem, self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Rewrites, the outermost first, around ``inner``."""
+
+    steps: tuple[Step, ...]
+    inner: ConvProblem
+
+    @property
+    def moved_bytes(self) -> int:
+        """What the rewrites read and write at each call."""
+        images = self.steps[0].problem.n
+        return sum(
+            step.rewrite.moved_bytes(step.problem, step.arguments) * max(images // max(step.problem.n, 1), 1)
+            for step in self.steps
+        )
+
+    @property
+    def effort(self) -> tuple[bool, int, int]:
+        """What orders chains, the most promising first. To split a batch saves workspace and never work, so that is
+        last; before it stands what leaves the fewest bytes to be moved around the inner problem and inside it."""
+        return self.inner.n < self.steps[0].problem.n, self.moved_bytes + self.inner.bytes, len(self.steps)
+
+    def wrap(self, candidate: Candidate) -> Candidate:
+        """The candidate for the outermost problem that uses ``candidate``, which is one for ``inner``."""
+        for step in reversed(self.steps):
+            candidate = step.rewrite.wrap(step.problem, step.arguments, candidate)
+        return candidate
+
+
+def chains(problem: ConvProblem, device: DeviceFacts) -> tuple[list[Chain], list[Refusal]]:
+    """Every rewrite by itself, then the few most promising pairs; and why others cannot be.
+
+    What leads to a problem that another chain leads to with less work is left out.
+    """
+    refusals: list[Refusal] = []
+    single = [Chain((step,), step.inner) for step in _steps(problem, device, refusals)]
+    pairs = [
+        Chain((*outer.steps, step), step.inner)
+        for outer in single
+        for step in _steps(outer.inner, device, [], within=outer.steps[0].rewrite.name)
+    ]
+    pairs.sort(key=lambda chain: chain.effort)
+    seen, kept = {problem}, list[Chain]()
+    for chain in [*single, *pairs]:
+        if chain.inner not in seen and len(kept) < len(single) + _MOST_NESTED:
+            seen.add(chain.inner)
+            kept.append(chain)
+    return kept, refusals
+
+
+def moved_bytes(candidate: Candidate) -> int:
+    """What the rewrites around a candidate's leaf read and write at each call; 0 where there are none."""
+    return 0 if candidate.inner is None else Chain(tuple(_steps_of(candidate)), candidate.leaf.problem).moved_bytes
+
+
+def _steps_of(candidate: Candidate) -> Iterator[Step]:
+    while candidate.inner is not None:
+        yield Step(rewrite(candidate.algorithm), candidate.problem, candidate.config)
+        candidate = candidate.inner
+
+
+def _steps(
+    problem: ConvProblem, device: DeviceFacts, refusals: list[Refusal], within: str | None = None
+) -> Iterator[Step]:
+    for each in REWRITES:
+        if within is not None and each.name not in _INSIDE.get(within, ()):
+            continue
+        for arguments in each.arguments(problem, device):
+            if isinstance(arguments, Refusal):
+                refusals.append(arguments)
+            else:
+                yield Step(each, problem, arguments)

@@ -1,0 +1,63 @@
+"""Who wins is timed again on fresh inputs, and has to win again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from convwright.core.candidate import Candidate
+from convwright.core.finding import Finding
+from convwright.core.policy import Objective
+from convwright.tuning.choose import choose, cost, surely_better
+from convwright.tuning.contest import SEED, Contest
+from convwright.tuning.heats import Stopwatch
+from convwright.tuning.looks import FAILURES, failure
+from convwright.tuning.trial import Trial
+
+_FRESH_SEED = SEED + 1
+_MOST = 3
+# Workspace does not change with the inputs, and energy takes too long to be measured twice.
+_TIMES = (Objective.TIME, Objective.DEVICE_TIME, Objective.TIME_THEN_WORKSPACE)
+
+
+def confirmed(timed: Mapping[Candidate, Finding], contest: Contest) -> dict[Candidate, Finding]:
+    """Those findings of ``timed`` that change: winners that were confirmed, and those that turned out to be doubtful.
+
+    Where a winner falls its successor has to win twice as well, or PyTorch's own call is what is left.
+    """
+    changed: dict[Candidate, Finding] = {}
+    base = timed.get(contest.baseline) if contest.baseline is not None else None
+    if base is None or base.measurement is None or contest.policy.objective not in _TIMES:
+        return {}
+    for left in range(_MOST, 0, -1):
+        rows = [changed.get(candidate, finding) for candidate, finding in timed.items()]
+        first = choose(rows, base, contest.policy)[0]
+        candidate = first.finding.candidate
+        if not first.won or candidate == contest.baseline or candidate in changed:
+            break
+        contest.hooks.progress("confirmation", _MOST - left, _MOST)
+        changed[candidate] = _again(first.finding, base, contest, contest.budget.left_us / left)
+    return changed
+
+
+def _again(finding: Finding, base: Finding, contest: Contest, budget_us: float) -> Finding:
+    """The finding, confirmed or doubtful."""
+    assert finding.measurement is not None
+    bench = contest.bench(_FRESH_SEED)
+    try:
+        trials = [Trial(each.candidate, bench) for each in (finding, base)]
+        timed = Stopwatch(bench).heat(trials, budget_us)
+    except FAILURES as error:
+        return failure(finding.candidate, error, bench.device)
+    fresh, own = timed[finding.candidate], timed[base.candidate]
+    if fresh.measurement is None or own.measurement is None:
+        return fresh if fresh.measurement is None else finding
+    if surely_better(fresh, own, contest.policy):
+        facts = (*finding.measurement.conditions, ("confirmed", "timed again with fresh inputs"))
+        return replace(finding, measurement=replace(finding.measurement, conditions=facts))
+    ratios = [cost(a, contest.policy).value / cost(b, contest.policy).value for a, b in ((finding, base), (fresh, own))]
+    doubt = (
+        f"AMBIGUOUS: {ratios[0]:.2f}x the time of PyTorch's own call at first, and with fresh inputs {ratios[1]:.2f}x, "
+        "which is not surely less by more than a tie"
+    )
+    return replace(finding, measurement=replace(finding.measurement, doubt=doubt))

@@ -1,0 +1,110 @@
+"""The connection to the file of findings: shared by threads, let go of before a fork, healed where it is corrupt."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from convwright.errors import StoreError
+from convwright.tuning.schema import Opened, connect, is_corrupt, set_aside
+
+_Result = TypeVar("_Result")
+
+
+class Database:
+    """One SQLite database. ``note`` says in words where it is not simply the file that was asked for."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.note: str | None = None
+        self._opened: Opened | None = None
+
+    def open(self) -> bool:
+        """Open the file unless it is open; True where what is kept is kept in a file."""
+        with _one_at_a_time:
+            self._connection()
+            return self._opened is not None and not self._opened.in_memory
+
+    def close(self) -> None:
+        """Let go of the file. A database that is used again opens it again."""
+        with _one_at_a_time:
+            self._disconnect()
+
+    def execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement, which is a transaction of its own."""
+        return self._run(lambda connection: connection.execute(sql, values).fetchall())
+
+    def transaction(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """Run several statements, all or none of which count."""
+
+        def whole(connection: sqlite3.Connection) -> _Result:
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                return work(connection)
+
+        return self._run(whole)
+
+    def _run(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        with _one_at_a_time:
+            try:
+                return self._attempt(work)
+            except sqlite3.DatabaseError as error:
+                raise StoreError(f"the store of findings at {self.path} failed: {error}") from error
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        try:
+            return work(self._connection())
+        except sqlite3.DatabaseError as error:
+            if not self._healed(error):
+                raise
+        return work(self._connection())
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._opened is None:
+            self._opened = connect(self.path)
+            self.note = self._opened.note or self.note
+            _in_use.add(self)
+        return self._opened.connection
+
+    def _healed(self, error: sqlite3.DatabaseError) -> bool:
+        """True where the file turned out to be corrupt and has made way for a new one."""
+        if self.path is None or not is_corrupt(error):
+            return False
+        self._disconnect()
+        with suppress(OSError):
+            self.note = set_aside(self.path) or self.note
+        return True
+
+    def _disconnect(self) -> None:
+        if self._opened is not None:
+            self._opened.connection.close()
+            self._opened = None
+
+    def let_go_of_file(self) -> None:
+        """Disconnect from a file; what is in memory stays. For the moment before a fork."""
+        if self._opened is not None and not self._opened.in_memory:
+            self._disconnect()
+
+
+# SQLite forbids to carry a connection over a fork, even to close it: parent and child would believe in each other's
+# locks. So every file is let go of before a fork, while no statement runs, and opened again when next needed.
+_one_at_a_time = threading.Lock()
+_in_use: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    _one_at_a_time.acquire()
+    for database in list(_in_use):
+        database.let_go_of_file()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_one_at_a_time.release, after_in_child=_one_at_a_time.release
+    )

@@ -1,0 +1,45 @@
+"""What is measured of the best candidates only: peak memory, and energy where it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from convwright.core.finding import Finding
+from convwright.measuring.energy import counter_of, energy_of
+from convwright.measuring.memory import peak_extra_bytes
+from convwright.tuning.heats import Stopwatch
+from convwright.tuning.looks import FAILURES
+from convwright.tuning.trial import Trial
+
+# Sensors of GPUs look a quarter of the time: less than this says little, more than this says no more.
+_SECONDS = (1.0, 5.0)
+
+
+def with_peak(finding: Finding, trial: Trial) -> Finding:
+    """The finding with the peak extra memory of a call."""
+    if finding.measurement is None:
+        return finding
+    try:
+        peak = peak_extra_bytes(trial.call(), trial.bench.device)
+    except FAILURES:
+        return finding  # it was timed all the same
+    return replace(finding, measurement=replace(finding.measurement, peak_bytes=peak))
+
+
+def with_energy(finding: Finding, trial: Trial, stopwatch: Stopwatch, seconds: float) -> Finding:
+    """The finding with the energy of a call, measured over about that time; unchanged where nothing counts it."""
+    if finding.measurement is None:
+        return finding
+    least, most = _SECONDS
+    device = trial.bench.device
+    found = energy_of(
+        trial.call(), stopwatch.device, counter_of(device), seconds=min(max(seconds, least), most), idle_s=0.0
+    )
+    if found is None:
+        return finding
+    halfwidth = (found.call_mj.high - found.call_mj.low) / 2
+    facts = (*finding.measurement.conditions, ("energy counted by", found.source))
+    measured = replace(
+        finding.measurement, energy_mj=found.call_mj.value, energy_halfwidth_mj=halfwidth, conditions=facts
+    )
+    return replace(finding, measurement=measured)

@@ -1,0 +1,72 @@
+"""What a search gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Finding, Measurement
+from convwright.core.limits import limits
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.settings import Mode
+from convwright.tuning.choose import Verdict
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Findings:
+    """All that is known of one problem on one device: rows ranked with reasons, and refusals."""
+
+    problem: ConvProblem
+    device: DeviceFacts
+    policy: Policy
+    mode: Mode
+    verdicts: tuple[Verdict, ...]
+    refusals: tuple[Refusal, ...]
+    baseline: Finding | None
+
+    @property
+    def choice(self) -> Finding | None:
+        """The winner; None where nothing is allowed, or nothing was measured."""
+        return next((verdict.finding for verdict in self.verdicts if verdict.won), None)
+
+    def __repr__(self) -> str:
+        won = self.choice.candidate.id if self.choice else "nothing"
+        return f"<Findings: {self.problem.key} on {self.device.key}: {won} of {len(self.verdicts)} candidates>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as data."""
+        return {
+            "problem": self.problem.key,
+            "device": self.device.key,
+            "mode": self.mode,
+            "objective": self.policy.objective,
+            "choice": self.choice.candidate.id if self.choice else None,
+            "baseline": self.baseline.candidate.id if self.baseline else None,
+            "candidates": [_row(verdict, self.device) for verdict in self.verdicts],
+            "refusals": [{"id": refusal.id, "reason": refusal.reason} for refusal in self.refusals],
+        }
+
+
+def _row(verdict: Verdict, device: DeviceFacts) -> dict[str, Any]:
+    candidate, measurement = verdict.finding.candidate, verdict.finding.measurement
+    bound = limits(candidate, device)
+    return {
+        "id": candidate.id,
+        "arithmetic": candidate.arithmetic,
+        "workspace_bytes": _workspace(candidate, measurement),
+        "deterministic": candidate.deterministic,
+        "source": candidate.source,
+        "bytes_limit_us": bound.bytes_us,
+        "arithmetic_limit_us": bound.arithmetic_us,
+        "eager_us": verdict.eager_us,
+        "remembered": verdict.finding.remembered,
+        "reason": verdict.reason,
+        "measurement": measurement.to_json() if measurement else None,
+    }
+
+
+def _workspace(candidate: Candidate, measurement: Measurement | None) -> int | None:
+    return measurement.workspace_bytes if measurement else candidate.workspace_bytes

@@ -1,0 +1,136 @@
+"""Mode full: every permitted candidate is looked at, checked and timed, and who wins has to win twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from convwright.core.candidate import Candidate
+from convwright.core.finding import Finding, KindError
+from convwright.measuring.elements import sampled_reference
+from convwright.measuring.error import ErrorCheck
+from convwright.measuring.reference import Reference, reference_us
+from convwright.tuning.choose import choose
+from convwright.tuning.confirm import confirmed
+from convwright.tuning.contest import SEED, Contest
+from convwright.tuning.extras import with_energy, with_peak
+from convwright.tuning.heats import Stopwatch, like, with_errors
+from convwright.tuning.looks import FAILURES, Looks, failure
+
+# Shares of the budget within which looks may begin, checks may begin, and a float64 reference of the whole output has
+# to be made, or else some elements of it have to do.
+_LOOKING, _CHECKING, _REFERENCE = 0.35, 0.6, 0.15
+# Shares of what is then left, for all together and for the best; the rest is for confirming who wins.
+_HEAT, _FINAL = 0.4, 0.6
+# What takes so many times as long as the best is timed by its looks, and checked on some elements.
+_SLOW, _SLOW_RUNS = 5.0, 2
+# A call that takes this share of the budget is not repeated at a first look.
+_PATIENCE = 0.02
+_FINALISTS = 4
+
+
+def full(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
+    """What was found out about each candidate, in their order. PyTorch's own call is looked at first."""
+    order = list(candidates)  # which searches the problems inside rewrites
+    search = _Full(replace(contest, budget=contest.budget.part(1.0)))
+    search.look(sorted(order, key=lambda candidate: candidate != contest.baseline))
+    search.time_all(search.check())
+    search.time_best()
+    return [search.finding(candidate) for candidate in order]
+
+
+class _Full:
+    def __init__(self, contest: Contest) -> None:
+        self.contest, self.budget, self.progress = contest, contest.budget, contest.hooks.progress
+        self.bench = contest.bench()
+        patience_us = _PATIENCE * self.budget.total_us
+        self.looks = Looks(self.bench, self.budget, contest.hooks.trying, patience_us=patience_us)
+        self.stopwatch = Stopwatch(self.bench)
+        self.timed: dict[Candidate, Finding] = {}
+
+    def look(self, candidates: list[Candidate]) -> None:
+        for done, candidate in enumerate(candidates):
+            self.progress("first looks", done, len(candidates))
+            if not self.looks.looked or self.budget.has(1 - _LOOKING):
+                self.looks.at(candidate)
+
+    def check(self) -> dict[Candidate, tuple[tuple[KindError, ...], str]]:
+        """Errors of all that time allows, PyTorch's own call first and then the fastest, and what was looked at."""
+        ranked = self._ranked()
+        whole, sampled = self._checks()
+        found: dict[Candidate, tuple[tuple[KindError, ...], str]] = {}
+        for done, candidate in enumerate(ranked):
+            self.progress("checks", done, len(ranked))
+            if found and not self.budget.has(1 - _CHECKING):
+                break
+            check, said = sampled if self._is_slow(candidate) else whole
+            try:
+                found[candidate] = check.errors(self.looks.looked[candidate].trial.run), said
+            except FAILURES as error:
+                self.looks.failed[candidate] = failure(candidate, error, self.bench.device)
+                del self.looks.looked[candidate]
+        return found
+
+    def _checks(self) -> tuple[tuple[ErrorCheck, str], tuple[ErrorCheck, str]]:
+        """The check of those that may win, and that of the others; where it takes too long to be thorough, one."""
+        problem, where = self.contest.problem, self.bench.device
+        sampled = ErrorCheck(problem, where, seed=SEED, reference=sampled_reference), "some elements of the output"
+        if reference_us(problem, where) * len(sampled[0].kinds) > _REFERENCE * self.budget.total_us:
+            return sampled, sampled
+        return (ErrorCheck(problem, where, seed=SEED, reference=Reference.of), "the output"), sampled
+
+    def time_all(self, errors: dict[Candidate, tuple[tuple[KindError, ...], str]]) -> None:
+        """All that were checked side by side; the slow ones by their looks."""
+        self.progress("heat", 0, 1)
+        quick = [self.looks.looked[candidate].trial for candidate in errors if not self._is_slow(candidate)]
+        self.timed = self.stopwatch.heat(quick, self.budget.left_us * _HEAT)
+        for candidate, look in list(self.looks.looked.items()):
+            if candidate not in self.timed and look.look_us * _SLOW_RUNS <= _PATIENCE * self.budget.total_us:
+                finding = self.stopwatch.of_look(self.looks.again(candidate, _SLOW_RUNS))
+                self.timed[candidate] = replace(finding, note="was timed, but there was no time to look at its error")
+        for candidate, (found, said) in errors.items():
+            if candidate in self.timed:
+                self.timed[candidate] = with_errors(self.timed[candidate], found, said)
+
+    def time_best(self) -> None:
+        """The best and PyTorch's own call as precisely as there is time for, with what else was asked of them."""
+        best = self._finalists()
+        self.progress("final", 0, 1)
+        share = _FINAL / 2 if self.contest.wants_energy else _FINAL
+        final = self.stopwatch.heat([self.looks.looked[c].trial for c in best], self.budget.left_us * share)
+        self.timed |= {c: like(finding, self.timed[c]) for c, finding in final.items()}
+        for candidate in final:
+            self.timed[candidate] = with_peak(self.timed[candidate], self.looks.looked[candidate].trial)
+        if self.contest.wants_energy:
+            seconds = self.budget.left_us * _FINAL / 1e6 / max(len(final), 1)
+            for done, candidate in enumerate(final):
+                self.progress("energy", done, len(final))
+                trial = self.looks.looked[candidate].trial
+                self.timed[candidate] = with_energy(self.timed[candidate], trial, self.stopwatch, seconds)
+        self.timed |= confirmed(self.timed, self.contest)
+
+    def finding(self, candidate: Candidate) -> Finding:
+        if candidate in self.timed:
+            return self.timed[candidate]
+        if candidate in self.looks.failed:
+            return self.looks.failed[candidate]
+        if candidate in self.looks.looked:
+            return self.looks.passed_over(candidate)
+        return Finding(candidate, note="was not tried: the budget was spent")
+
+    def _ranked(self) -> list[Candidate]:
+        looked, baseline = self.looks.looked, self.contest.baseline
+        return sorted(looked, key=lambda candidate: (candidate != baseline, looked[candidate].look_us))
+
+    def _is_slow(self, candidate: Candidate) -> bool:
+        slow = self.looks.looked[candidate].look_us > _SLOW * self.looks.best_us
+        return slow and candidate != self.contest.baseline
+
+    def _finalists(self) -> list[Candidate]:
+        """The baseline and the best that are allowed."""
+        baseline = self.contest.baseline
+        own = self.timed.get(baseline) if baseline is not None else None
+        verdicts = choose(list(self.timed.values()), own or self.contest.known_baseline(), self.contest.timing_policy)
+        best = [v.finding.candidate for v in verdicts if v.allowed and not self._is_slow(v.finding.candidate)]
+        best = best[:_FINALISTS]
+        return best if baseline is None or baseline in best or baseline not in self.timed else [*best, baseline]

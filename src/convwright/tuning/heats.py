@@ -1,0 +1,111 @@
+"""Heats: trials timed side by side, in one run of the timer, so that their times can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from convwright.core.candidate import Candidate
+from convwright.core.finding import Finding, Interval, KindError, Measurement
+from convwright.measuring.call import Call
+from convwright.measuring.clock import Clock, CudaGraphClock, HostClock, WallClock
+from convwright.measuring.conditions import conditions
+from convwright.measuring.regression import median_interval
+from convwright.measuring.timer import Timing, measure_calls
+from convwright.tuning.looks import FAILURES, Look, failure
+from convwright.tuning.trial import Bench, Trial
+
+_DEVICE_SHARE = 0.7
+# A call on a CPU that is so long, ten thousand times what reading the clock takes, is timed by itself: a regression
+# over few calls would cost precision and gain nothing.
+_LONG_US = 1000.0
+
+
+class Stopwatch:
+    """The clocks of one bench. They are kept, so that graphs which one heat captured serve the next."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        cuda = bench.device.type == "cuda"
+        self.device: Clock = CudaGraphClock(bench.device) if cuda else WallClock()
+        self.host: Clock | None = HostClock(bench.device) if cuda else None
+        self._facts = (*conditions(bench.facts), ("mode", str(bench.mode)), ("cache", "hot"))
+
+    def heat(self, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
+        """Device, host and packing time of each, all interleaved; a trial that fails does not stop the others.
+
+        One whose time drowned in other work on the machine, so that its slope is no time at all, is left out.
+        """
+        trials = list(trials)
+        try:
+            return self._heat(trials, budget_us) if trials else {}
+        except FAILURES as error:
+            if len(trials) == 1:
+                return {trials[0].candidate: failure(trials[0].candidate, error, self.bench.device)}
+            alone = [self.heat([trial], budget_us / len(trials)) for trial in trials]
+            return {candidate: finding for each in alone for candidate, finding in each.items()}
+
+    def _heat(self, trials: list[Trial], budget_us: float) -> dict[Candidate, Finding]:
+        calls: dict[str, Call] = {f"run {trial.candidate.id}": trial.call() for trial in trials}
+        packs: dict[str, Call] = {f"pack {t.candidate.id}": call for t in trials if (call := t.preparation())}
+        budget_us, host = max(budget_us, 1.0), dict[str, Timing]()
+        share = 1.0 if self.host is None else _DEVICE_SHARE
+        # With something ahead of it, be it nothing, the timer reads the time of each call by itself.
+        alone = {f"run {t.candidate.id}": _nothing for t in trials if self.host is None and t.look_us >= _LONG_US}
+        device = measure_calls(calls | packs, clock=self.device, budget_us=budget_us * share, before=alone)
+        if self.host is not None:
+            host = measure_calls(calls, clock=self.host, budget_us=budget_us * (1 - share))
+        return {
+            trial.candidate: Finding(
+                trial.candidate,
+                Measurement(
+                    device_us=device[f"run {trial.candidate.id}"].call_us,
+                    host_us=_interval(host.get(f"run {trial.candidate.id}")),
+                    prepare_us=_interval(device.get(f"pack {trial.candidate.id}")),
+                    errors=(),
+                    workspace_bytes=trial.plan.workspace_bytes,
+                    samples=device[f"run {trial.candidate.id}"].samples,
+                    conditions=self._conditions(),
+                ),
+            )
+            for trial in trials
+            if device[f"run {trial.candidate.id}"].call_us.value > 0
+        }
+
+    def of_look(self, look: Look) -> Finding:
+        """What first looks tell of a candidate so slow that more would be a waste."""
+        facts = (*self._facts, ("clock", "WallClock, one call at a time"))
+        samples, plan = len(look.runs_us), look.trial.plan
+        measured = Measurement(median_interval(look.runs_us), None, None, (), plan.workspace_bytes, samples, facts)
+        return Finding(look.trial.candidate, measured)
+
+    def _conditions(self) -> tuple[tuple[str, str], ...]:
+        facts = (*self._facts, ("clock", type(self.device).__name__))
+        if isinstance(self.device, CudaGraphClock) and self.device.fallbacks:
+            facts += (("timed by events", "; ".join(self.device.fallbacks)),)
+        return facts
+
+
+def with_errors(finding: Finding, errors: tuple[KindError, ...], checked: str) -> Finding:
+    """The finding with its errors, and in its conditions on what they were looked for."""
+    if finding.measurement is None:
+        return finding
+    facts = tuple(fact for fact in finding.measurement.conditions if fact[0] != "checked")
+    measured = replace(finding.measurement, errors=errors, conditions=(*facts, ("checked", checked)))
+    return replace(finding, measurement=measured)
+
+
+def like(finding: Finding, before: Finding) -> Finding:
+    """The finding of a later heat with the errors that were found before it."""
+    checked = None if before.measurement is None else dict(before.measurement.conditions).get("checked")
+    if before.measurement is None or checked is None:
+        return finding
+    return with_errors(finding, before.measurement.errors, checked)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _interval(timing: Timing | None) -> Interval | None:
+    return None if timing is None else timing.call_us

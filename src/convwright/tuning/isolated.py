@@ -1,0 +1,98 @@
+"""The process in which candidates run that may take it with them: ``python -m convwright.tuning.isolated``.
+
+A request comes pickled on standard input; what happens goes, a JSON object a line, to the file descriptor that the
+first argument names, so that whatever a library prints is no part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from convwright.core.candidate import Candidate
+from convwright.core.finding import Finding
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.measuring.machine import device_facts
+from convwright.settings import Mode
+from convwright.tuning import listing
+from convwright.tuning.budget import Budget
+from convwright.tuning.contest import Hooks, measure_candidates
+
+Say = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be measured, and how PyTorch was set where it was asked for."""
+
+    problem: ConvProblem
+    device: str
+    policy: Policy
+    candidates: tuple[str, ...]
+    baseline: str | None
+    known_baseline: Finding | None
+    mode: Mode
+    budget_us: float
+    energy: bool
+    threads: int
+    flags: tuple[bool, bool, bool]
+
+
+def flags_now() -> tuple[bool, bool, bool]:
+    """PyTorch's switches that bear on what a candidate does: TF32, deterministic, benchmark."""
+    cudnn = torch.backends.cudnn
+    return bool(cudnn.allow_tf32), bool(cudnn.deterministic), bool(cudnn.benchmark)
+
+
+def serve(request: Request, say: Say) -> None:
+    """Measure, and say of each candidate when it is tried and when that has ended well."""
+    torch.set_num_threads(request.threads)
+    cudnn = torch.backends.cudnn
+    cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = request.flags
+    device = device_facts(request.device)
+
+    @contextmanager
+    def trying(candidate: Candidate) -> Iterator[None]:
+        say({"trying": candidate.id})
+        try:
+            yield
+        finally:
+            say({"tried": candidate.id})
+
+    def progress(doing: str, done: int, of: int) -> None:
+        say({"progress": [doing, done, of]})
+
+    named = (listing.named(id_, request.problem, device, request.policy) for id_ in request.candidates)
+    candidates = [candidate for candidate in named if candidate is not None]
+    known = {request.baseline: request.known_baseline} if request.baseline and request.known_baseline else {}
+    baseline = next((c for c in candidates if c.id == request.baseline), None)
+    if baseline is None and request.known_baseline is not None:
+        baseline = request.known_baseline.candidate
+    found = measure_candidates(
+        candidates, baseline, known, request.problem, device, request.policy,
+        mode=request.mode, budget=Budget(request.budget_us), hooks=Hooks(trying, progress, request.energy),
+    )  # fmt: skip
+    say({"findings": [_as_data(finding) for finding in found]})
+
+
+def _as_data(finding: Finding) -> dict[str, Any]:
+    measured = None if finding.measurement is None else finding.measurement.to_json()
+    return {"id": finding.candidate.id, "measurement": measured, "failure": finding.failure, "note": finding.note}
+
+
+def main() -> None:
+    with os.fdopen(int(sys.argv[1]), "w", buffering=1) as answers:
+        serve(pickle.load(sys.stdin.buffer), lambda message: print(json.dumps(message), file=answers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""What a candidate may take, as far as it can be told before anything runs. It decides an order, never a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.tuning.chains import moved_bytes
+from convwright.tuning.listing import spread
+
+
+def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
+    """What the device needs at its peak for what is moved and multiplied; None where its rates are not known.
+
+    Products that an algorithm may save are counted: how many it saves is not known, and what it pays for that neither.
+    """
+    leaf, bandwidth, peak = candidate.leaf, device.bandwidth_bytes_per_us, device.peak(candidate.arithmetic)
+    if not bandwidth or not peak:
+        return None
+    parts = max(candidate.problem.n // max(leaf.problem.n, 1), 1)
+    work_us = leaf.problem.flops * leaf.arithmetic.products / peak
+    return parts * max(work_us, leaf.problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
+
+
+def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:
+    """By what they need at least; those that need the same in the order in which their backends believe in them."""
+    return sorted(spread(listed), key=lambda candidate: (least_us(candidate, device) or 0.0, moved_bytes(candidate)))

@@ -1,0 +1,173 @@
+"""Mode quick: as much as can be found out within a budget that is kept.
+
+First looks, a heat of the few that look fastest, a check of what computes right, and a final between the best of them
+and PyTorch's own call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from convwright.core.candidate import Candidate
+from convwright.core.finding import Finding
+from convwright.tuning import listing
+from convwright.tuning.checks import Checked, SampledCheck
+from convwright.tuning.choose import TIE, cost, objection
+from convwright.tuning.contest import SEED, Contest
+from convwright.tuning.heats import Stopwatch, like, with_errors
+from convwright.tuning.looks import Look, Looks
+from convwright.tuning.prediction import least_us
+
+# First looks may begin within this share of the budget. A compilation, which takes longer than the whole of it where
+# no cache has the kernel, is begun only while so much is left.
+_LOOKING = 0.45
+_COMPILING = 0.5
+# Where fewer calls of PyTorch's own fit into what is left, no other look is begun: a look takes 2, the shortest heat of
+# two 8, and the least check of both 4.
+_FEWEST_CALLS = 14
+# Half of its limit is what a compiled kernel may reach; one that would not win even so is not worth compiling.
+_REACHABLE = 0.5
+# So many beside PyTorch's own call, and this share of what is left, go into the heat.
+_IN_HEAT = 3
+_HEAT = 0.35
+# What seemed to take at most so many times as long as PyTorch's own call may still turn out to be better.
+_NEAR = 1.1
+_SPENT = "was not tried: the budget was spent"
+
+
+def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
+    """Findings of the candidates that were taken, in their order. PyTorch's own call comes first."""
+    search = _Quick(contest)
+    order = search.look(candidates)
+    contest.budget.excuse_beyond(_LOOKING)
+    timed = search.finals()
+    return [timed.get(candidate) or search.untimed(candidate) for candidate in order]
+
+
+class _Quick:
+    def __init__(self, contest: Contest) -> None:
+        self.contest, self.budget = contest, contest.budget
+        begun_us = self.budget.now_us()
+        self.bench = contest.bench()
+        self.making_us = self.budget.now_us() - begun_us
+        patience_us = self.budget.total_us / _FEWEST_CALLS
+        self.looks = Looks(self.bench, self.budget, contest.hooks.trying, patience_us=patience_us)
+        self.passed: dict[Candidate, str] = {}
+
+    def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Look at candidates for as long as there is time; all that were taken, in their order."""
+        order = []
+        for candidate in candidates:
+            order.append(candidate)
+            reason = None if candidate == self.contest.baseline else self._reason_to_pass(candidate)
+            if reason is not None:
+                self.passed[candidate] = reason
+                continue
+            self.looks.at(candidate)
+            self.contest.hooks.progress("first looks", len(self.looks.looked), len(order))
+        return order
+
+    def _reason_to_pass(self, candidate: Candidate) -> str | None:
+        call_us = self._call_us()
+        if call_us is not None and call_us * _FEWEST_CALLS > self.budget.left_us:
+            if self.looks.looked.keys() - {self.contest.baseline}:
+                return _SPENT
+            return (
+                f"was not tried: PyTorch's own call takes {call_us / 1e3:.3g} ms, too long to compare it with anything "
+                f"within {self.budget.total_us / 1e3:.3g} ms"
+            )
+        compiles = listing.compiles(candidate)
+        if not self.budget.has(_COMPILING if compiles else 1 - _LOOKING):
+            return _SPENT
+        least = least_us(candidate, self.contest.device) if compiles else None
+        if least is not None and self.looks.looked and least / _REACHABLE > self.looks.best_us:
+            return f"was not compiled: it needs {least:.3g} µs at the least, {self.looks.best_us:.3g} µs were seen"
+        return None
+
+    def _call_us(self) -> float | None:
+        """What PyTorch's own call takes, as far as that is known."""
+        baseline = self.contest.baseline
+        if baseline in self.looks.looked:
+            return self.looks.looked[baseline].look_us
+        known = self.contest.known_baseline()
+        return known.measurement.device_us.value if known is not None and known.measurement is not None else None
+
+    def finals(self) -> dict[Candidate, Finding]:
+        """The heat, checks of those that won it until one is right, and the final of that one."""
+        looks, policy, baseline = self._contenders(), self.contest.policy, self.contest.baseline
+        if not looks or not self._fits(looks.values(), 4):
+            return {}
+        stopwatch, check = Stopwatch(self.bench), SampledCheck(self.bench, policy, seed=SEED)
+        self.contest.hooks.progress("heat", 0, 1)
+        timed = stopwatch.heat([look.trial for look in looks.values()], self.budget.left_us * _HEAT)
+        if baseline in looks and baseline not in timed:
+            return {}  # there is nothing to hold the others against
+        base = self._base(timed)
+        for candidate in self._promising(timed, base):
+            both = [looks[each] for each in (baseline, candidate) if each is not None and each in looks]
+            self.contest.hooks.progress("check", 0, 1)
+            own = looks[baseline].trial if baseline in looks else None
+            each_us = self.making_us + sum(look.look_us for look in both)
+            checked = check.check(looks[candidate].trial, own, base, self.budget, each_us)
+            timed |= _with_checked(timed, candidate, checked)
+            base = self._base(timed)
+            if objection(timed[candidate], base, policy) is None and self._fits(both, 4):
+                self.contest.hooks.progress("final", 0, 1)
+                final = stopwatch.heat([look.trial for look in both], self.budget.left_us)
+                return timed | {each: like(finding, timed[each]) for each, finding in final.items()}
+        return timed
+
+    def _base(self, timed: dict[Candidate, Finding]) -> Finding | None:
+        own = timed.get(self.contest.baseline) if self.contest.baseline is not None else None
+        return own or self.contest.known_baseline()
+
+    def _contenders(self) -> dict[Candidate, Look]:
+        """PyTorch's own call, and of those that look fastest as many as a heat has time for."""
+        looked, baseline = self.looks.looked, self.contest.baseline
+        chosen = {baseline: looked[baseline]} if baseline is not None and baseline in looked else {}
+        ranked = sorted((c for c in looked if c != baseline), key=lambda candidate: looked[candidate].look_us)
+        for candidate in ranked[:_IN_HEAT]:
+            more = {**chosen, candidate: looked[candidate]}
+            if len(more) <= 2 or self._fits(more.values(), 8 / _HEAT):
+                chosen = more
+        return chosen
+
+    def _fits(self, looks: Iterable[Look], calls: float) -> bool:
+        """Whether so many calls of each fit into what is left."""
+        return calls * sum(look.look_us for look in looks) <= self.budget.left_us
+
+    def _promising(self, timed: dict[Candidate, Finding], base: Finding | None) -> list[Candidate]:
+        """Those that may be better than PyTorch's own call as far as the heat tells, the best first."""
+        policy = self.contest.policy
+        ranked = [c for c, finding in timed.items() if c != self.contest.baseline and finding.measurement is not None]
+        ranked.sort(key=lambda candidate: cost(timed[candidate], policy).value)
+        if base is None or base.measurement is None:
+            return ranked
+        least = cost(base, policy)
+        near = [candidate for candidate in ranked if cost(timed[candidate], policy).value < _NEAR * least.value]
+        return [candidate for candidate in near if cost(timed[candidate], policy).low < (1 - TIE) * least.high]
+
+    def untimed(self, candidate: Candidate) -> Finding:
+        """What is said of a candidate that was not timed."""
+        if candidate in self.looks.failed:
+            return self.looks.failed[candidate]
+        if candidate not in self.looks.looked:
+            return Finding(candidate, note=self.passed.get(candidate, _SPENT))
+        if candidate == self.contest.baseline:
+            took_ms = self.looks.looked[candidate].look_us / 1e3
+            return Finding(candidate, note=f"was not timed: a call takes about {took_ms:.3g} ms, the budget was spent")
+        return self.looks.passed_over(candidate)
+
+
+def _with_checked(timed: dict[Candidate, Finding], candidate: Candidate, checked: Checked) -> dict[Candidate, Finding]:
+    """The findings of those that were checked, with what came of it."""
+    found = dict(checked.failed)
+    for each, errors in checked.errors.items():
+        if each in found:
+            continue
+        if checked.enough:
+            found[each] = with_errors(timed[each], errors, str(checked))
+        elif each == candidate:
+            found[each] = replace(timed[each], note="was timed, but there was no time to look at its error")
+    return found

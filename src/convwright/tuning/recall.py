@@ -1,0 +1,86 @@
+"""What the store knows of a problem, and what a search has to tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Finding
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.settings import Mode
+from convwright.tuning import listing
+from convwright.tuning.choose import is_torch
+from convwright.tuning.store import Store
+
+
+class Recall:
+    """The store's knowledge of one problem on one device, read once. What was found out under other versions does not
+    count. ``scope`` says what a search of this kind looks for: the problem itself, or also rewrites of it."""
+
+    def __init__(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store, scope: str) -> None:
+        self.problem, self.device, self.policy, self.store, self.scope = problem, device, policy, store, scope
+        self._stored = store.findings(problem.key, device.key)
+        self._quarantined = store.quarantined(problem.key, device.key)
+
+    def finding(self, candidate: Candidate) -> Finding | None:
+        """What is known of a candidate: measured, failed, or in quarantine since it took a process with it."""
+        entry, bad = self._stored.get(candidate.id), self._quarantined.get(candidate.id)
+        if entry is None and bad is None:
+            return None
+        print_ = listing.fingerprint(candidate, self.device)
+        if bad is not None and bad.fingerprint == print_:
+            return Finding(candidate, failure=f"is in quarantine: {bad.why}", remembered=True)
+        if entry is not None and entry.fingerprint == print_:
+            return Finding(candidate, entry.measurement, entry.failure, remembered=True)
+        return None
+
+    def known(self, listed: Iterable[Candidate]) -> dict[str, Finding]:
+        """What is known of each, by its id."""
+        return {candidate.id: finding for candidate in listed if (finding := self.finding(candidate)) is not None}
+
+    def tried(self, mode: Mode, direct: Sequence[Candidate]) -> tuple[str, ...] | None:
+        """What an earlier search tried under the same permission that was at least as thorough and knew all of
+        ``direct``; None where there was none."""
+        thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
+        stamps = {self._stamp(candidate) for candidate in direct}
+        searches = (self.store.search(self.problem.key, self.device.key, self._scope(each)) for each in thorough)
+        return next((ids for ids in searches if ids is not None and stamps <= set(ids)), None)
+
+    def rewritten(self) -> list[Candidate]:
+        """The rewritten candidates that the store has findings of, whoever listed them."""
+        ids = [id_ for id_ in self._stored if "(" in id_]
+        named = (listing.named(id_, self.problem, self.device, self.policy) for id_ in ids)
+        return [candidate for candidate in named if candidate is not None]
+
+    def record(self, fresh: Iterable[Finding]) -> None:
+        """Keep what was measured, and what failed."""
+        for finding in fresh:
+            if finding.measurement is not None or finding.failure is not None:
+                print_, id_ = listing.fingerprint(finding.candidate, self.device), finding.candidate.id
+                self.store.record(self.problem.key, self.device.key, id_, print_, finding.measurement, finding.failure)
+
+    def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
+        """Keep that a search is done."""
+        stamps = [self._stamp(candidate) for candidate in listed]
+        self.store.record_search(self.problem.key, self.device.key, self._scope(mode), stamps)
+
+    def trying(self, candidate: Candidate) -> AbstractContextManager[None]:
+        """Around a first run. PyTorch's own call needs none: who uses PyTorch trusts it that far."""
+        if is_torch(candidate):
+            return nullcontext()
+        print_ = listing.fingerprint(candidate, self.device)
+        return self.store.trying(self.problem.key, self.device.key, candidate.id, print_)
+
+    def _stamp(self, candidate: Candidate) -> str:
+        """A candidate as it was when it was tried."""
+        return f"{candidate.id} ({listing.fingerprint(candidate, self.device)})"
+
+    def _scope(self, mode: Mode) -> str:
+        # Free memory changes from minute to minute; a search does not become a new one with it.
+        workspace = f"2^{(self.policy.max_workspace_bytes or 0).bit_length()}"
+        rest = replace(self.policy, max_workspace_bytes=None, arithmetic=None)
+        return f"{mode} {self.scope} {rest} {workspace} {','.join(sorted(self.policy.arithmetic or ()))}"

@@ -1,0 +1,51 @@
+"""A choice that rests on findings from the store, timed again before it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convwright.core.candidate import Candidate
+from convwright.core.finding import Finding
+from convwright.tuning.budget import Budget
+from convwright.tuning.choose import eager_us
+from convwright.tuning.contest import SEED
+from convwright.tuning.findings import Findings
+from convwright.tuning.heats import Stopwatch
+from convwright.tuning.looks import FAILURES
+from convwright.tuning.trial import Bench, Trial
+
+TOLERANCE = 0.1
+_SHARE = 0.25
+_MOST_US = 200_000.0
+
+
+def still_holds(found: Findings, budget: Budget, *, tolerance: float = TOLERANCE) -> bool:
+    """Whether the winner takes, beside PyTorch's own call, what the store says, to within ``tolerance``.
+
+    What slows both, such as a lower clock, changes nothing about the choice, so their ratio is what counts; where
+    PyTorch's own call is the winner there is nothing but its time.
+    """
+    winner, own = found.choice, found.baseline
+    if winner is None or winner.measurement is None:
+        return False
+    pair = [winner] if own is None or own.measurement is None or own is winner else [winner, own]
+    try:
+        fresh = timed_again((finding.candidate for finding in pair), found, min(budget.left_us * _SHARE, _MOST_US))
+    except FAILURES:
+        return False
+    if any(fresh[finding.candidate].measurement is None for finding in pair):
+        return False
+    now, then = _figure([fresh[finding.candidate] for finding in pair], found), _figure(pair, found)
+    return abs(now / then - 1) <= tolerance
+
+
+def timed_again(candidates: Iterable[Candidate], found: Findings, budget_us: float) -> dict[Candidate, Finding]:
+    """A short heat of them."""
+    bench = Bench(found.problem, found.device, found.mode, seed=SEED)
+    return Stopwatch(bench).heat([Trial(candidate, bench) for candidate in candidates], budget_us)
+
+
+def _figure(pair: list[Finding], found: Findings) -> float:
+    """The winner's time as a share of the other's, or its time where there is no other."""
+    times = [eager_us(finding, found.policy).value for finding in pair]
+    return times[0] / times[1] if len(times) > 1 else times[0]

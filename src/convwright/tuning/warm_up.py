@@ -1,0 +1,38 @@
+"""What a process does once, before the first search on a device: load what backends run with."""
+
+from __future__ import annotations
+
+from math import inf
+
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
+from convwright.measuring.conditions import conditions
+from convwright.settings import Mode
+from convwright.tuning import listing
+from convwright.tuning.budget import Budget
+from convwright.tuning.looks import Looks
+from convwright.tuning.recall import Recall
+from convwright.tuning.store import Store
+from convwright.tuning.trial import Bench
+
+_warm: set[str] = set()
+
+
+def warm_up(device: DeviceFacts, store: Store) -> None:
+    """Run the first candidate of each backend on a tiny problem, once; what compiles is left out, since that helps no
+    other. Libraries that take half a second to load are no cost of the problem that happens to be met first."""
+    if device.key in _warm:
+        return
+    _warm.add(device.key)
+    conditions(device)
+    tiny, policy = listing.tiny(device), Policy()
+    recall = Recall(tiny, device, policy, store, "direct")
+    looks = Looks(Bench(tiny, device, Mode.QUICK, seed=0), Budget(inf), recall.trying)
+    for candidate in listing.first_of_each(listing.candidates(listing.direct(tiny, device, policy)), policy):
+        if not listing.compiles(candidate) and recall.finding(candidate) is None:
+            looks.at(candidate)
+
+
+def forget() -> None:
+    """Be cold again."""
+    _warm.clear()

@@ -1,0 +1,123 @@
+"""``convwright time``: a table, JSON, verdicts, and one sentence with exit code 2 for a user's mistake."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from convwright.cli.main import main
+
+SOURCE = """
+import torch
+def once(): return torch.ones(2000).exp()
+def often():
+    for _ in range(8): y = torch.ones(2000).exp()
+    return y
+def nothing(): sum(range(2000))
+def fails(): raise ValueError("no [bold]luck[/]")
+"""
+QUICK = ["--budget", "0.05"]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "made.py").write_text(SOURCE)
+    return str(tmp_path / "made.py")
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command line in this process."""
+    monkeypatch.setattr(sys, "argv", ["convwright", "time", *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+def test_a_table(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{made}:once", *QUICK)
+    assert (code, err) == (0, "")
+    head, row = out.splitlines()[:2]
+    assert head.split() == ["call", "µs", "±", "%", "overhead", "µs", "samples"]
+    assert row.startswith(f"{made}:once ")
+    assert 0.5 < float(row.split()[1]) < 1e4
+    assert "measured under: device" in out
+    assert "cache hot" in out
+
+
+def test_json(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"{made}:once", f"{made}:often", "--budget", "1", "--threads", "1", "--json"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    once, often = (found["timings"][f"{made}:{name}"] for name in ("once", "often"))
+    assert once["call_us"]["low"] <= once["call_us"]["value"] <= once["call_us"]["high"]
+    assert once["conditions"]["threads"] == "1"
+    assert once["peak_extra_bytes"] is None
+    (verdict,) = found["verdicts"].values()
+    assert verdict["outcome"] == "slow"
+    assert verdict["ratio"]["value"] == pytest.approx(often["call_us"]["value"] / once["call_us"]["value"], rel=0.3)
+
+
+def test_a_comparison_is_a_column(
+    made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = run(
+        capsys, monkeypatch, f"{made}:once", f"{made}:often", f"{made}:nothing", "--device", "cpu", *QUICK
+    )
+    head, first, second, _third = out.splitlines()[:4]
+    assert code == 0
+    assert "beside the first" in head
+    assert " times, 95 % " in second
+    assert "times" not in first
+
+
+def test_what_was_asked_for_and_cannot_be_known_is_said(
+    made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from convwright.measuring import timer
+    from convwright.measuring.energy import NoCounter
+
+    monkeypatch.setattr(timer, "counter_of", lambda _: NoCounter())
+    monkeypatch.setattr(timer, "peak_extra_bytes", lambda call, device: 3 * 2**20)
+    code, out, _ = run(capsys, monkeypatch, f"{made}:once", "--energy", "--memory", *QUICK)
+    assert code == 0
+    assert "3072" in out
+    assert out.splitlines()[-1] == "unknown here, since nothing that can be read counts it: energy"
+
+
+def test_a_cold_cache(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = run(capsys, monkeypatch, f"{made}:once", "--cache", "cold", *QUICK)
+    assert code == 0
+    assert "cache cold" in out
+
+
+MISTAKES = [
+    (["hello"], "'hello'"),
+    (["there_is_none:f"], "ModuleNotFoundError"),
+    (["{made}:absent"], "no attribute 'absent'"),
+    (["{made}:fails"], "raised ValueError: no [bold]luck[/]"),
+    (["{made}:once", "{made}:once"], "each target can be given once"),
+    (["{made}:once", "--budget", "0"], "a budget"),
+    (["{made}:once", "--precision", "0"], "precision"),
+    (["{made}:once", "--cache", "network"], "warm"),
+    (["{made}:once", "--cache", "cool"], "'cool'"),
+    (["{made}:once", "--cache", "cold", "--energy"], "hot cache"),
+    (["{made}:once", "--threads", "0"], "`threads`"),
+    (["{made}:once", "--device", "gtx480"], "'gtx480'"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    words: list[str], named: str, made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *(word.format(made=made) for word in words))
+    assert (code, out) == (2, "")
+    assert err.startswith("convwright: ")
+    assert err.count("\n") == 1
+    assert named in err

@@ -1,0 +1,73 @@
+"""``convwright tune``: a table, JSON, what was known before, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from convwright.cli.main import main
+from convwright.network import tuned
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
+SMALL = [f"{EXAMPLE}:small", "--mode", "quick", "--budget", "0.1"]
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["convwright", "tune", *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+def test_the_second_time_everything_is_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *SMALL)
+    assert (code, err) == (0, "")
+    assert "5 distinct problems, 0 of them known before" in out
+    assert "stages.0.conv1, stages.0.conv2" in out
+    code, out, _ = run(capsys, monkeypatch, *SMALL)
+    assert code == 0
+    assert "5 distinct problems, 5 of them known before" in out
+
+
+def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    find, calls = tuned.find, []
+
+    def interrupted(*args: object, **options: object) -> object:
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return find(*args, **options)
+
+    monkeypatch.setattr(tuned, "find", interrupted)
+    code, out, err = run(capsys, monkeypatch, *SMALL)
+    assert (code, out) == (130, "")
+    assert err == "convwright: stopped after 2 of 5 problems, which are remembered\n"
+    monkeypatch.setattr(tuned, "find", find)
+    _, out, _ = run(capsys, monkeypatch, *SMALL)
+    assert "5 distinct problems, 2 of them known before" in out
+
+
+def test_json_for_a_device_that_is_elsewhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--device", "h200", "--backward", "--json")
+    assert (code, err) == (0, "")
+    data = json.loads(out)
+    assert (data["device"], data["mode"], data["known"]) == ("NVIDIA H200", "heuristic", 0)
+    directions = {problem["problem"].partition("dir:")[2].partition(" ")[0] for problem in data["problems"]}
+    assert directions == {"forward", "backward_data", "backward_weight"}
+
+
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--mode", "slow")
+    assert (code, out) == (2, "")
+    assert err.startswith("convwright: mode must be one of")
+    assert err.count("\n") == 1

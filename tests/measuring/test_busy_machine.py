@@ -1,0 +1,102 @@
+"""The timer's truths while other processes take the cores away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from convwright.measuring.clock import WallClock
+from convwright.measuring.compare import Outcome, compare
+from convwright.measuring.regression import paired_ratio
+from convwright.measuring.subject import subjects_of
+from convwright.measuring.timer import measure_calls
+from measuring.fake_clock import FakeClock
+
+
+def verdicts(factor: float) -> Counter[Outcome]:
+    """100 runs beside a process that is busy two fifths of the time, in bursts of 10 to 100 ms."""
+    found: Counter[Outcome] = Counter()
+    for seed in range(100):
+        calls = {"a": lambda: 7.0 * factor, "b": lambda: 7.0}
+        timings = measure_calls(calls, clock=FakeClock(seed, busy=0.4), budget_us=3e6, seed=seed)
+        found[compare(timings["a"], timings["b"]).outcome] += 1
+    return found
+
+
+def test_a_call_is_the_same_as_itself_in_95_of_100() -> None:
+    assert verdicts(1.0)[Outcome.SAME] >= 95
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1.03, Outcome.SLOW), (1 / 1.03, Outcome.FAST)])
+def test_more_work_is_found_in_95_of_100(factor: float, outcome: Outcome) -> None:
+    assert verdicts(factor)[outcome] >= 95
+
+
+def test_little_that_is_false_is_said_where_the_machine_is_never_quiet() -> None:
+    found: Counter[Outcome] = Counter()
+    for seed in range(100):
+        timings = measure_calls(
+            {"a": lambda: 7.0, "b": lambda: 7.0}, clock=FakeClock(seed, busy=1.0), budget_us=3e5, seed=seed
+        )
+        found[compare(timings["a"], timings["b"]).outcome] += 1
+    assert found[Outcome.FAST] + found[Outcome.SLOW] <= 5  # what intervals of 95 % allow
+
+
+def test_equal_calls_get_equal_samples_however_late_their_turn_comes() -> None:
+    """Or else other work would fall into the samples of the one more often than into those of the other."""
+    for cost_us in (3e3, 1e4, 1.1e4, 3e4, 1e5):
+        clock = FakeClock(0, noise=0.001, outliers=0.0, drift=0.0)
+        calls = {name: lambda: cost_us for name in "abcd"}  # noqa: B023
+        found = subjects_of(calls, {}, clock, budget_us=2e6, end_us=2e6)
+        assert len({subject.series.sizes for subject in found.values()}) == 1
+
+
+def test_a_first_look_that_was_disturbed_does_not_decide() -> None:
+    class Once(FakeClock):
+        def time_us(self, call: Callable[[], object], n: int) -> float:
+            return super().time_us(call, n) * (1000 if len(self.samples) == 1 else 1)
+
+    clock = Once(0, noise=0.0, outliers=0.0, drift=0.0)
+    sizes = subjects_of({"": lambda: 2.0}, {}, clock, budget_us=1e6, end_us=1e6)[""].series.sizes
+    assert sizes[0] * 2.0 + 8.0 >= 0.8 * clock.sample_us
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def units(count: int) -> Callable[[], object]:
+    def run() -> None:
+        for _ in range(count):
+            sum(range(60))
+
+    return run
+
+
+def test_the_truths_hold_beside_real_work() -> None:
+    """f, f∘f and f∘f∘f take 1:2:3, a call takes as long as itself, and 3 % more work is found to be more."""
+    calls = {"1": units(100), "2": units(200), "3": units(300), "1 again": units(100), "1.03": units(103)}
+    with busy_processes(os.cpu_count() or 1):
+        for budget_us in (1e6, 3e6, 9e6):  # Another try is a longer one.
+            found = measure_calls(calls, clock=WallClock(), budget_us=budget_us)
+            slopes = {name: timing.round_slopes_us for name, timing in found.items()}
+            ratios = {k: paired_ratio(slopes[str(k)], slopes["1"]) for k in (2, 3)}
+            right = all(abs(ratio.value / k - 1) < 0.03 for k, ratio in ratios.items())
+            same = compare(found["1 again"], found["1"]).outcome in (Outcome.SAME, Outcome.AMBIGUOUS)
+            more = paired_ratio(slopes["1.03"], slopes["1"])
+            if right and same and more.low > 1.0 and more.value == pytest.approx(1.03, abs=0.015):
+                return
+    pytest.fail(f"1:2:3 is {ratios}, 1:1 {compare(found['1 again'], found['1'])}, 1:1.03 {more}")

@@ -1,0 +1,51 @@
+"""Peak extra memory on a CPU; on a GPU it is tested in tests/gpu."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from convwright.measuring import memory
+from convwright.measuring.memory import peak_extra_bytes
+
+MIB = 2**20
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process held at most")
+
+
+@linux
+@pytest.mark.parametrize("mib", [1, 16, 64])
+def test_a_result_counts(mib: int) -> None:
+    found = peak_extra_bytes(lambda: torch.ones(mib * MIB // 4), "cpu")
+    assert found == pytest.approx(mib * MIB, rel=0.1, abs=MIB // 4)
+
+
+@linux
+def test_what_is_freed_before_the_end_counts_at_its_highest() -> None:
+    def call() -> torch.Tensor:
+        first = torch.ones(4 * MIB)  # 16 MiB
+        second = first + 1
+        del first
+        return second[:1].clone()
+
+    assert peak_extra_bytes(call, "cpu") == pytest.approx(32 * MIB, rel=0.1)
+
+
+@linux
+def test_what_was_there_before_and_what_stays_for_good_do_not_count() -> None:
+    kept: list[torch.Tensor] = [torch.ones(16 * MIB)]
+
+    def call() -> None:
+        if len(kept) == 1:
+            kept.append(torch.ones(16 * MIB))
+
+    found = peak_extra_bytes(call, "cpu")
+    assert found is not None
+    assert found < MIB
+
+
+def test_what_cannot_be_known_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    assert peak_extra_bytes(lambda: None, "meta") is None
+    monkeypatch.setattr(memory, "_CLEAR", tmp_path / "nowhere" / "clear_refs")
+    assert peak_extra_bytes(lambda: None, "cpu") is None

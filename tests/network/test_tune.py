@@ -1,0 +1,153 @@
+"""Every convolution of a model is searched for once; what was found is there for whoever comes later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import convwright as cw
+from convwright.core.policy import Policy
+from convwright.errors import BadInput
+from convwright.network.tuned import Tuned, tune
+from convwright.settings import Mode
+from convwright.tuning.session import session
+from convwright.tuning.store import Store
+
+X = torch.randn(1, 2, 6, 6)
+BUDGET_US = 100_000.0
+
+
+def model() -> nn.Sequential:
+    """Two distinct problems, one of them posed by two layers."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 4, 1))
+
+
+def quickly(net: nn.Module, store: Store, **options: Any) -> Tuned:
+    return tune(net, X, mode="quick", budget_us=BUDGET_US, store=store, **options)
+
+
+def test_each_distinct_problem_once_with_its_layers() -> None:
+    tuned = quickly(model(), Store.open(None))
+    assert [(each.posed.names, each.posed.calls) for each in tuned.problems] == [(("0", "1"), 2), (("3",), 1)]
+    assert tuned.mode is Mode.QUICK
+    assert tuned.known == 0
+    for each in tuned.problems:
+        assert each.findings.choice is not None
+        assert each.findings.choice.measurement is not None
+        assert each.candidate == each.findings.choice.candidate
+        assert each.seconds > 0
+    assert tuned.workspace_bytes == max(each.workspace_bytes or 0 for each in tuned.problems)
+    assert tuned.seconds >= sum(each.seconds for each in tuned.problems)
+
+
+def test_the_second_time_everything_is_known() -> None:
+    store = Store.open(None)
+    first, second = quickly(model(), store), quickly(model(), store)
+    assert second.known == len(second.problems) == 2
+    for before, after in zip(first.problems, second.problems, strict=True):
+        assert after.candidate == before.candidate
+        assert after.findings.choice.measurement == before.findings.choice.measurement
+
+
+def test_who_interrupts_loses_only_the_problem_at_hand() -> None:
+    store = Store.open(None)
+
+    def interrupt(done: int, total: int, what: str) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quickly(model(), store, progress=interrupt)
+    resumed = quickly(model(), store)
+    assert [each.known for each in resumed.problems] == [True, False]
+
+
+def test_gradients_on_request() -> None:
+    tuned = quickly(model(), Store.open(None), backward=True)
+    directions = {(each.posed.names, str(each.posed.problem.direction)) for each in tuned.problems}
+    assert directions == {
+        (("0", "1"), "forward"),
+        (("3",), "forward"),
+        (("1",), "backward_data"),
+        (("3",), "backward_data"),
+        (("0", "1"), "backward_weight"),
+        (("3",), "backward_weight"),
+    }
+
+
+def test_conv2d_finds_what_was_tuned() -> None:
+    net = model()
+    tune(net, X, mode="quick", budget_us=BUDGET_US)
+    conv = net[0]
+    found = cw.find(X, conv.weight.detach(), conv.bias.detach(), padding=1, mode="heuristic", store=session().store)
+    assert found.choice is not None
+    assert found.choice.remembered
+
+
+def test_the_policy_is_obeyed() -> None:
+    tuned = quickly(model(), Store.open(None), policy=Policy(max_workspace_bytes=0))
+    assert tuned.workspace_bytes == 0
+
+
+def test_without_running_candidates_are_listed() -> None:
+    tuned = tune(model(), X, mode="heuristic", store=Store.open(None))
+    assert [each.candidate.id for each in tuned.problems] == ["torch/default", "torch/default"]
+    assert all(each.findings.choice is None for each in tuned.problems)
+
+
+def test_a_device_that_is_elsewhere_and_a_model_without_memory() -> None:
+    net = model().to("meta", torch.float16).to(memory_format=torch.channels_last)
+    x = X.to("meta", torch.float16).contiguous(memory_format=torch.channels_last)
+    tuned = tune(net, x, device="h200", store=Store.open(None))
+    assert (tuned.device.name, tuned.mode) == ("NVIDIA H200", Mode.HEURISTIC)
+    assert all(each.findings.choice is None for each in tuned.problems)
+    assert not any(each.known for each in tuned.problems)
+    with pytest.raises(BadInput, match='a model on "meta" runs nowhere'):
+        tune(net, x)
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int, str]] = []
+    tune(model(), X, mode="heuristic", store=Store.open(None), progress=lambda *step: told.append(step))
+    assert [(done, total) for done, total, _ in told] == [(0, 2), (1, 2), (2, 2)]
+    assert told[0][2] == "0, 1: ic2oc2ih6kh3ph1 ep:bias"
+
+
+def test_progress_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    tune(model(), X, mode="heuristic", store=Store.open(None), progress=True)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "1/2 3: " in said.err
+    assert not said.err.rpartition("\r")[2]
+
+
+def test_as_data() -> None:
+    data = tune(model(), X, mode="heuristic", store=Store.open(None)).to_json()
+    assert data["problems"][0]["layers"] == ["0", "1"]
+    assert data["problems"][0]["candidates"][0]["id"] == "torch/default"
+    assert data["conditions"]["torch"] == torch.__version__
+
+
+def test_what_is_left_out_is_said() -> None:
+    net = nn.Conv2d(2, 2, 3, dtype=torch.complex64)
+    tuned = tune(net, X.to(torch.complex64), mode="heuristic", store=Store.open(None))
+    assert tuned.problems == ()
+    assert "complex64" in dict(tuned.left_out)["Conv2d"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"mode": "off"}, "tune takes mode heuristic, quick or full, got 'off'"),
+        ({"mode": "slow"}, "mode must be one of .*, got 'slow'"),
+        ({"device": "gtx480"}, "gtx480"),
+        ({"progress": 3}, "`progress` must be True, False or a function .*, got 3"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        tune(model(), X, store=Store.open(None), **options)

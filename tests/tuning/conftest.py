@@ -1,0 +1,29 @@
+"""Backends of which a test says what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from convwright.backends import registry
+from convwright.tuning import budget, chains, find, heats, listing
+from tuning import made_backend
+from tuning.made_backend import Made
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+    """PyTorch's own call and two backends, one of which compiles, in a time of their own; no rewrites."""
+    kinds = {"torch": "MadeTorch", "quick": "MadeQuick", "compiled": "MadeCompiled"}
+    own = {name: f"tuning.made_backend:{kind}" for name, kind in kinds.items()}
+    for module in (registry, listing):
+        monkeypatch.setattr(module, "BACKENDS", own)
+    monkeypatch.setattr(heats, "WallClock", made_backend.MadeClock)
+    monkeypatch.setattr(chains, "REWRITES", ())
+    fresh = made_backend.reset()
+    monkeypatch.setattr(budget, "wall_us", fresh.time)
+    monkeypatch.setattr(find, "warm_up", lambda device, store: None)
+    registry.backend.cache_clear()
+    yield fresh
+    registry.backend.cache_clear()

@@ -1,0 +1,205 @@
+"""Backends whose candidates take as long as a test says, in a time of their own, and compute right or wrong.
+
+What happens in a process of its own cannot be told by a test: ``RUINOUS`` says by name what a candidate does there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from convwright.core.candidate import Candidate, Offer, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+
+
+class Time:
+    """Passes only while something made is built or runs."""
+
+    def __init__(self) -> None:
+        self.now_us = 0.0
+
+    def __call__(self) -> float:
+        return self.now_us
+
+
+@dataclass
+class Way:
+    """One candidate: what it takes, and what is wrong with it. ``later_us`` is what all but its first plan take."""
+
+    time_us: float
+    build_us: float = 0.0
+    later_us: float | None = None
+    wrong: bool = False
+    prepare: bool = False
+
+
+@dataclass
+class Made:
+    """All that a test has said, and all that was built."""
+
+    time: Time = field(default_factory=Time)
+    own_us: float = 1000.0
+    quick: dict[str, Way] = field(default_factory=dict)
+    compiled: dict[str, Way] = field(default_factory=dict)
+    built: list[str] = field(default_factory=list)
+
+
+MADE = Made()
+
+
+def reset() -> Made:
+    """Nothing is made any more."""
+    MADE.__init__()  # type: ignore[misc]
+    return MADE
+
+
+class MadeClock:
+    """A clock of the timer in that time."""
+
+    sample_us = 20.0
+    leaves_out_before = True
+
+    def now_us(self) -> float:
+        return MADE.time()
+
+    def time_us(self, call: Callable[[], object], n: int) -> float:
+        begun_us = MADE.time()
+        for _ in range(n):
+            call()
+        return MADE.time() - begun_us
+
+
+class RightPlan:
+    """A forward convolution in two dimensions, right and in no time."""
+
+    workspace_bytes = 0
+    writes_out = False
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def __call__(self, *operands: Any) -> Tensor:
+        problem = self.candidate.problem
+        x, w, bias, *_ = operands
+        padding = problem.symmetric_padding or 0
+        return F.conv2d(x, w, bias, problem.stride, padding, problem.dilation, problem.groups)
+
+
+class MadePlan(RightPlan):
+    def __init__(self, candidate: Candidate, way: Way) -> None:
+        super().__init__(candidate)
+        MADE.time.now_us += way.build_us
+        again = candidate.id in MADE.built
+        MADE.built.append(candidate.id)
+        self._way, self._us = way, way.later_us if again and way.later_us is not None else way.time_us
+
+    def __call__(self, *operands: Any) -> Tensor:
+        MADE.time.now_us += self._us
+        right = super().__call__(*operands)
+        return right + 1 if self._way.wrong else right
+
+
+def offer(problem: ConvProblem, name: str) -> Candidate:
+    backend, _, algorithm = name.partition("/")
+    return Candidate(problem, backend, algorithm, (), Arithmetic.FP32, 0, True, Source.RULE)
+
+
+class MadeTorch:
+    name = "torch"
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        return "1"
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        yield offer(problem, "torch/default")
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        return MadePlan(candidate, Way(MADE.own_us))
+
+
+class MadeQuick(MadeTorch):
+    name = "quick"
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        yield from (offer(problem, f"quick/{name}") for name in MADE.quick)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        return MadePlan(candidate, MADE.quick[candidate.algorithm])
+
+
+class MadeCompiled(MadeTorch):
+    name = "compiled"
+    compiles = True
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        yield from (offer(problem, f"compiled/{name}") for name in MADE.compiled)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        return MadePlan(candidate, MADE.compiled[candidate.algorithm])
+
+
+def _killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _segmentation_fault() -> None:
+    ctypes.string_at(0)
+
+
+def _hang() -> None:
+    time.sleep(600)
+
+
+def _exit() -> None:
+    os._exit(3)
+
+
+RUINOUS: dict[str, Callable[[], None]] = {
+    "killed": _killed, "segfault": _segmentation_fault, "hangs": _hang, "exits": _exit, "fine": lambda: None,
+}  # fmt: skip
+
+
+class RuinousPlan(RightPlan):
+    def __call__(self, *operands: Any) -> Tensor:
+        RUINOUS[self.candidate.algorithm]()
+        return super().__call__(*operands)
+
+
+class Ruinous(MadeTorch):
+    """Candidates that end the process in which they run."""
+
+    name = "ruinous"
+
+    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        yield from (offer(problem, f"ruinous/{name}") for name in RUINOUS)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        return RuinousPlan(candidate)
+
+
+def serve_ruinous() -> None:
+    """What the other process does instead of its own ``main``."""
+    from convwright.backends.registry import BACKENDS
+    from convwright.tuning import isolated
+
+    torch.set_num_threads(1)
+    for name in [name for name in BACKENDS if name != "torch"]:
+        del BACKENDS[name]
+    BACKENDS["ruinous"] = "tuning.made_backend:Ruinous"
+    isolated.main()

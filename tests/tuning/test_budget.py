@@ -1,0 +1,40 @@
+"""Wall time is kept by whatever clock there is."""
+
+from __future__ import annotations
+
+from convwright.tuning.budget import Budget
+from tuning.made_backend import Time
+
+
+def test_what_is_spent_is_no_longer_left() -> None:
+    time = Time()
+    budget = Budget(100.0, now_us=time)
+    time.now_us = 30.0
+    assert (budget.spent_us, budget.left_us) == (30.0, 70.0)
+    assert budget.has(0.7)
+    assert not budget.has(0.71)
+    half = budget.part(0.5)
+    assert half.left_us == 35.0
+    time.now_us = 130.0
+    assert budget.left_us == -30.0
+    assert budget.part(0.5).total_us == 0.0
+
+
+def test_what_is_excused_comes_on_top() -> None:
+    time = Time()
+    budget = Budget(100.0, now_us=time)
+    time.now_us = 30.0
+    budget.excuse_beyond(0.4)
+    assert budget.left_us == 70.0
+    time.now_us = 540.0
+    budget.excuse_beyond(0.4)
+    assert (budget.excused_us, budget.left_us) == (500.0, 60.0)
+
+
+def test_what_happens_in_a_pause_costs_nothing() -> None:
+    time = Time()
+    budget = Budget(100.0, now_us=time)
+    time.now_us = 10.0
+    with budget.paused():
+        time.now_us = 1010.0
+    assert budget.spent_us == 10.0

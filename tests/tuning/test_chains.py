@@ -1,0 +1,105 @@
+"""Rewrites, one inside another where that is of use; what they move; candidates found again by their names."""
+
+from __future__ import annotations
+
+import pytest
+
+from convwright.core.candidate import Candidate
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.measuring.machine import device_facts
+from convwright.tuning import listing
+from convwright.tuning.chains import chains, moved_bytes
+from convwright.tuning.prediction import by_promise, least_us
+
+STEM = ConvProblem.parse("mb4ic3ih56oc8kh7sh2ph3 ep:bias+relu")
+PROBLEMS = [
+    STEM,
+    ConvProblem.parse("mb2ic4ih8oc4kh3ph1"),
+    ConvProblem.parse("mb32ic64ih56oc64kh3ph1 dt:fp16 ep:residual+bias+relu"),
+    ConvProblem.parse("mb8ic6iw40oc8kw3pw1 tag:nhwc"),
+    ConvProblem.parse("g8mb2ic8ih9oc8kh3 dir:backward_data"),
+    ConvProblem.parse("mb2ic5ih9oc7kh3 dir:backward_weight"),
+]
+H200 = profile("h200")
+
+
+def names(candidate: Candidate) -> list[str]:
+    return [] if candidate.inner is None else [candidate.algorithm, *names(candidate.inner)]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
+def test_no_chain_is_longer_than_two_or_has_a_rewrite_twice(problem: ConvProblem) -> None:
+    found, _ = chains(problem, H200)
+    for chain in found:
+        used = [step.rewrite.name for step in chain.steps]
+        assert 1 <= len(used) == len(set(used)) <= 2
+        assert chain.steps[0].problem == problem
+    inner = [chain.inner for chain in found]
+    assert len(set(inner)) == len(inner), "no two lead to the same problem"
+    assert problem not in inner
+    assert len(found) <= 16
+
+
+def test_pairs_are_those_that_are_of_use() -> None:
+    pairs = {
+        tuple(step.rewrite.name for step in chain.steps) for problem in PROBLEMS for chain in chains(problem, H200)[0]
+    }
+    assert {("unfuse", "relayout"), ("relayout", "pad-c")} <= pairs
+    assert not any(pair[1:] in (("unfuse",), ("relayout",)) and pair[0] == "relayout" for pair in pairs)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
+def test_every_candidate_is_found_again_by_its_name(problem: ConvProblem) -> None:
+    cpu, policy = device_facts("cpu"), Policy()
+    offers = [*listing.direct(problem, cpu, policy), *listing.rewritten(problem, cpu, policy)]
+    listed = listing.candidates(offers)
+    assert any(candidate.depth for candidate in listed)
+    for candidate in listed:
+        assert listing.named(candidate.id, problem, cpu, policy) == candidate
+    for unknown in (
+        "relayout(nhwc, cudnn/magic)",
+        "relayout(sideways, torch/default)",
+        "relayout(nhwc",
+        "magic(1, a/b)",
+    ):
+        assert listing.named(unknown, problem, cpu, policy) is None
+
+
+def test_the_bytes_that_a_chain_moves_are_those_of_its_parts() -> None:
+    for chain in chains(STEM, H200)[0]:
+        parts = sum(step.rewrite.moved_bytes(step.problem, step.arguments) for step in chain.steps)
+        assert chain.moved_bytes >= parts
+        leaf = listing.candidates(listing.direct(chain.inner, H200, Policy()))[0]
+        assert moved_bytes(chain.wrap(leaf)) == chain.moved_bytes
+        assert moved_bytes(leaf) == 0
+
+
+def test_few_chains_are_the_most_promising_and_splitting_comes_last() -> None:
+    cpu = device_facts("cpu")
+    few = listing.candidates(listing.rewritten(STEM, cpu, Policy(), most=3))
+    used = {tuple(names(candidate)) for candidate in few}
+    assert len(used) <= 3
+    assert not any("split-batch" in chain for chain in used)
+
+
+def test_candidates_come_by_what_they_need_at_least() -> None:
+    problem = ConvProblem.parse("mb32ic64ih56oc64kh3ph1 dt:fp16")
+    offers = [*listing.direct(problem, H200, Policy()), *listing.rewritten(problem, H200, Policy())]
+    ordered = by_promise(listing.candidates(offers), H200)
+    least = [least_us(candidate, H200) or 0.0 for candidate in ordered]
+    assert least == sorted(least)
+    by_id = {candidate.id: value for candidate, value in zip(ordered, least, strict=True)}
+    plain, copied = by_id["reference/gemm"], by_id["relayout(nhwc, reference/gemm)"]
+    assert H200.bandwidth_bytes_per_us is not None
+    assert copied - plain == pytest.approx(2 * 2 * problem.x.nbytes / H200.bandwidth_bytes_per_us, rel=0.01)
+
+
+def test_on_a_cpu_whose_rates_are_not_known_the_backends_order_decides() -> None:
+    cpu = device_facts("cpu")
+    problem = ConvProblem.parse("mb2ic4ih8oc4kh3ph1")
+    offers = [*listing.direct(problem, cpu, Policy()), *listing.rewritten(problem, cpu, Policy())]
+    ordered = [candidate.id for candidate in by_promise(listing.candidates(offers), cpu)]
+    assert ordered[:2] == ["torch/default", "reference/gemm"]
+    assert least_us(listing.candidates(offers)[0], cpu) is None

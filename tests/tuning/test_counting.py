@@ -1,0 +1,44 @@
+"""Which fingerprints count: those of backends on devices that are here, whatever the user's flags."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from convwright.core.device import DeviceFacts
+from convwright.measuring.machine import device_facts
+from convwright.tuning import counting as module
+from convwright.tuning.counting import counting
+
+
+class Flagged:
+    """A backend whose fingerprint tells of a flag, as that of PyTorch's own call does on a GPU."""
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        return f"{device.kind}, benchmark {torch.backends.cudnn.benchmark}"
+
+
+class Broken:
+    def fingerprint(self, device: DeviceFacts) -> str:
+        raise RuntimeError("no library")
+
+
+def test_devices_that_are_not_here_are_left_out() -> None:
+    cpu = device_facts("cpu")
+    others = [f"{cpu.name}, 97 threads", f"{cpu.name} of another kind", "NVIDIA moon"]
+    assert set(counting([cpu.key, *others])) == {cpu.key, f"{cpu.name}, 97 threads"}
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_either_setting_of_a_flag_counts_and_the_users_is_left_alone(
+    before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = device_facts("cpu")
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
+    monkeypatch.setattr(module, "backends", lambda: [Flagged()])
+    assert counting([cpu.key]) == {cpu.key: {"cpu, benchmark False", "cpu, benchmark True"}}
+    assert torch.backends.cudnn.benchmark is before
+    monkeypatch.setattr(module, "backends", lambda: [Broken()])
+    with pytest.raises(RuntimeError, match="no library"):
+        counting([cpu.key])
+    assert torch.backends.cudnn.benchmark is before

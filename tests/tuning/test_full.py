@@ -1,0 +1,130 @@
+"""A full search checks and times everything that time allows, and who wins has to win twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convwright.core.finding import Measurement
+from convwright.core.policy import Policy
+from convwright.settings import Mode
+from convwright.tuning.find import Findings, find
+from convwright.tuning.store import Store
+from tuning.made import CPU, PROBLEM
+from tuning.made_backend import Made, Way
+
+OWN = "torch/default"
+
+
+def search(budget_us: float = 5e6, store: Store | None = None, **policy: Any) -> Findings:
+    return find(PROBLEM, CPU, Policy(**policy), mode=Mode.FULL, store=store or Store.open(None), budget_us=budget_us)
+
+
+def chosen(found: Findings) -> str | None:
+    return found.choice.candidate.id if found.choice else None
+
+
+def measured(found: Findings, id_: str) -> Measurement:
+    row = next(v.finding for v in found.verdicts if v.finding.candidate.id == id_)
+    assert row.measurement is not None
+    return row.measurement
+
+
+def reasons(found: Findings) -> dict[str, str]:
+    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+
+
+def test_everything_is_timed_and_checked_on_the_whole_output(made: Made) -> None:
+    made.quick = {f"way-{i}": Way(500.0 + 100 * i) for i in range(8)}
+    made.compiled = {"a": Way(450.0, build_us=400_000.0)}
+    found = search()
+    assert chosen(found) == "compiled/a"
+    for verdict in found.verdicts:
+        one = measured(found, verdict.finding.candidate.id)
+        assert len(one.errors) == 6
+        assert dict(one.conditions)["checked"] == "the output"
+        assert one.device_us.value == pytest.approx(verdict.eager_us, rel=0.01)
+
+
+def test_the_winner_was_timed_again_with_fresh_inputs(made: Made) -> None:
+    made.quick = {"fast": Way(500.0), "other": Way(700.0)}
+    found = search()
+    assert dict(measured(found, "quick/fast").conditions)["confirmed"] == "timed again with fresh inputs"
+    assert "confirmed" not in dict(measured(found, "quick/other").conditions)
+    assert made.built.count("quick/fast") == 2
+
+
+def test_a_winner_that_does_not_win_again_is_ambiguous_and_pytorchs_own_call_wins(made: Made) -> None:
+    made.quick = {"lucky": Way(500.0, later_us=990.0)}
+    store = Store.open(None)
+    found = search(store=store)
+    assert chosen(found) == OWN
+    assert reasons(found)["quick/lucky"] == (
+        "AMBIGUOUS: 0.50x the time of PyTorch's own call at first, and with fresh inputs 0.99x, which is not surely "
+        "less by more than a tie"
+    )
+    again = search(store=store)
+    assert reasons(again) == reasons(found), "the doubt is remembered"
+
+
+def test_who_comes_after_an_ambiguous_winner_has_to_win_twice_as_well(made: Made) -> None:
+    made.quick = {"lucky": Way(300.0, later_us=990.0), "steady": Way(500.0)}
+    found = search()
+    assert chosen(found) == "quick/steady"
+    assert dict(measured(found, "quick/steady").conditions)["confirmed"]
+    assert reasons(found)["quick/lucky"].startswith("AMBIGUOUS")
+
+
+def test_what_is_slow_is_timed_a_few_times_only_and_checked_on_some_elements(made: Made) -> None:
+    made.quick = {"fast": Way(500.0), "slow": Way(20_000.0), "very-slow": Way(900_000.0)}
+    found = search()
+    slow = measured(found, "quick/slow")
+    assert slow.samples == 3
+    assert slow.device_us.value == pytest.approx(20_000.0)
+    assert dict(slow.conditions)["checked"] == "some elements of the output"
+    assert "x the best at a first look" in reasons(found)["quick/very-slow"]
+
+
+@pytest.mark.parametrize("count", [1, 10, 60])
+@pytest.mark.parametrize("time_us", [100.0, 5000.0, 40_000.0])
+def test_the_budget_is_kept_within_a_fifth(made: Made, count: int, time_us: float) -> None:
+    made.own_us = time_us
+    made.quick = {f"way-{i}": Way(time_us * (0.8 + i / 5), build_us=1000.0) for i in range(count)}
+    search(budget_us=5e6)
+    assert made.time() <= 1.2 * 5e6
+
+
+def test_wrong_candidates_are_said_to_be_wrong(made: Made) -> None:
+    made.quick = {"wrong": Way(100.0, wrong=True), "right": Way(500.0)}
+    found = search()
+    assert chosen(found) == "quick/right"
+    assert "relative L2 error on normal data is" in reasons(found)["quick/wrong"]
+
+
+def test_memory_is_measured_of_the_best(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convwright.tuning.extras.peak_extra_bytes", lambda call, device: 4096)
+    made.quick = {f"way-{i}": Way(500.0 + 100 * i) for i in range(8)}
+    found = search()
+    assert measured(found, "quick/way-0").peak_bytes == 4096
+    assert measured(found, OWN).peak_bytes == 4096
+    assert measured(found, "quick/way-7").peak_bytes is None
+
+
+def test_what_is_asked_for_is_told_as_it_is_done(made: Made) -> None:
+    made.quick = {"fast": Way(500.0)}
+    told: list[str] = []
+    find(
+        PROBLEM, CPU, Policy(), mode=Mode.FULL, store=Store.open(None), budget_us=5e6,
+        progress=lambda doing, done, of: told.append(doing),
+    )  # fmt: skip
+    assert list(dict.fromkeys(told)) == ["first looks", "checks", "heat", "final", "confirmation"]
+
+
+def test_what_wraps_nothing_is_searched_only_once(made: Made) -> None:
+    made.quick = {"fast": Way(500.0)}
+    store = Store.open(None)
+    search(store=store)
+    before = len(made.built)
+    search(store=store)
+    assert len(made.built) == before

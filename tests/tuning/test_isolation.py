@@ -1,0 +1,68 @@
+"""Candidates that end the process in which they run: each is a failure in words, and the others are measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import convwright as cw
+from convwright.backends import registry
+from convwright.errors import BackendError
+from convwright.measuring.machine import device_facts
+from convwright.tuning import chains, isolation, listing
+from convwright.tuning.store import Store
+
+ROOT = Path(cw.__file__).parents[1]
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def _ruinous(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"torch": registry.BACKENDS["torch"], "ruinous": "tuning.made_backend:Ruinous"}
+    for module in (registry, listing):
+        monkeypatch.setattr(module, "BACKENDS", own)
+    monkeypatch.setattr(chains, "REWRITES", ())
+    monkeypatch.setattr(
+        isolation, "COMMAND", [sys.executable, "-c", "from tuning.made_backend import serve_ruinous; serve_ruinous()"]
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(TESTS))))
+
+
+@pytest.mark.usefixtures("_ruinous")
+def test_a_crash_a_hang_and_an_end_are_failures_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "MOST_LOOKING_S", 5.0)
+    with Store.open(None) as store:
+        found = cw.find("mb2ic4ih8oc4kh3ph1", device="cpu", mode="quick", isolate=True, store=store, budget_us=1e6)
+        rows = {verdict.finding.candidate.id: verdict for verdict in found.verdicts}
+        stored = store.findings(found.problem.key, device_facts("cpu").key)
+    assert {name: rows[f"ruinous/{name}"].reason for name in ("killed", "segfault", "exits", "hangs")} == {
+        "killed": "failed: its process died of SIGKILL",
+        "segfault": "failed: its process died of SIGSEGV",
+        "exits": "failed: its process ended with code 3: without a word",
+        "hangs": "failed: did not return within 5 s, in a process of its own",
+    }
+    assert stored["ruinous/segfault"].failure == "failed: its process died of SIGSEGV"
+    for name in ("torch/default", "ruinous/fine"):
+        measured = rows[name].finding.measurement
+        assert measured is not None
+        assert measured.device_us.value > 0
+
+
+def test_what_is_found_in_another_process_is_found_as_here() -> None:
+    with Store.open(None) as store:
+        found = cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=store, budget_us=1e6)
+    assert found.choice is not None
+    assert found.choice.measurement is not None
+    assert dict(found.choice.measurement.conditions)["mode"] == "quick"
+    ran = [v for v in found.verdicts if v.finding.measurement is not None]
+    assert {v.finding.candidate.id for v in ran} >= {"torch/default"}
+
+
+@pytest.mark.usefixtures("_ruinous")
+def test_an_error_of_the_other_process_itself_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "COMMAND", [sys.executable, "-c", "raise KeyError('no such thing')"])
+    with pytest.raises(BackendError, match="the process that measures candidates failed: KeyError"):
+        cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None))

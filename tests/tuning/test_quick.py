@@ -1,0 +1,174 @@
+"""A quick search keeps its budget, looks at what is promising first, and never chooses what is wrong.
+
+Time passes only while something made is built or runs, so what is found out is the same each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convwright.core.policy import Policy
+from convwright.settings import Mode
+from convwright.tuning.find import Findings, find
+from convwright.tuning.store import Store
+from tuning.made import CPU, PROBLEM
+from tuning.made_backend import Made, Way
+
+BUDGET_US = 200_000.0
+OWN = "torch/default"
+
+
+def search(store: Store | None = None, **changed: Any) -> Findings:
+    asked: dict[str, Any] = {"mode": Mode.QUICK, "store": store or Store.open(None), "budget_us": BUDGET_US}
+    return find(PROBLEM, CPU, Policy(), **(asked | changed))
+
+
+def chosen(found: Findings) -> str | None:
+    return found.choice.candidate.id if found.choice else None
+
+
+def reasons(found: Findings) -> dict[str, str]:
+    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+
+
+def test_the_fastest_wins_and_is_known_precisely(made: Made) -> None:
+    made.quick = {"slow": Way(2000.0), "fast": Way(500.0), "same": Way(1000.0)}
+    found = search()
+    assert chosen(found) == "quick/fast"
+    assert reasons(found)["quick/fast"] == "the winner: 2.00x as fast as PyTorch's own call"
+    assert found.choice is not None
+    assert found.choice.measurement is not None
+    assert found.choice.measurement.device_us.relative_halfwidth < 0.005
+    kinds = "normal, infinity, channel-scaled, large, positive, nan"
+    assert dict(found.choice.measurement.conditions)["checked"] == f"some elements of the output, on {kinds} data"
+
+
+@pytest.mark.parametrize("time_us", [50.0, 500.0, 3000.0, 10_000.0])
+@pytest.mark.parametrize("count", [1, 8, 200])
+def test_the_budget_is_kept_whatever_there_is_to_look_at(made: Made, time_us: float, count: int) -> None:
+    made.own_us = time_us
+    made.quick = {f"way-{i}": Way(time_us * (1 + i / 7), build_us=3000.0) for i in range(count)}
+    search()
+    assert made.time() <= BUDGET_US
+
+
+@pytest.mark.parametrize("slow_us", [150_000.0, 2_000_000.0])
+def test_one_candidate_may_overshoot_and_the_best_so_far_still_wins(made: Made, slow_us: float) -> None:
+    made.quick = {"fast": Way(500.0), "slow": Way(slow_us), "late": Way(400.0)}
+    found = search()
+    assert chosen(found) == "quick/fast"
+    assert made.time() <= BUDGET_US + slow_us
+    assert reasons(found)["quick/late"] == "was not tried: the budget was spent"
+    assert made.built.count("quick/late") == 0
+
+
+@pytest.mark.parametrize("own_us", [20_000.0, 90_000.0, 1_000_000.0])
+def test_where_pytorchs_own_call_takes_too_long_nothing_else_is_tried_and_that_is_said(
+    made: Made, own_us: float
+) -> None:
+    made.own_us, made.quick = own_us, {"fast": Way(10.0)}
+    store = Store.open(None)
+    found = search(store)
+    assert chosen(found) in (None, OWN)
+    assert reasons(found)["quick/fast"] == (
+        f"was not tried: PyTorch's own call takes {own_us / 1e3:.3g} ms, too long to compare it with anything "
+        "within 200 ms"
+    )
+    assert "quick/fast" not in made.built
+    assert made.time() <= max(BUDGET_US, 2 * own_us)
+    before = made.time()
+    search(store)
+    assert made.time() == before, "what was searched is not searched again"
+
+
+def test_what_is_quick_to_build_comes_before_what_compiles(made: Made) -> None:
+    made.quick = {f"way-{i}": Way(900.0 - i, build_us=2000.0) for i in range(5)}
+    made.compiled = {"a": Way(300.0, build_us=20_000.0)}
+    found = search()
+    assert chosen(found) == "compiled/a"
+    assert made.built.index("compiled/a") > max(made.built.index(name) for name in made.built if "quick" in name)
+    assert made.time() <= BUDGET_US
+
+
+def test_one_compilation_may_overshoot_and_no_other_is_begun(made: Made) -> None:
+    made.quick = {"fast": Way(500.0)}
+    made.compiled = {name: Way(300.0, build_us=400_000.0) for name in "abc"}
+    found = search()
+    assert chosen(found) == "compiled/a"
+    assert not {"compiled/b", "compiled/c"} & set(made.built)
+    assert reasons(found)["compiled/b"] == "was not tried: the budget was spent"
+    assert made.time() <= BUDGET_US + 400_000.0
+
+
+def test_nothing_is_compiled_when_half_the_budget_is_gone(made: Made) -> None:
+    made.quick = {f"way-{i}": Way(900.0, build_us=20_000.0) for i in range(20)}
+    made.compiled = {"a": Way(300.0, build_us=400_000.0)}
+    made.own_us = 5000.0
+    search(budget_us=100_000.0)
+    assert "compiled/a" not in made.built
+    assert made.time() <= 100_000.0
+
+
+def test_a_wrong_candidate_is_reported_as_wrong_and_the_next_right_one_wins(made: Made) -> None:
+    made.quick = {"wrong": Way(100.0, wrong=True), "right": Way(500.0)}
+    found = search()
+    assert chosen(found) == "quick/right"
+    assert "relative L2 error on normal data is" in reasons(found)["quick/wrong"]
+    assert made.time() <= BUDGET_US
+
+
+def test_all_wrong_means_pytorchs_own_call(made: Made) -> None:
+    made.quick = {name: Way(100.0, wrong=True) for name in "abcd"}
+    found = search()
+    assert chosen(found) == OWN
+    assert all("wrong" not in row or "relative L2" in why for row, why in reasons(found).items())
+
+
+def test_fewer_kinds_of_data_are_looked_at_where_calls_are_long_and_that_is_said(made: Made) -> None:
+    made.own_us, made.quick = 9000.0, {"fast": Way(4000.0)}
+    found = search()
+    assert chosen(found) == "quick/fast"
+    assert found.choice is not None
+    assert found.choice.measurement is not None
+    kinds = [error.kind for error in found.choice.measurement.errors]
+    assert kinds[:2] == ["normal", "infinity"]
+    assert len(kinds) < 6
+    said = f"some elements of the output, on {', '.join(kinds)} data"
+    assert dict(found.choice.measurement.conditions)["checked"] == said
+    assert made.time() <= BUDGET_US
+
+
+def test_what_took_a_process_with_it_is_not_run_again(made: Made) -> None:
+    made.quick = {"deadly": Way(100.0), "fine": Way(500.0)}
+    store = Store.open(None)
+    place = PROBLEM.key, CPU.key, "quick/deadly"
+    crashed = store.trying(*place, "1")
+    crashed.__enter__()  # and never left, as by a process that died
+    _as_of_another_process(store)
+    assert set(store.quarantined(*place[:2])) == {"quick/deadly"}
+    found = search(store)
+    assert chosen(found) == "quick/fine"
+    assert "quick/deadly" not in made.built
+    assert reasons(found)["quick/deadly"].startswith("is in quarantine: ")
+
+
+def _as_of_another_process(store: Store) -> None:
+    """A process id that nobody has: what is being tried there is tried no more."""
+    store._database.execute("UPDATE trying SET pid = 999999999")
+
+
+def test_a_first_run_is_announced_and_taken_back(made: Made) -> None:
+    made.quick = {"fine": Way(500.0)}
+    store, tried = Store.open(None), list[str]()
+    announce = store.trying
+
+    def trying(problem: str, device: str, candidate: str, print_: str) -> Any:
+        tried.append(candidate)
+        return announce(problem, device, candidate, print_)
+
+    store.trying = trying  # type: ignore[method-assign]
+    search(store)
+    assert tried == ["quick/fine"], "PyTorch's own call needs no announcement"
+    assert store.quarantine() == {}

@@ -1,0 +1,159 @@
+"""The file's tables: old ones are migrated whole or not at all, newer and foreign ones are left alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from convwright.errors import StoreError
+from convwright.tuning.schema import SCHEMA_VERSION
+from convwright.tuning.store import Store
+from tuning.made import measurement
+
+PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
+
+# What version 1 wrote, word for word.
+VERSION_1 = """
+CREATE TABLE IF NOT EXISTS finding (
+        problem TEXT NOT NULL, device TEXT NOT NULL, candidate TEXT NOT NULL, fingerprint TEXT NOT NULL,
+        measurement TEXT, failure TEXT, created REAL NOT NULL,
+        PRIMARY KEY (problem, device, candidate)
+    ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS search (
+        problem TEXT NOT NULL, device TEXT NOT NULL, scope TEXT NOT NULL,
+        candidates TEXT NOT NULL, created REAL NOT NULL,
+        PRIMARY KEY (problem, device, scope)
+    ) WITHOUT ROWID;
+PRAGMA user_version = 1;
+"""
+TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used"}}
+
+# Opens the store and kills itself before the statement of the given number.
+KILLED = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from convwright.tuning.store import Store
+connect, left = sqlite3.connect, int(sys.argv[2])
+
+def watched(*arguments, **options):
+    connection = connect(*arguments, **options)
+    connection.set_trace_callback(count)
+    return connection
+
+def count(statement):
+    global left
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+
+sqlite3.connect = watched
+Store.open(Path(sys.argv[1]))
+print(left)
+"""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A store as version 1 left it: two findings and a search."""
+    path = tmp_path / "findings.sqlite"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(VERSION_1)
+        rows = [
+            (PROBLEM, DEVICE, "torch/default", "torch 2.13", json.dumps(measurement(12.5).to_json()), None, 1.7e9),
+            (PROBLEM, DEVICE, "cudnn/gemm", "cudnn 9.19", None, "ran out of memory", 1.7e9),
+        ]
+        database.executemany("INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        database.execute("INSERT INTO search VALUES (?, ?, 'quick', '[\"torch/default\"]', 1.7e9)", (PROBLEM, DEVICE))
+    return path
+
+
+def version_and_tables(path: Path) -> tuple[int, set[str]]:
+    with closing(sqlite3.connect(path)) as database:
+        names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return database.execute("PRAGMA user_version").fetchone()[0], {name for (name,) in names}
+
+
+def assert_nothing_is_lost(path: Path) -> None:
+    with Store.open(path) as store:
+        assert store.note is None
+        found = store.findings(PROBLEM, DEVICE)
+        assert found["torch/default"].measurement == measurement(12.5)
+        assert (found["cudnn/gemm"].failure, found["cudnn/gemm"].created) == ("ran out of memory", 1.7e9)
+        assert store.search(PROBLEM, DEVICE, "quick") == ("torch/default",)
+    assert version_and_tables(path) == (SCHEMA_VERSION, TABLES[SCHEMA_VERSION])
+
+
+def test_version_1_is_migrated_and_keeps_its_findings(old: Path) -> None:
+    assert version_and_tables(old) == (1, TABLES[1])
+    assert_nothing_is_lost(old)
+    with Store.open(old) as store, store.trying(PROBLEM, DEVICE, "cudnn/fft", "cudnn 9.19"):
+        assert store.quarantined(PROBLEM, DEVICE) == {}
+    assert_nothing_is_lost(old)
+
+
+def test_a_process_of_version_1_that_still_runs_goes_on_writing(old: Path) -> None:
+    with closing(sqlite3.connect(old, isolation_level=None)) as running:
+        running.execute("SELECT * FROM finding").fetchall()
+        assert_nothing_is_lost(old)
+        row = (PROBLEM, DEVICE, "cudnn/fft", "cudnn 9.19", None, "late", 1.7e9)
+        running.execute("INSERT OR REPLACE INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    with Store.open(old) as store:
+        assert store.findings(PROBLEM, DEVICE)["cudnn/fft"].failure == "late"
+
+
+def test_a_migration_killed_before_any_of_its_statements_is_whole_or_undone(old: Path) -> None:
+    intact = old.read_bytes()
+    versions = []
+    for moment in range(100):
+        for log in old.parent.glob("*.sqlite-*"):
+            log.unlink()
+        old.write_bytes(intact)
+        done = subprocess.run([sys.executable, "-c", KILLED, str(old), str(moment)], capture_output=True, text=True)
+        version, tables = version_and_tables(old)
+        versions.append(version)
+        assert tables == TABLES[version]
+        assert_nothing_is_lost(old)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9, done.stderr
+    assert done.stdout == "0\n"  # every statement had its turn
+    assert moment > 5
+    assert versions == [1] * moment + [SCHEMA_VERSION]
+
+
+def test_several_processes_migrate_once(old: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(old), "-1"]
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    assert_nothing_is_lost(old)
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "findings.sqlite"
+    Store.open(path).close()
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    with pytest.raises(StoreError, match="newer convwright"):
+        Store.open(path)
+    with closing(sqlite3.connect(path)) as newer:
+        assert newer.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 1,)
+    assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "places.sqlite"
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("CREATE TABLE moz_places (id INTEGER)")
+        other.execute("PRAGMA user_version = 78")
+    content = path.read_bytes()
+    with pytest.raises(StoreError, match=r"another program's database \(its tables are moz_places\)"):
+        Store.open(path)
+    assert path.read_bytes() == content
+    assert [other.name for other in tmp_path.iterdir()] == [path.name]
