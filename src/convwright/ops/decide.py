@@ -23,6 +23,7 @@ from convwright.ops.call import Call
 from convwright.ops.node_cost import node_host_us
 from convwright.ops.runner import Runner, runner
 from convwright.ops.slots import Run
+from convwright.ops.surroundings import surroundings_us
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
 
@@ -31,6 +32,8 @@ _GRADIENTS = {
     Direction.FORWARD: (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT),
     Direction.BACKWARD_DATA: (Direction.FORWARD, Direction.BACKWARD_WEIGHT),
 }
+# No surroundings cost a call as much as this: what gains more need not be compared with them.
+_MOST_SURROUNDINGS_US = 1000.0
 # The activations whose derivative is told by the output alone.
 _FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
@@ -51,13 +54,13 @@ def decide(call: Call) -> Run | None:
         return activated(call)
     facts = device_facts(call.x.device)
     main = _choice(problem, facts, call, call.request.algorithm)
+    asked = call.request.algorithm is not None or ambient.current() is not None
     if not trains:
-        return _torchs_own(call) if main.is_torch else _main(main, call)
+        return _main(main, call) if asked or _worth_a_runner(main) else _torchs_own_instead(main, call)
     gradients = _gradient_choices(problem, call, facts)
     choices = (main, *(choice for choice in gradients if choice is not None))
-    asked = call.request.algorithm is not None or ambient.current() is not None
     if all(choice.is_torch for choice in choices) or (not asked and not _worth_a_node(choices)):
-        return _torchs_own(call)
+        return _torchs_own_instead(main, call)
     return _trained(problem, main, gradients, call)
 
 
@@ -105,6 +108,14 @@ def _output_of(problem: ConvProblem, direction: Direction) -> TensorSpec:
     return problem.y if direction is Direction.FORWARD else problem.x
 
 
+def _worth_a_runner(choice: Choice) -> bool:
+    """Whether a choice stays surely faster than PyTorch's own call where other layers run in between."""
+    if choice.is_torch or choice.device.kind != "cpu" or choice.device_us is None or choice.torch_device_us is None:
+        return not choice.is_torch
+    gain_us = (1 - TIE) * choice.torch_device_us.low - choice.device_us.high
+    return gain_us > _MOST_SURROUNDINGS_US or gain_us > surroundings_us(choice.device)
+
+
 def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
     """Whether the chosen candidates, behind a Python autograd node, are surely faster than PyTorch's own calls.
 
@@ -124,6 +135,14 @@ def _torchs_own(call: Call) -> Run | None:
     if call.extra is None and activation_named(call.request.activation) is Activation.NONE:
         return None
     return torchs_own(call)
+
+
+def _torchs_own_instead(choice: Choice, call: Call) -> Run | None:
+    """PyTorch's own functions; ``last_choice`` tells of them, and not of the choice that they stand in for."""
+    if not choice.is_torch:
+        own = torch_candidate(choice.candidate.problem, cpu=choice.device.kind == "cpu")
+        session().last = replace(choice, candidate=own, device_us=choice.torch_device_us)
+    return _torchs_own(call)
 
 
 def _main(choice: Choice, call: Call) -> Runner:
