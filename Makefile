@@ -26,7 +26,7 @@ TORCH_HAS_CUDA = import sys, torch; sys.exit(torch.version.cuda is None)
 # A demonstration leaves nothing behind, and its tables need more than 80 columns.
 DEMO = CONVWRIGHT_STORE=none COLUMNS=170
 
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo test lint format docs clean
 
 help: ## Say what there is to make.
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -55,6 +55,8 @@ $(READY): pyproject.toml
 demo: $(READY) ## Show what convwright does, in less than a minute.
 	@echo; echo "== What convwright sees on this machine"
 	@$(DEMO) $(BIN)/convwright show-env
+	@echo; echo "== What there is to gain in a small model, which is not changed"
+	@$(DEMO) $(BIN)/convwright advise examples/advise_model.py:small --top 3
 	@echo; echo "== Every way of computing a small convolution on the CPU, measured in 200 ms"
 	@$(DEMO) $(BIN)/convwright find ic16ih32oc32kh3ph1 --device cpu --mode quick --no-refusals
 	@echo; echo "== Every way of computing a larger one on an H200, which need not be in this machine; nothing runs"
@@ -75,6 +77,12 @@ format: $(READY) ## Bring the code into the house style.
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+docs: $(READY) ## Bring the generated pages up to date and build the site, in site/.
+	$(PY) docs/make_cli.py --write
+	$(PY) docs/make_reference.py --write
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	@echo "The site is at site/index.html."
+
 clean: ## Remove .venv and everything else that was made here.
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -55,7 +55,7 @@ def meet(text: str, device: str | None, budget_us: float, folder: Path) -> dict:
         "budget_us": budget_us,
         "spent_us": spent_us,
         "listed": len(rows),
-        "looked": len(timed) + sum(1 for row in rows if row.note is not None and "first look" in row.note),
+        "looked": len(timed) + sum(1 for row in rows if row.note is not None and _ran(row.note)),
         "timed": len(timed),
         "choice": best.candidate.id if best is not None else None,
         "choice_us": _us(best),
@@ -63,6 +63,11 @@ def meet(text: str, device: str | None, budget_us: float, folder: Path) -> dict:
         "checked": dict(best.measurement.conditions).get("checked") if best and best.measurement else None,
         "reason": found.verdicts[0].reason,
     }
+
+
+def _ran(note: str) -> bool:
+    """Whether a candidate that was not timed was looked at."""
+    return "first look" in note or note.startswith("was not timed")
 
 
 def _us(finding: object) -> dict | None:
@@ -73,7 +78,7 @@ def _us(finding: object) -> dict | None:
 def _shown(figure: dict | None) -> str:
     if figure is None:
         return "not timed"
-    return f"{figure['value']:.1f} ± {50 * (figure['high'] - figure['low']) / abs(figure['value']):.1f} %"
+    return f"{figure['value']:.1f} ± {50 * (figure['high'] - figure['low']) / abs(figure['value']):.1f} % µs"
 
 
 def main() -> None:
@@ -95,8 +100,8 @@ def main() -> None:
             spent_ms, over_ms = line["spent_us"] / 1e3, (line["spent_us"] - line["budget_us"]) / 1e3
             print(
                 f"{text:52} {options.budget_ms:6.0f} {spent_ms:6.0f} {max(over_ms, 0):6.0f} {line['looked']:6} "
-                f"{line['timed']:5}  {line['choice']}: {_shown(line['choice_us'])} µs, "
-                f"PyTorch {_shown(line['torch_us'])} µs",
+                f"{line['timed']:5}  {line['choice']}: {_shown(line['choice_us'])}, "
+                f"PyTorch {_shown(line['torch_us'])}",
                 flush=True,
             )
     if options.out:

@@ -1,19 +1,28 @@
-"""The README's table from the recorded results, so that no figure in it is written by hand.
+"""The README's tables from the recorded results, so that no figure in them is written by hand.
 
     python benchmarks/tables.py [--write]
 
-Without ``--write`` the table is printed; with it, it replaces what stands between the markers in README.md.
+Without ``--write`` the tables are printed; with it, each replaces what stands between its markers in README.md:
+``<!-- table: find -->`` or ``<!-- table: cpu-zoo -->``, and ``<!-- end of table -->``. A table whose record is not
+there yet is left out.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from convwright.core.finding import Interval
+from convwright.core.problem import ConvProblem
+from convwright.report.bench import geometric_mean
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "h200-find.jsonl"
+ZOO_RESULTS = ROOT / "benchmarks" / "results" / "cpu-zoo.jsonl"
 START, END = "<!-- table: find -->", "<!-- end of table -->"
 
 
@@ -45,15 +54,76 @@ def table() -> str:
     return f"{head}\n{body}\n\n{where}; TF32 off; device time, hot cache; relative L2 on normal data."
 
 
+_KINDS = ("1x1", "3x3", "larger filters", "groups", "1x1 images")
+_OUTCOMES = ("fast", "same", "slow", "ambiguous")
+
+
+def zoo_table() -> str:
+    """Layers of networks on a CPU, by batch and kind: how many came out how, and how many times faster they are."""
+    lines = [json.loads(line) for line in ZOO_RESULTS.read_text().splitlines()]
+    batches = sorted({line["batch"] for line in lines})
+    groups = [(f"{batch}", kind, [one for one in lines if (one["batch"], _kind(one)) == (batch, kind)])
+              for batch in batches for kind in _KINDS]  # fmt: skip
+    groups += [(f"{batch}", "**all**", [line for line in lines if line["batch"] == batch]) for batch in batches]
+    head = (
+        "| batch | kind | layers | FAST | SAME | SLOW | AMBIGUOUS | times faster, geometric mean | best | worst |\n"
+        "|---|---|---|---|---|---|---|---|---|---|"
+    )
+    body = "\n".join(_zoo_row(*group) for group in groups if group[2])
+    known, words = lines[0]["conditions"], ("threads", "torch", "python", "system")
+    where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in words)])
+    return (
+        f"{head}\n{body}\n\n{where}; `cw.conv2d` beside `F.conv2d`, fp32, NCHW, hot cache, in a process that only "
+        f"read what another had found in mode {lines[0]['search_mode']}, on other inputs.{_disturbed(lines)}"
+    )
+
+
+def _disturbed(lines: list[dict[str, Any]]) -> str:
+    own = sum(line["outcome"] == "fast" and line["choice"] == "torch/default" for line in lines)
+    return f" {own} of the FAST are PyTorch's own call on both sides: other work disturbed them." if own else ""
+
+
+def _kind(line: dict[str, Any]) -> str:
+    problem = ConvProblem.parse(line["problem"])
+    if problem.groups > 1:
+        return "groups"
+    if problem.x.shape[2:] == (1, 1):
+        return "1x1 images"
+    return {1: "1x1", 3: "3x3"}.get(problem.taps[0], "larger filters")
+
+
+def _zoo_row(batch: str, kind: str, lines: list[dict[str, Any]]) -> str:
+    ratios = [line["ratio"] for line in lines]
+    faster = [Interval(1 / ratio["value"], 1 / ratio["high"], 1 / ratio["low"]) for ratio in ratios]
+    counts, mean = Counter(line["outcome"] for line in lines), geometric_mean(faster)
+    assert mean is not None
+    values = [ratio.value for ratio in faster]
+    cells = [batch, kind, str(len(lines)), *(str(counts[outcome]) for outcome in _OUTCOMES)]
+    cells += [f"{mean.value:.2f} ({mean.low:.2f} to {mean.high:.2f})", f"{max(values):.2f}", f"{min(values):.2f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+# By the name that stands in the markers: the record, and what makes a table of it.
+TABLES: dict[str, tuple[Path, Callable[[], str]]] = {"find": (RESULTS, table), "cpu-zoo": (ZOO_RESULTS, zoo_table)}
+
+
+def written(readme: str, name: str, text: str) -> str:
+    """``readme`` with ``text`` between the markers of the table called ``name``; without them as it is."""
+    start = f"<!-- table: {name} -->"
+    before, found, rest = readme.partition(start)
+    return f"{before}{start}\n{text}\n{END}{rest.partition(END)[2]}" if found else readme
+
+
 def main() -> None:
-    text = table()
+    made = {name: make() for name, (record, make) in TABLES.items() if record.exists()}
     if "--write" not in sys.argv:
-        print(text)
+        print("\n\n".join(made.values()))
         return
     readme = ROOT / "README.md"
-    before, _, rest = readme.read_text().partition(START)
-    after = rest.partition(END)[2]
-    readme.write_text(f"{before}{START}\n{text}\n{END}{after}")
+    text = readme.read_text()
+    for name, each in made.items():
+        text = written(text, name, each)
+    readme.write_text(text)
 
 
 if __name__ == "__main__":

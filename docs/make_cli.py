@@ -45,7 +45,7 @@ def _section(name: str, command: Any) -> str:
     arguments = [each for each in shown if each.param_type_name == "argument"]
     options = [each for each in shown if each.param_type_name == "option"]
     usage = " ".join([name, *(_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])])
-    rows = [f"| `{_argument(each)}` | {_help(each)} | {_default(each)} |" for each in arguments]
+    rows = [f"| {_code(_argument(each))} | {_help(each)} | {_default(each)} |" for each in arguments]
     rows += [f"| {_option(each, values(each.name))} | {_help(each)} | {_default(each)} |" for each in options]
     table = ["| | | default |", "|---|---|---|", *rows] if rows else []
     level = "#" * (name.count(" ") + 1)
@@ -64,19 +64,28 @@ def _value_of(callback: Callable[..., object]) -> Callable[[str], str]:
 
 
 def _argument(argument: Any) -> str:
-    word = argument.name.upper().rstrip("_") + ("…" if argument.nargs < 0 else "")
+    word = (argument.metavar or argument.name.upper().rstrip("_")) + ("…" if argument.nargs < 0 else "")
     return word if argument.required else f"[{word}]"
 
 
 def _option(option: Any, value: str) -> str:
     names = [*option.opts, *(name for name in option.secondary_opts if option.default)]
     takes = "" if option.is_flag else f" {option.metavar or value}"
-    return ", ".join(f"`{name}{takes}`" for name in names)
+    return ", ".join(_code(f"{name}{takes}") for name in names)
+
+
+def _code(word: str) -> str:
+    """A word as code inside a table, where a bar would end the cell."""
+    return f"<code>{word.replace('|', '&#124;')}</code>" if "|" in word else f"`{word}`"
 
 
 def _help(parameter: Any) -> str:
     said = (parameter.help or "").replace("|", "\\|")
-    return said + (" Must be given." if parameter.required else "")
+    return (
+        said
+        + (" May be given several times." if parameter.multiple else "")
+        + (" Must be given." if parameter.required else "")
+    )
 
 
 def _default(parameter: Any) -> str:

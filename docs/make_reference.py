@@ -170,20 +170,22 @@ def _signature(function: Any, name: str) -> str:
             words.append("*")
             star = True
         words.append(_parameter(parameter))
-    returns = signature.return_annotation
+    begin, end = f"{name}(", f"){_returning(signature.return_annotation)}"
     if entering:
-        begin, end = f"with {name}(", "): ..."
-    else:
-        begin, end = f"{name}(", ")" if returns in (None, "None", inspect.Signature.empty) else f") -> {_annotation(returns)}"
+        begin, end = f"with {begin}", "): ..."
     line = begin + ", ".join(words) + end
     if len(line) <= _WIDEST:
         return line
     return "\n".join([begin, *(f"    {word}," for word in words), end])
 
 
+def _returning(annotation: Any) -> str:
+    return "" if annotation in (None, "None", inspect.Signature.empty) else f" -> {_annotation(annotation)}"
+
+
 def _parameter(parameter: inspect.Parameter) -> str:
-    star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-    word = f"{star}{parameter.name}"
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    word = f"{stars.get(parameter.kind, '')}{parameter.name}"  # type: ignore[call-overload]
     if parameter.annotation is not inspect.Parameter.empty:
         word += f": {_annotation(parameter.annotation)}"
     return word if parameter.default is inspect.Parameter.empty else f"{word} = {_literal(parameter.default)}"
@@ -197,7 +199,7 @@ def _literal(value: Any) -> str:
     """A default as one would write it."""
     if isinstance(value, Enum):
         value = value.value
-    if dataclasses.is_dataclass(value) and value == type(value)():
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and value == type(value)():
         return f"{type(value).__name__}()"
     return f'"{value}"' if isinstance(value, str) else repr(value)
 

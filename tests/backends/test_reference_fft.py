@@ -107,18 +107,40 @@ def test_tiles_are_right(problem: ConvProblem, dtype: DType, seed: int, room: in
     check(tiled(in_dtype(problem, dtype), tile), seed, tile)
 
 
-@settings(max_examples=60, deadline=None)
-@given(problem=problems(most_stride=1, most_room=9, least_images=1), seed=st.integers(0, 99), room=st.integers(0, 2))
-def test_pieces_and_blocks_make_no_difference(problem: ConvProblem, seed: int, room: int) -> None:
-    """One row of tiles at a time, and one plane."""
+@settings(max_examples=150, deadline=None)
+@given(
+    problem=problems(most_stride=1, most_room=9, least_images=1),
+    seed=st.integers(0, 99),
+    room=st.integers(0, 2),
+    piece_bytes=st.sampled_from([1, 1000, 10_000, 100_000]),
+    block_elements=st.sampled_from([1, 50, 500, 5000]),
+)
+def test_pieces_and_blocks_make_no_difference(
+    problem: ConvProblem, seed: int, room: int, piece_bytes: int, block_elements: int
+) -> None:
     tile = max(axis.reach for axis in problem.axes) + room
     with pytest.MonkeyPatch.context() as small:
-        small.setattr(fourier, "_PIECE_BYTES", 1)
-        small.setattr(spectra, "BLOCK_ELEMENTS", 1)
+        small.setattr(fourier, "_PIECE_BYTES", piece_bytes)
+        small.setattr(spectra, "BLOCK_ELEMENTS", block_elements)
         cut = [line.tiled(tile) for line in lines(problem)]
-        assert len(Fourier(problem, cut).pieces) == problem.n * cut[0].count
+        if piece_bytes == 1:  # one row of tiles at a time
+            assert len(Fourier(problem, cut).pieces) == problem.n * cut[0].count
         check(tiled(problem, tile), seed, tile)
         check(candidate(problem, FFT), seed)
+
+
+def test_the_last_piece_may_have_the_largest_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has fewer tiles, so that more planes go into a block, of which each has its overlap."""
+    monkeypatch.setattr(fourier, "_PIECE_BYTES", 80_000)
+    monkeypatch.setattr(spectra, "BLOCK_ELEMENTS", 1000)
+    problem = ConvProblem.parse("ic8ih30oc8kh5ph1")
+    cut = Fourier(problem, [line.tiled(8) for line in lines(problem)])
+    first, last = (
+        cut.spectra.block_planes(cut.image_shape(piece, 8)) * prod(line.source.extent for line in piece.lines)
+        for piece in (cut.pieces[0], cut.pieces[-1])
+    )
+    assert first < last
+    check(tiled(problem, 8), 0, 8)
 
 
 SIZES = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,20 @@ def test_a_small_search_on_this_machine(store: Store) -> None:
     again = search(store, device=device_facts("cpu"), mode=Mode.FULL, budget_us=4_000_000.0)
     assert chosen(again) == chosen(found)
     assert again.verdicts[0].finding.measurement == found.verdicts[0].finding.measurement
+
+
+def test_a_first_meeting_keeps_its_budget_on_this_machine(store: Store) -> None:
+    """The wall time of everything; the margin is for other work on the machine."""
+    cpu = device_facts("cpu")
+    search(store, ConvProblem.parse("ic2ih5oc2kh1"), device=cpu)  # loads what a process loads once
+    spent_s = []
+    for size in (9, 18, 27):
+        unseen = ConvProblem.parse(f"mb2ic16ih{size}oc16kh3ph1")
+        begun = time.perf_counter()
+        search(store, unseen, device=cpu, budget_us=200_000.0)
+        spent_s.append(time.perf_counter() - begun)
+    assert min(spent_s) < 0.25
+    assert sum(spent_s) < 3.0
 
 
 def test_a_full_search_of_what_a_quick_one_has_measured_entirely(store: Store) -> None:

@@ -80,7 +80,7 @@ def test_intervals_that_leave_it_open_are_said_to_be_ambiguous() -> None:
 
 
 def search(mode: Mode = Mode.FULL, policy: Policy = Policy(), **asked: Any) -> Findings:
-    return find(PROBLEM, CPU, policy, mode=mode, store=Store.open(None), **({"budget_us": 5e6} | asked))
+    return find(PROBLEM, CPU, policy, mode=mode, **({"budget_us": 5e6, "store": Store.open(None)} | asked))
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def no_counter(monkeypatch: pytest.MonkeyPatch) -> None:
         def read_mj(self) -> None:
             return None
 
-    monkeypatch.setattr("convwright.tuning.find.counter_of", lambda device: Silent())
+    monkeypatch.setattr("convwright.tuning.search.counter_of", lambda device: Silent())
 
 
 @pytest.mark.parametrize("asked", [{"policy": ENERGY}, {"energy": True}])
@@ -123,7 +123,7 @@ def test_energy_is_measured_of_the_best_and_decides(made: Made, monkeypatch: pyt
         energy_mj = draws[call.func.candidate.id]
         return Energy(Interval(energy_mj, energy_mj - 0.1, energy_mj + 0.1), 1.0, None, 10, counter.source)
 
-    monkeypatch.setattr("convwright.tuning.find.counter_of", lambda device: Counter())
+    monkeypatch.setattr("convwright.tuning.search.counter_of", lambda device: Counter())
     monkeypatch.setattr("convwright.tuning.extras.counter_of", lambda device: Counter())
     monkeypatch.setattr("convwright.tuning.extras.energy_of", energy_of)
     made.quick = {"fast": Way(500.0), "frugal": Way(800.0)}
@@ -134,7 +134,9 @@ def test_energy_is_measured_of_the_best_and_decides(made: Made, monkeypatch: pyt
     assert measured is not None
     assert (measured.energy_mj, measured.energy_halfwidth_mj) == (5.0, pytest.approx(0.1))
     assert dict(measured.conditions)["energy counted by"] == "made"
-    by_time = search(energy=True)
+    with Store.open(None) as store:
+        search(store=store)
+        by_time = search(energy=True, store=store)  # all is known but the energy
     assert by_time.choice is not None
     assert by_time.choice.candidate.id == "quick/fast"
     assert by_time.choice.measurement is not None

@@ -119,6 +119,17 @@ def test_a_wrong_candidate_is_reported_as_wrong_and_the_next_right_one_wins(made
     assert made.time() <= BUDGET_US
 
 
+def test_what_is_wrong_leaves_pytorchs_own_call_fit_to_be_compared_with(made: Made) -> None:
+    made.quick = {"wrong": Way(100.0, wrong=True)}
+    store = Store.open(None)
+    search(store)
+    own = store.findings(PROBLEM.key, CPU.key)[OWN].measurement
+    assert own is not None
+    assert [error.kind for error in own.errors] == ["normal", "infinity"]
+    made.quick["right"] = Way(500.0)
+    assert chosen(search(store)) == "quick/right"
+
+
 def test_all_wrong_means_pytorchs_own_call(made: Made) -> None:
     made.quick = {name: Way(100.0, wrong=True) for name in "abcd"}
     found = search()

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from convwright.cli.advise import advise
+from convwright.cli.bench import bench
 from convwright.cli.explain import explain
 from convwright.cli.find import find
 from convwright.cli.show_env import show_env
@@ -22,6 +23,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("advise")(advise)
+app.command("bench")(bench)
 app.command("explain")(explain)
 app.command("find")(find)
 app.command("show-env")(show_env)

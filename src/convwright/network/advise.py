@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
-from convwright.core.policy import Policy
+from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.measuring.conditions import conditions
@@ -68,6 +68,8 @@ def advise(
     recording = record(subject, backward=backward)
     facts = where(device, recording)
     wanted = wanted if facts.present else Mode.HEURISTIC
+    if policy is None and facts.kind == "cuda":
+        policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
     tell, kept = progress_to(progress), store or session().store
     search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell)
     layers = search.layers()

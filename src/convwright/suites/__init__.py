@@ -9,12 +9,14 @@
 from __future__ import annotations
 
 from importlib import resources
+from os.path import isfile
 from pathlib import Path
 
 from convwright.errors import BadInput
 from convwright.suites.reading import read
 from convwright.suites.suite import Row as Row
 from convwright.suites.suite import Suite as Suite
+from convwright.suites.suite import of_problem
 
 _SUFFIX = ".csv"
 
@@ -25,9 +27,24 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX)))
 
 
-def is_suite(text: str) -> bool:
-    """True where ``text`` is meant as a suite: it names one, or looks like a file."""
-    return text in names() or text.endswith(_SUFFIX) or Path(text).is_file()
+def asked_for(text: str) -> Suite:
+    """What ``text`` names: a suite, the file of one, or a single problem.
+
+    >>> asked_for("ic8ih9oc8kh3").rows[0].name
+    'ic8ih9oc8kh3'
+    """
+    if _is_suite(text):
+        return load(text)
+    if not any(letter.isdigit() for letter in text):
+        raise BadInput(
+            f"a problem such as ic8ih9oc8kh3, a suite ({', '.join(names())}) or the path of a suite's file is needed, "
+            f"got {text!r}"
+        )
+    return of_problem(text)
+
+
+def _is_suite(text: str) -> bool:
+    return text in names() or text.endswith(_SUFFIX) or isfile(text)
 
 
 def load(name_or_path: str | Path) -> Suite:
@@ -40,7 +57,7 @@ def load(name_or_path: str | Path) -> Suite:
     if name in names():
         return read((resources.files(__name__) / f"{name}{_SUFFIX}").read_text(encoding="utf-8"), name=name, place=name)
     path = Path(name_or_path)
-    if not is_suite(name):
+    if not _is_suite(name):
         raise BadInput(f"a suite is one of {', '.join(names())}, or the path of a file, got {name!r}")
     try:
         text = path.read_text(encoding="utf-8")

@@ -16,8 +16,8 @@ _COLUMNS = ("name", "problem", "count", "source")
 def read(text: str, *, name: str, place: str) -> Suite:
     """The suite that ``text`` holds; ``place`` is what its file is called where something is wrong with it.
 
-    >>> read("# title: two layers\\nstem,ic3oc64ih224kh7sh2ph3\\nlast,ic512oc512ih7kh3ph1,2", name="a", place="a.csv").title
-    'two layers'
+    >>> read("# title: one layer\\nstem,ic3oc64ih224kh7sh2ph3,2", name="mine", place="mine.csv").rows[0].count
+    2
     """
     facts: dict[str, str] = {}
     rows: dict[str, Row] = {}

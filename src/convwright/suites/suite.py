@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,6 +29,11 @@ class Row:
 
     def __post_init__(self) -> None:
         _ = self.problem  # Says what is wrong with the text.
+
+    @property
+    def is_unnamed(self) -> bool:
+        """True where the text is all that it is called."""
+        return self.name == self.text
 
     @cached_property
     def problem(self) -> ConvProblem:
@@ -63,15 +68,18 @@ class Suite:
         sizes = {} if batch is None else {"mb": batch}
         words = {"dt": dtype, "tag": layout, "dir": direction, "ep": epilogue}
         given = {name: word for name, word in words.items() if word is not None}
-        return self.each(lambda row: replace(row, text=varied(row.text, sizes, given)))
-
-    def each(self, change: Callable[[Row], Row]) -> Suite:
-        """The suite with every row changed; what cannot be is said with the row's name."""
-        return replace(self, rows=tuple(_changed(row, change) for row in self.rows))
+        rows = tuple(_varied(row, sizes, given) for row in self.rows)
+        return replace(self, title=self.title if self.name else rows[0].text, rows=rows)
 
 
-def _changed(row: Row, change: Callable[[Row], Row]) -> Row:
+def of_problem(text: str) -> Suite:
+    """The suite of one problem, which is called by its text."""
+    return Suite("", text, "", "", (Row(text, text),))
+
+
+def _varied(row: Row, sizes: Mapping[str, int], options: Mapping[str, str]) -> Row:
     try:
-        return change(row)
+        text = varied(row.text, sizes, options)
+        return replace(row, name=text if row.is_unnamed else row.name, text=text)
     except BadInput as error:
-        raise BadInput(f"{row.name}: {error}" if row.name != row.text else str(error)) from error
+        raise error if row.is_unnamed else BadInput(f"{row.name}: {error}") from None

@@ -71,11 +71,11 @@ def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
 
 def _at(row: Row, point: Point) -> Row:
     where = " ".join(f"{name}={value}" for name, value in point)
-    name = where if row.name == row.text else f"{row.name} {where}"
+    name = where if row.is_unnamed else f"{row.name} {where}"
     try:
         return replace(row, name=name, text=varied(row.text, dict(point)), at=point)
     except BadInput as error:
-        raise BadInput(f"{name}: {error}") from error
+        raise BadInput(f"{name}: {error}") from None
 
 
 def _range(written: str, text: str) -> tuple[tuple[int, ...], bool]:

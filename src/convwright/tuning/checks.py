@@ -51,7 +51,7 @@ class SampledCheck:
         """Errors of ``trial``, and of PyTorch's ``own`` call, or beside those that are known of it as ``base``.
 
         ``each_us`` is what one kind is thought to take. The fewest kinds may take all that is left, more of them half
-        of it; a candidate that turns out to be wrong is looked at no further.
+        of it; a candidate that turns out to be wrong is looked at no further than those.
         """
         trials = [each for each in (own, trial) if each is not None]
         found: dict[Candidate, tuple[KindError, ...]] = {each.candidate: () for each in trials}
@@ -69,9 +69,9 @@ class SampledCheck:
                     broken = failure(each.candidate, error, self._bench.device)
                     return Checked(found, {each.candidate: broken}, kinds)
             each_us, kinds = budget.now_us() - begun_us, (*kinds, kind)
-            if self._objection(trial, found, own, base) is not None:
-                return Checked(found, {}, kinds, wrong=True)
-        return Checked(found, {}, kinds)
+            if len(kinds) >= FEWEST_KINDS and self._objection(trial, found, own, base) is not None:
+                break
+        return Checked(found, {}, kinds, wrong=self._objection(trial, found, own, base) is not None)
 
     def _kinds(self, own: Trial | None, base: Finding | None) -> tuple[Kind, ...]:
         """Where PyTorch's own call is known from before, what it was looked at for."""

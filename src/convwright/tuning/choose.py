@@ -47,7 +47,7 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
     if finding is baseline:
         return None
     if not errors:
-        return finding.note or "was timed, but its error was not looked at, since faster ones are right"
+        return finding.note or "was timed, but its error was not looked at, since others are faster"
     if baseline is None or baseline.measurement is None:
         wrong = absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
     else:

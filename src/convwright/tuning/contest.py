@@ -22,12 +22,14 @@ SEED = 20
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Who is told what goes on: ``trying`` stands around a candidate's first run, ``progress`` hears what is being
-    done, how much of it is done and of how much. ``energy`` asks for the energy of the best as well."""
+    """Who is told what goes on: ``trying`` stands around a candidate's first run, ``looked`` hears what it took,
+    ``progress`` what is being done, how much of it is done and of how much. ``energy`` asks for the energy of the best
+    as well."""
 
     trying: Trying = lambda candidate: nullcontext()
     progress: Progress = lambda doing, done, of: None
     energy: bool = False
+    looked: Callable[[Candidate, float], None] = lambda candidate, look_us: None
 
 
 NO_HOOKS = Hooks()

@@ -2,60 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from functools import partial
 
-from convwright import flags
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
-from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.errors import BadInput
-from convwright.measuring.energy import counter_of
-from convwright.measuring.machine import free_memory_bytes
-from convwright.rewrites import REWRITES
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import isolation, listing
 from convwright.tuning.budget import Budget
+from convwright.tuning.checks import FEWEST_KINDS
 from convwright.tuning.choose import choose, is_torch
 from convwright.tuning.contest import NO_HOOKS, Hooks, Progress, measure_candidates
 from convwright.tuning.findings import Findings as Findings
+from convwright.tuning.inside import known_best, searching
 from convwright.tuning.lineup import Lineup
 from convwright.tuning.prediction import by_promise
-from convwright.tuning.recall import Recall
+from convwright.tuning.search import Search, check_objective
+from convwright.tuning.search import baseline_of as baseline_of
+from convwright.tuning.search import resolved as resolved
 from convwright.tuning.store import Store
 from convwright.tuning.verify import still_holds
 from convwright.tuning.warm_up import warm_up
 
 FULL_BUDGET_US = 30e6
-_INNER_SHARE = 0.3
-_MOST_WRAPPED = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """What is asked for, under which permission, and how it is to be found out."""
-
-    problem: ConvProblem
-    device: DeviceFacts
-    policy: Policy
-    mode: Mode
-    store: Store
-    budget: Budget
-    trust: Trust = Trust.TRUST
-    isolate: bool = False
-    energy: bool = False
-    progress: Progress = NO_HOOKS.progress
-
-    @property
-    def runs(self) -> bool:
-        """False where nothing is run whatever is not known."""
-        return self.mode in (Mode.QUICK, Mode.FULL) and self.device.present
-
-    def recall(self, *, rewrites: bool = True) -> Recall:
-        scope = ",".join(rewrite.name for rewrite in REWRITES) if rewrites else "direct"
-        return Recall(self.problem, self.device, self.policy, self.store, scope)
+_CHAINS_IN_QUICK = 3
 
 
 def find(
@@ -100,7 +73,7 @@ def find(
 
 def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal]) -> Findings:
     """All that there is, with what the store knows of it; nothing runs."""
-    offers = listing.rewritten(search.problem, search.device, search.policy, lambda inner: _known_best(search, inner))
+    offers = listing.rewritten(search.problem, search.device, search.policy, partial(known_best, search))
     listed = by_promise([*direct, *listing.candidates(offers)], search.device)
     recall, why = search.recall(), f"{search.device.name} is elsewhere"
     if search.device.present:
@@ -127,26 +100,26 @@ def _searched(
         with search.budget.paused():
             warm_up(search.device, search.store)
     recall, baseline = search.recall(rewrites=rewrites), baseline_of(direct, search.policy)
-    promising: listing.Promising = lambda inner: _known_best(search, inner)  # noqa: E731
+    promising: listing.Promising = partial(known_best, search)
     if search.mode is Mode.FULL and rewrites:
-        promising = _searching(search)
+        promising = searching(search, lambda inner, direct: _searched(inner, direct, [], rewrites=False))
     lineup = Lineup(
-        search.problem, search.device, search.policy, direct, baseline, promising, search.budget,
-        chains=0 if not rewrites else 3 if search.mode is Mode.QUICK else None,
+        search.problem, search.device, direct, baseline, promising, search.budget,
+        most_chains=0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None,
     )  # fmt: skip
-    known: dict[str, Finding] = {}
+    known: dict[str, Finding] = {}  # filled as candidates are taken
 
     def worth_measuring() -> Iterator[Candidate]:
         for candidate in lineup:
             finding = recall.finding(candidate)
             if finding is not None and not (afresh and finding.failure is None):
                 known[candidate.id] = finding
-                if _is_settled(finding, search.mode):
+                if _is_settled(finding, search):
                     continue
             if is_torch(candidate) or listing.objection(candidate, search.policy) is None:
                 yield candidate
 
-    hooks = Hooks(recall.trying, search.progress, search.energy)
+    hooks = Hooks(recall.trying, search.progress, search.energy, lineup.hear)
     measure = isolation.measure_candidates if search.isolate else measure_candidates
     fresh = measure(
         worth_measuring(), baseline, known, search.problem, search.device, search.policy,
@@ -172,78 +145,19 @@ def _ranked(search: Search, rows: list[Finding], refusals: list[Refusal]) -> Fin
     return Findings(search.problem, search.device, search.policy, search.mode, verdicts, tuple(refusals), baseline)
 
 
-def _searching(search: Search) -> listing.Promising:
-    """Searches a problem inside a rewrite, each for its share of the time, and names its best."""
-    problems = max(len(listing.inner_problems(search.problem, search.device)), 1)
-    share_us = search.budget.total_us * _INNER_SHARE / problems
-
-    def promising(problem: ConvProblem) -> list[Candidate]:
-        offers = listing.direct(problem, search.device, search.policy)
-        inner = replace(search, problem=problem, mode=Mode.QUICK, budget=Budget(share_us), energy=False)
-        inner = replace(inner, policy=_by_time(search.policy))
-        direct = listing.candidates(offers)
-        late = not search.budget.has(1 - _INNER_SHARE)
-        if not late and inner.recall(rewrites=False).tried(Mode.QUICK, direct) is None:
-            _searched(inner, direct, [], rewrites=False)
-        return _known_best(search, problem)
-
-    return promising
-
-
-def _known_best(search: Search, problem: ConvProblem) -> list[Candidate]:
-    """The few candidates for the problem inside a rewrite that are worth wrapping: the fastest that were measured and
-    not found wrong, or the first of each backend where none was."""
-    listed = listing.candidates(listing.direct(problem, search.device, search.policy))
-    known = Recall(problem, search.device, search.policy, search.store, "direct").known(listed)
-    own = baseline_of(listed, search.policy)
-    base = known.get(own.id) if own is not None else None
-    verdicts = choose(list(known.values()), base, _by_time(search.policy))
-    best = [v.finding.candidate for v in verdicts if v.allowed]
-    best += [
-        v.finding.candidate
-        for v in verdicts
-        if v.finding.measurement is not None and not v.finding.measurement.errors and not v.allowed
-        and listing.objection(v.finding.candidate, search.policy) is None
-    ]  # fmt: skip
-    return best[:_MOST_WRAPPED] or listing.first_of_each(listed, search.policy)
-
-
-def _by_time(policy: Policy) -> Policy:
-    return replace(policy, objective=Objective.TIME) if policy.objective is Objective.ENERGY else policy
-
-
 def _is_checked(finding: Finding) -> bool:
-    """True where a candidate failed, or was timed and its error looked at."""
-    return finding.failure is not None or bool(finding.measurement and finding.measurement.errors)
-
-
-def _is_settled(finding: Finding, mode: Mode) -> bool:
-    """True where nothing more need be found out: what a quick search timed, a full one times again."""
+    """True where a candidate failed, or was timed and its error looked at on as many kinds of data as are needed."""
     measured = finding.measurement
-    thorough = measured is None or dict(measured.conditions).get("mode") == Mode.FULL
-    return _is_checked(finding) and (thorough or mode is not Mode.FULL)
+    return finding.failure is not None or (measured is not None and len(measured.errors) >= FEWEST_KINDS)
 
 
-def check_objective(policy: Policy, device: DeviceFacts, mode: Mode, *, energy: bool) -> None:
-    """Energy takes seconds to be measured, and a counter."""
-    if not energy and policy.objective is not Objective.ENERGY:
-        return
-    if mode is not Mode.FULL:
-        raise BadInput(f"energy is measured in mode full only, since it takes seconds a candidate, got mode {mode}")
-    if counter_of(str(device.torch_name)).read_mj() is None:
-        raise BadInput(f"energy cannot be measured here: {device.name} has no counter that this process may read")
-
-
-def resolved(policy: Policy, problem: ConvProblem, device: DeviceFacts) -> Policy:
-    """``policy`` with PyTorch's permission and the default workspace filled in."""
-    workspace = policy.max_workspace_bytes
-    if workspace is None:
-        free = free_memory_bytes(device)
-        workspace = min(DEFAULT_WORKSPACE_BYTES, free // 10) if free is not None else DEFAULT_WORKSPACE_BYTES
-    return flags.resolved(replace(policy, max_workspace_bytes=workspace), problem.dtype, device)
-
-
-def baseline_of(listed: Sequence[Candidate], policy: Policy) -> Candidate | None:
-    """PyTorch's own call as its flags make it."""
-    own = [candidate for candidate in listed if is_torch(candidate) and candidate.inner is None]
-    return next((c for c in own if policy.arithmetic is None or c.arithmetic in policy.arithmetic), None)
+def _is_settled(finding: Finding, search: Search) -> bool:
+    """True where nothing more need be found out: what a quick search timed, a full one times again, and who is to have
+    its energy measured has to be among the best first."""
+    measured = finding.measurement
+    if measured is None:
+        return _is_checked(finding)
+    if search.wants_energy and measured.energy_mj is None:
+        return False
+    thorough = dict(measured.conditions).get("mode") == Mode.FULL
+    return _is_checked(finding) and (thorough or search.mode is not Mode.FULL)

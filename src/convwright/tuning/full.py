@@ -19,7 +19,7 @@ from convwright.tuning.looks import FAILURES, Looks, failure
 
 # Shares of the budget within which looks may begin, checks may begin, and a float64 reference of the whole output has
 # to be made, or else some elements of it have to do.
-_LOOKING, _CHECKING, _REFERENCE = 0.35, 0.6, 0.15
+_LOOKING, _CHECKING, _REFERENCE = 0.45, 0.65, 0.15
 # Shares of what is then left, for all together and for the best; the rest is for confirming who wins.
 _HEAT, _FINAL = 0.4, 0.6
 # What takes so many times as long as the best is timed by its looks, and checked on some elements.

@@ -1,59 +1,119 @@
-"""The order in which a quick search looks at candidates. Rewrites are planned only when it is their turn."""
+"""The order in which a search looks at candidates. Rewrites are planned only when it is their turn."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
+from convwright.tuning.chains import chains
 from convwright.tuning.prediction import by_promise
 
-# So many candidates of the problem itself come before the first rewritten one. Rewrites are planned if this share of
-# the budget is left: planning one asks every backend about another problem.
+# So many candidates of the problem itself come before the first rewritten one. Where only some chains of rewrites are
+# planned, that is as long as this share of the budget is left: planning one asks every backend about another problem.
 _BEFORE_REWRITES = 8
 _LEAST_LEFT = 0.6
 
 
-class Lineup:
-    """PyTorch's own call, then what is quick to build by its promise, some rewrites among it; what compiles is last.
+@dataclass(slots=True)
+class _Queue:
+    """The candidates of one kind that wait, how many were taken, and the best time that was seen of any."""
 
-    ``listed`` are all candidates that are known of so far, and ``refusals`` what cannot be. ``chains`` is how many
-    chains of rewrites are planned, None all there are.
+    waiting: deque[Candidate] = field(default_factory=deque)
+    taken: int = 0
+    best_us: float | None = None
+
+
+class Lineup:
+    """PyTorch's own call, then what is quick to build, some rewrites among it; what compiles comes last.
+
+    Backends take turns, each with its most promising candidate first, and the more often the faster they turn out to
+    be: who listens to the lineup tells it with ``hear`` what was seen. One that is five times slower than the best has
+    every fifth turn. ``listed`` are all candidates that are known of so far, and ``refusals`` what cannot be.
+    ``most_chains`` is how many chains of rewrites are planned, None all there are.
     """
 
     def __init__(
         self,
         problem: ConvProblem,
         device: DeviceFacts,
-        policy: Policy,
         direct: Sequence[Candidate],
         baseline: Candidate | None,
         promising: listing.Promising,
         budget: Budget,
         *,
-        chains: int | None,
+        most_chains: int | None,
     ) -> None:
         self.listed = list(direct)
         self.refusals: list[Refusal] = []
-        self._device, self._baseline = device, baseline
-        self._asked, self._most = (problem, device, policy, promising), chains
-        self._budget = budget
+        self._device, self._baseline, self._budget = device, baseline, budget
+        self._asked, self._most = (problem, device, promising), most_chains
+        self._queues: dict[str, _Queue] = {}
+        self._compiled: list[Candidate] = []
 
     def __iter__(self) -> Iterator[Candidate]:
-        ordered = sorted(by_promise(self.listed, self._device), key=lambda candidate: candidate != self._baseline)
-        quick = [candidate for candidate in ordered if not listing.compiles(candidate)]
-        slow = [candidate for candidate in ordered if listing.compiles(candidate)]
-        yield from quick[:_BEFORE_REWRITES]
-        if self._most != 0 and self._budget.has(_LEAST_LEFT):
-            offers = listing.rewritten(*self._asked, most=self._most)
-            rewritten = by_promise(listing.candidates(offers), self._device)
-            self.listed += rewritten
-            self.refusals += listing.refusals(offers)
-            yield from (candidate for candidate in rewritten if not listing.compiles(candidate))
-            slow += [candidate for candidate in rewritten if listing.compiles(candidate)]
-        yield from quick[_BEFORE_REWRITES:]
-        yield from slow
+        self._enter(by_promise(self.listed, self._device))
+        yield from self._turns(_BEFORE_REWRITES)
+        if self._most != 0:
+            self._plan_rewrites()
+        yield from self._turns()
+        yield from self._compiled
+
+    def hear(self, candidate: Candidate, look_us: float) -> None:
+        """A candidate was looked at, and took so long."""
+        queue = self._queues.get(_kind(candidate))
+        if queue is not None:
+            queue.best_us = look_us if queue.best_us is None else min(queue.best_us, look_us)
+
+    def _enter(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
+            if candidate == self._baseline:
+                self._queues.setdefault(_kind(candidate), _Queue()).waiting.appendleft(candidate)
+            elif listing.compiles(candidate):
+                self._compiled.append(candidate)
+            else:
+                self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)
+
+    def _turns(self, most: int | None = None) -> Iterator[Candidate]:
+        """Candidates by turns, so many at the most."""
+        taken = 0
+        while taken != most and (candidate := self._next()) is not None:
+            taken += 1
+            yield candidate
+
+    def _next(self) -> Candidate | None:
+        """The first of the queue whose turn it is; the baseline before all."""
+        queues = [queue for queue in self._queues.values() if queue.waiting]
+        if not queues:
+            return None
+        queue = min(queues, key=lambda queue: (queue.waiting[0] != self._baseline, self._weight(queue)))
+        queue.taken += 1
+        return queue.waiting.popleft()
+
+    def _weight(self, queue: _Queue) -> float:
+        """How often it had its turn, times how many times slower than the best it is as far as is known."""
+        seen = [each.best_us for each in self._queues.values() if each.best_us is not None]
+        slower = queue.best_us / max(min(seen), 1e-3) if queue.best_us is not None else 1.0
+        return (queue.taken + 1) * slower
+
+    def _plan_rewrites(self) -> None:
+        """All chains, or the most promising as long as there is time."""
+        problem, device, promising = self._asked
+        possible, self.refusals = chains(problem, device)
+        rewritten: list[Candidate] = []
+        for chain in possible if self._most is None else sorted(possible, key=lambda chain: chain.effort)[: self._most]:
+            if self._most is not None and not self._budget.has(_LEAST_LEFT):
+                break
+            rewritten += [chain.wrap(candidate) for candidate in promising(chain.inner)]
+        self.listed += rewritten
+        self._enter(by_promise(rewritten, device))
+
+
+def _kind(candidate: Candidate) -> str:
+    """Whose turn it takes: that of its backend, or of all that is rewritten."""
+    return candidate.backend

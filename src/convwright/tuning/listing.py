@@ -61,22 +61,14 @@ def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -
 
 
 def rewritten(
-    problem: ConvProblem,
-    device: DeviceFacts,
-    policy: Policy,
-    promising: Promising | None = None,
-    *,
-    most: int | None = None,
+    problem: ConvProblem, device: DeviceFacts, policy: Policy, promising: Promising | None = None
 ) -> list[Offer]:
     """Chains of one or two rewrites around those candidates for their inner problem that ``promising`` names.
 
-    By default, where nothing was measured, these are the first of each backend. ``most`` keeps to so many chains,
-    the most promising.
+    By default, where nothing was measured, these are the first of each backend.
     """
     promising = promising or (lambda inner: first_of_each(candidates(direct(inner, device, policy)), policy))
     possible, refused = chains(problem, device)
-    if most is not None:
-        possible = sorted(possible, key=lambda chain: chain.effort)[:most]
     return [*refused, *(chain.wrap(candidate) for chain in possible for candidate in promising(chain.inner))]
 
 

@@ -20,8 +20,8 @@ from convwright.tuning.looks import Look, Looks
 from convwright.tuning.prediction import least_us
 
 # First looks may begin within this share of the budget. A compilation, which takes longer than the whole of it where
-# no cache has the kernel, is begun only while so much is left.
-_LOOKING = 0.45
+# no cache has the kernel, is begun only while so much is left, and comes after all that is quicker to build.
+_LOOKING = 0.4
 _COMPILING = 0.5
 # Where fewer calls of PyTorch's own fit into what is left, no other look is begun: a look takes 2, the shortest heat of
 # two 8, and the least check of both 4.
@@ -64,7 +64,9 @@ class _Quick:
             if reason is not None:
                 self.passed[candidate] = reason
                 continue
-            self.looks.at(candidate)
+            look = self.looks.at(candidate)
+            if look is not None:
+                self.contest.hooks.looked(candidate, look.look_us)
             self.contest.hooks.progress("first looks", len(self.looks.looked), len(order))
         return order
 

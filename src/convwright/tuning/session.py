@@ -116,11 +116,21 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
         own = baseline_of(family, policy)
         return exact[0] if exact else own or family[0]
     for refusal in listing.refusals(offers):
-        if algorithm in (refusal.id, refusal.id.partition("[")[0]):
+        if _is_of(algorithm, refusal.id):
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     everything = listing.candidates(listing.direct(problem, device, policy))
     known = sorted({c.id.partition("[")[0] for c in everything})
     raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {', '.join(known)}")
+
+
+def _is_of(algorithm: str, refused: str) -> bool:
+    """Whether ``refused`` is the algorithm, its family, or a rewrite that stands first in it.
+
+    >>> _is_of("cudnn/gemm", "cudnn/gemm[math=tf32]"), _is_of("relayout(nhwc, torch/default)", "relayout(nhwc)")
+    (True, True)
+    """
+    family = refused.partition("[")[0]
+    return algorithm in (refused, family) or algorithm.startswith((f"{family}(", f"{refused.removesuffix(')')}, "))
 
 
 def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> object:

@@ -7,20 +7,25 @@ from math import inf
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.measuring.conditions import conditions
+from convwright.measuring.elements import sampled_reference
+from convwright.measuring.error import ErrorCheck
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
+from convwright.tuning.heats import Stopwatch
 from convwright.tuning.looks import Looks
 from convwright.tuning.recall import Recall
 from convwright.tuning.store import Store
 from convwright.tuning.trial import Bench
 
+_HEAT_US = 2000.0
 _warm: set[str] = set()
 
 
 def warm_up(device: DeviceFacts, store: Store) -> None:
-    """Run the first candidate of each backend on a tiny problem, once; what compiles is left out, since that helps no
-    other. Libraries that take half a second to load are no cost of the problem that happens to be met first."""
+    """Run the first candidate of each backend on a tiny problem, once, and check and time one; what compiles is left
+    out, since that helps no other. Libraries and PyTorch's own kernels, which take half a second to load, are no cost
+    of the problem that happens to be met first."""
     if device.key in _warm:
         return
     _warm.add(device.key)
@@ -31,6 +36,9 @@ def warm_up(device: DeviceFacts, store: Store) -> None:
     for candidate in listing.first_of_each(listing.candidates(listing.direct(tiny, device, policy)), policy):
         if not listing.compiles(candidate) and recall.finding(candidate) is None:
             looks.at(candidate)
+    for look in list(looks.looked.values())[:1]:
+        ErrorCheck(tiny, looks.bench.device, reference=sampled_reference).errors(look.trial.run)
+        Stopwatch(looks.bench).heat([look.trial], _HEAT_US)
 
 
 def forget() -> None:

@@ -14,7 +14,7 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
-VERSION = "1"
+VERSION = "2"
 
 
 class Algorithm(Protocol):

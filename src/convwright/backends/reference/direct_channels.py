@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from convwright.backends.reference.matmul import multiply, multiply_add
 from convwright.backends.reference.matrices import is_matrix
 from convwright.backends.reference.operands import by_group, by_tap, wide
-from convwright.backends.reference.taps import Tap, taps
+from convwright.backends.reference.taps import Tap, all_whole, taps
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
@@ -27,10 +28,13 @@ class Channels:
 
     def __init__(self, problem: ConvProblem) -> None:
         self.problem = problem
-        self.taps = taps(problem)
         self.dtype = wide(problem.dtype)
         self.lies_as_matrix = self._lies_as_matrix()
         self.specs = self._specs()
+
+    @cached_property
+    def taps(self) -> tuple[Tap, ...]:
+        return taps(self.problem)  # there may be thousands, and an offer needs none
 
     def forward(self, x: Tensor, w: Tensor, sums: Tensor, buffers: Tensors) -> None:
         y = self._matrix(sums)
@@ -78,7 +82,7 @@ class Channels:
         """Only what the problem needs."""
         problem, direction = self.problem, self.problem.direction
         needed = {}
-        if not (self.lies_as_matrix and all(tap.whole for tap in self.taps)):
+        if not (self.lies_as_matrix and all_whole(problem)):
             windows = (problem.n, problem.c, *problem.y.shape[2:])
             needed["window"] = self._as_matrix(TensorSpec(windows, self.dtype), problem.x.layout)
         if self.dtype is not problem.y.dtype or not is_matrix(problem.y, 1, problem.k // problem.groups):

@@ -71,20 +71,15 @@ class Fourier:
     @property
     def workspace_bytes(self) -> int:
         """The buffers and, beside them, what PyTorch's transforms of one block allocate by themselves."""
-        blocks = (prod(self._block(shape)) for shape in self._shapes().values())
-        spectrum_bytes = prod(self.spectra.frequencies) * 2 * self.dtype.nbytes
-        return self.buffers.nbytes + _COPIES * spectrum_bytes * max(blocks)
+        shapes = [shape for piece in self._kinds for shape in self._shapes(piece).values()]
+        most_tiles = max(self.spectra.block_planes(shape) * prod(shape[self.problem.rank + 2 : -1]) for shape in shapes)
+        tile_bytes = prod(self.spectra.frequencies) * 2 * self.dtype.nbytes
+        return self.buffers.nbytes + _COPIES * most_tiles * tile_bytes
 
-    def tile_elements(self, shape: Sequence[int]) -> int:
-        """Elements of the memory into which one block of the planes behind spectra of ``shape`` is put."""
-        planes, _ = self._block(shape)
-        return planes * prod(line.source.extent for line in self.pieces[0].lines)
-
-    def _block(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Planes of a block, and tiles of a plane."""
-        images, *tiles, channels = shape[self.problem.rank + 1 :]
-        planes = min(self.problem.groups * images * channels, self.spectra.planes_at_once(prod(tiles)))
-        return planes, prod(tiles)
+    @property
+    def _kinds(self) -> tuple[Piece, Piece]:
+        """A piece of each size that there is: all but the last are alike."""
+        return self.pieces[0], self.pieces[-1]
 
     def _pieces(self) -> list[Piece]:
         """As many images as fit, or as many rows of tiles; the largest piece is the first."""
@@ -98,17 +93,21 @@ class Fourier:
             for first in range(0, line.count, rows)
         ]
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """The spectra by name, those of the largest piece."""
-        x, y = (self.image_shape(self.pieces[0], channels) for channels in (self.inputs, self.outputs))
+    def _shapes(self, piece: Piece) -> dict[str, tuple[int, ...]]:
+        """The spectra of a piece, by name."""
+        x, y = (self.image_shape(piece, channels) for channels in (self.inputs, self.outputs))
         if self.problem.direction is Direction.BACKWARD_WEIGHT:
             return {"first": x, "second": y, "product": self.w_shape}
         first, product = (x, y) if self.problem.direction is Direction.FORWARD else (y, x)
         return {"first": first, "product": product}
 
     def _specs(self) -> dict[str, TensorSpec]:
-        shapes = self._shapes()
-        # Complex numbers are pairs of real ones.
-        specs = {name: TensorSpec((prod(shape), 2), self.dtype) for name, shape in shapes.items()}
-        tiles = max(self.tile_elements(shape) for name, shape in shapes.items() if name != "product")
+        """Complex numbers are pairs of real ones. The first piece is the largest, though not always its blocks."""
+        specs = {name: TensorSpec((prod(shape), 2), self.dtype) for name, shape in self._shapes(self.pieces[0]).items()}
+        tiles = max(
+            self.spectra.block_planes(shape) * prod(line.source.extent for line in piece.lines)
+            for piece in self._kinds
+            for name, shape in self._shapes(piece).items()
+            if name != "product"
+        )
         return specs | {"tiles": TensorSpec((tiles,), self.dtype)}

@@ -50,9 +50,10 @@ class FourierPlan:
         if problem.flip is (problem.direction is Direction.FORWARD):
             weight = weight.flip([*range(2, weight.dim())])
         dtype = torch_dtype(fourier.dtype)
-        memory = weight.new_empty(fourier.tile_elements(fourier.w_shape), dtype=dtype)
-        packed = weight.new_empty(fourier.w_shape, dtype=dtype.to_complex())
         cuts = [line.filter(*each) for line, *each in zip(self.lines, problem.taps, problem.dilation, strict=True)]
+        elements = self.spectra.block_planes(fourier.w_shape) * prod(cut.extent for cut in cuts)
+        memory = weight.new_empty(elements, dtype=dtype)
+        packed = weight.new_empty(fourier.w_shape, dtype=dtype.to_complex())
         self.spectra.transform(self._filters(weight), cuts, memory, packed, conjugate=True)
         return packed
 

@@ -47,19 +47,23 @@ class Spectra:
         for block in self._blocks(spectra):
             yield block, torch.fft.irfftn(self._of(block, spectra), s=self.lengths, dim=[*range(-self.rank, 0)])
 
-    def planes_at_once(self, tiles: int) -> int:
-        """How many planes of so many tiles are transformed together."""
-        return max(1, BLOCK_ELEMENTS // (tiles * prod(self.lengths)))
+    def block_planes(self, shape: Sequence[int]) -> int:
+        """The most planes that are transformed at once, of those behind spectra of ``shape``."""
+        return prod(self._block_sizes(shape))
 
     def _blocks(self, spectra: Tensor) -> Iterator[Block]:
-        """Ranges of images, groups and channels, the channels' first to be split."""
-        groups, images, *tiles, channels = spectra.shape[self.rank :]
-        left, sizes = self.planes_at_once(prod(tiles)), []
-        for size in (channels, groups, images):
-            sizes.append(max(1, min(size, left)))
-            left //= sizes[-1]
-        per_channel, per_group, per_image = sizes
-        yield from product(_ranges(images, per_image), _ranges(groups, per_group), _ranges(channels, per_channel))
+        """Ranges of images, groups and channels."""
+        groups, images, *_, channels = spectra.shape[self.rank :]
+        sizes = self._block_sizes(spectra.shape)
+        yield from product(*map(_ranges, (images, groups, channels), sizes))
+
+    def _block_sizes(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        """How many images, groups and channels a block has at most. The images are the first to be split."""
+        groups, images, *tiles, channels = shape[self.rank :]
+        fitting = max(1, BLOCK_ELEMENTS // (prod(tiles) * prod(self.lengths)))
+        per_channel = max(1, min(channels, fitting))
+        per_group = max(1, min(groups, fitting // per_channel))
+        return max(1, min(images, fitting // (per_channel * per_group))), per_group, per_channel
 
     def _of(self, block: Block, spectra: Tensor) -> Tensor:
         """A block of spectra, as a view with the images first and the frequencies last."""

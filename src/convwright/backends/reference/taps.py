@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -31,20 +32,26 @@ def taps(problem: ConvProblem) -> tuple[Tap, ...]:
     >>> [(tap.stored, tap.x[2], tap.y[2]) for tap in taps(ConvProblem.of((1, 1, 4), (1, 1, 2), padding=1))]
     [((0,), slice(0, 4, 1), slice(1, 5, 1)), ((1,), slice(0, 4, 1), slice(0, 4, 1))]
     """
-    axes, found = problem.axes, []
-    for position in product(*map(range, problem.taps)):
-        met = [_met(axis, tap) for axis, tap in zip(axes, position, strict=True)]
-        if all(len(outputs) for _, outputs in met):
-            mirrored = (count - 1 - tap for count, tap in zip(problem.taps, position, strict=True))
-            found.append(
-                Tap(
-                    tuple(mirrored) if problem.flip else position,
-                    (*_ALL, *(_slice(inputs) for inputs, _ in met)),
-                    (*_ALL, *(_slice(outputs) for _, outputs in met)),
-                    all(len(outputs) == axis.out for axis, (_, outputs) in zip(axes, met, strict=True)),
-                )
-            )
-    return tuple(found)
+    by_axis = [[(tap, *_met(axis, tap)) for tap in range(axis.taps)] for axis in problem.axes]
+    by_axis = [[met for met in axis if len(met[2])] for axis in by_axis]
+    return tuple(_tap(problem, met) for met in product(*by_axis))
+
+
+def all_whole(problem: ConvProblem) -> bool:
+    """True where no tap meets any padding."""
+    return all(axis.pad[0] == 0 and (axis.out - 1) * axis.stride + axis.reach <= axis.size for axis in problem.axes)
+
+
+def _tap(problem: ConvProblem, met: Sequence[tuple[int, range, range]]) -> Tap:
+    """The tap that is at these positions of the dimensions and meets these inputs for these outputs."""
+    positions = tuple(position for position, _, _ in met)
+    mirrored = tuple(count - 1 - position for count, position in zip(problem.taps, positions, strict=True))
+    return Tap(
+        mirrored if problem.flip else positions,
+        (*_ALL, *(_slice(inputs) for _, inputs, _ in met)),
+        (*_ALL, *(_slice(outputs) for _, _, outputs in met)),
+        all(len(outputs) == out for (_, _, outputs), out in zip(met, problem.y.shape[2:], strict=True)),
+    )
 
 
 def _met(axis: Axis, tap: int) -> tuple[range, range]:

@@ -1,0 +1,197 @@
+"""``convwright bench``: what there is to gain over a suite of problems, or over a sweep of sizes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convwright.errors import BadInput
+from convwright.naming import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from convwright.report.bench_run import Run
+    from convwright.suites.sweep import Sweep
+
+_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+
+
+def bench(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROBLEM|SUITE",
+            help="A convolution such as ic64ih56oc64kh3ph1, a suite's name, or the path of a suite's file.",
+            show_default=False,
+        ),
+    ],
+    *,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(help="A size over several values: ih=64..512:*2, ic=8..64:+8, kh=1,3,5. Several: all of each."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many problems only.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Images in the batch, whatever the suite says.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
+    layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
+    direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full.")] = "quick",
+    budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
+    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    objective: Annotated[str, typer.Option(help="What is made least: time, device-time or workspace.")] = "time",
+    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A file to which each result is added as a line of JSON.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Leave out what is in that file already.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw time against the first sweep: a png, svg or pdf.")] = None,
+    algorithms: Annotated[str | None, typer.Option(help="With --plot: more candidates to draw, by name.")] = None,
+    plot_fit: Annotated[Path | None, typer.Option(help="Draw the samples and the fitted line of one problem.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """The best candidate for each problem beside PyTorch's own call: times, errors, share of the physical limit.
+
+    Ctrl-C stops it; with --out and --resume the next run goes on from there.
+    """
+    from convwright import suites
+    from convwright.core.policy import Objective, Policy
+    from convwright.measuring.machine import device_facts
+    from convwright.ops.face import find
+    from convwright.report.bench_run import Run
+    from convwright.report.lines import Lines
+    from convwright.report.result import Asked
+    from convwright.settings import Mode
+    from convwright.suites.sweep import Sweep, swept
+    from convwright.tuning.store import Store
+
+    sweeps = [Sweep.parse(text) for text in sweep or ()]
+    suite = suites.asked_for(what).with_(
+        batch=batch, dtype=dtype, layout=layout, direction=direction, epilogue=epilogue
+    )
+    suite = swept(suite, sweeps)
+    suite = replace(suite, rows=suite.rows[:limit])
+    policy = Policy(
+        max_workspace_bytes=max_workspace,
+        max_error=max_error,
+        deterministic=deterministic,
+        objective=one_of(Objective, "objective", objective),
+        finite_inputs=finite_inputs,
+    )
+    asked = Asked(suite.name, device_facts(device), one_of(Mode, "mode", mode), policy)
+    runs = asked.device.present and mode != Mode.HEURISTIC
+    _check_plots(plot, algorithms, plot_fit, sweeps, len(suite.rows), runs=runs)
+    if resume and out is None:
+        raise BadInput("--resume goes on with the file that --out names, got no --out")
+    store = Store.open(None) if fresh else None
+    budget_us = None if budget is None else budget * 1e6
+    run = Run(
+        suite, asked,
+        lambda problem: find(
+            problem, device=asked.device, policy=policy, mode=mode, budget_us=budget_us, store=store
+        ),
+        Lines(out) if out is not None else None,
+    )  # fmt: skip
+    stopped = _run(run, resume=resume)
+    _print(run, as_json=as_json)
+    if stopped:
+        raise typer.Exit(_INTERRUPTED)
+    if plot is not None:
+        _plot(run, plot, sweeps, (algorithms or "").split(",") if algorithms else ())
+    if plot_fit is not None:
+        _plot_fit(run, plot_fit)
+    if any(record["failure"] is not None for record in run.records):
+        raise typer.Exit(1)
+
+
+def _check_plots(
+    plot: Path | None, algorithms: str | None, plot_fit: Path | None, sweeps: Sequence[Sweep], rows: int, *, runs: bool
+) -> None:
+    """Before anything runs, since it may run for long."""
+    from convwright.report.plot import check
+
+    for path in (plot, plot_fit):
+        if path is not None:
+            check(path)
+    if plot is not None and not sweeps:
+        raise BadInput("--plot draws time against a size that is swept, got no --sweep")
+    if algorithms is not None and plot is None:
+        raise BadInput(f"--algorithms names what --plot draws, got {algorithms!r} without --plot")
+    if plot_fit is not None and rows != 1:
+        raise BadInput(f"--plot-fit draws the timing of one problem, got {rows}")
+    if plot_fit is not None and not runs:
+        raise BadInput(
+            "--plot-fit draws what was timed, and here nothing runs: a present device and mode quick or full"
+        )
+
+
+def _run(run: Run, *, resume: bool) -> bool:
+    """True where it was stopped."""
+    from convwright.report.progress import progress_bar
+
+    try:
+        with progress_bar() as progress:
+            run.go(progress, resume=resume)
+    except KeyboardInterrupt:
+        kept = "" if run.lines is None else f", which are in {run.lines.path}; --resume goes on"
+        done, rows = len(run.records), len(run.suite.rows)
+        print(f"convwright: stopped after {done} of {rows} problems{kept}", file=sys.stderr)
+        return True
+    return False
+
+
+def _print(run: Run, *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from convwright.report.bench import Summary, print_results
+    from convwright.report.plain import as_json as strict_json
+    from convwright.report.result import Result
+
+    results = [Result.of(record) for record in run.records]
+    if as_json:
+        print(strict_json({"results": run.records, "summary": Summary.of(results).to_json()}))
+        return
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    head = f"{run.suite.title} · " if run.suite.name else ""
+    console.print(Text(f"{head}{_circumstances(run)}", style="bold"), soft_wrap=True)
+    print_results(results, console)
+
+
+def _circumstances(run: Run) -> str:
+    return f"{run.asked.device.key} · mode {run.asked.mode}"
+
+
+def _caption(run: Run) -> str:
+    return ", ".join(f"{name} {value}" for name, value in run.records[0]["conditions"].items())
+
+
+def _plot(run: Run, path: Path, sweeps: Sequence[Sweep], algorithms: Sequence[str]) -> None:
+    from convwright.report.curves import chart
+    from convwright.report.plot import draw_chart
+    from convwright.report.result import Result
+
+    results = [Result.of(record) for record in run.records]
+    for name in algorithms:
+        if not any(result.time_us(name) for result in results):
+            print(f"convwright: {name} was not measured, so it is not drawn", file=sys.stderr)
+    title = f"{run.suite.title}\n{_circumstances(run)}"
+    draw_chart(chart(results, sweeps, algorithms, title=title, caption=_caption(run)), path)
+
+
+def _plot_fit(run: Run, path: Path) -> None:
+    from convwright.report.fit import fits
+    from convwright.report.plot import draw_fits
+
+    found = run.last or run.search(run.suite.rows[0].problem)
+    title = f"{run.suite.rows[0].problem.key}\n{_circumstances(run)}"
+    draw_fits(fits(found), path, title=title, caption=_caption(run))

@@ -1,0 +1,149 @@
+"""Drawing: data in, an image file out. matplotlib draws, and is imported only here and only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convwright.core.finding import Interval
+from convwright.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.axes import Axes
+
+SUFFIXES = (".png", ".svg", ".pdf")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+MOST_COLOURS = len(_COLOURS)
+_GREY = "#777777"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Times over what was swept, in microseconds. ``colour`` is a number; ``line`` and ``marker`` are matplotlib's.
+
+    ``notes`` stand beside points: (x, y, text).
+    """
+
+    label: str
+    x: tuple[float, ...]
+    times_us: tuple[Interval, ...]
+    colour: int = 0
+    line: str = "-"
+    marker: str = "o"
+    notes: tuple[tuple[float, float, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Curves in one pair of axes, logarithmic or not. ``caption`` says under which conditions they were measured."""
+
+    title: str
+    x_label: str
+    curves: tuple[Curve, ...]
+    logarithmic: bool = False
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The samples behind one timing, as (calls, microseconds), and the line that they gave."""
+
+    label: str
+    samples: tuple[tuple[int, float], ...]
+    call_us: Interval
+    overhead_us: float | None
+
+
+def check(path: Path) -> None:
+    """Say before anything is measured that it could not be drawn."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadInput(f"a plot is a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}")
+    if not path.parent.is_dir():
+        raise BadInput(f"there is no folder {str(path.parent)!r} for the plot {str(path)!r}")
+    if find_spec("matplotlib") is None:
+        raise BadInput("plots are drawn by matplotlib, which is not installed here: pip install 'convwright[plot]'")
+
+
+def draw_chart(chart: Chart, path: Path) -> None:
+    """Every curve with its confidence band."""
+    with _axes(path, 1, chart.title, chart.caption) as (axes,):
+        for curve in chart.curves:
+            _draw_curve(axes, curve)
+        if chart.logarithmic:
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
+            ticks = sorted({x for curve in chart.curves for x in curve.x})
+            axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_xlabel(chart.x_label)
+        axes.set_ylabel("µs a call")
+
+
+def draw_fits(fits: Sequence[Fit], path: Path, *, title: str, caption: str = "") -> None:
+    """Of each timing the samples, the line through them with its intercept and slope, and the band of its slope."""
+    with _axes(path, len(fits), title, caption) as every:
+        for axes, fit in zip(every, fits, strict=True):
+            _draw_fit(axes, fit)
+
+
+def _draw_curve(axes: Axes, curve: Curve) -> None:
+    colour, values = _COLOURS[curve.colour % MOST_COLOURS], [each.value for each in curve.times_us]
+    axes.plot(curve.x, values, curve.line, marker=curve.marker, markersize=4, color=colour, label=curve.label)
+    low, high = [each.low for each in curve.times_us], [each.high for each in curve.times_us]
+    axes.fill_between(curve.x, low, high, color=colour, alpha=0.2, linewidth=0)
+    for x, y, text in curve.notes:
+        late = x > sum(curve.x) / len(curve.x)
+        axes.annotate(
+            text, (x, y), xytext=(-4 if late else 4, -12), textcoords="offset points", fontsize=7, color=colour,
+            horizontalalignment="right" if late else "left",
+        )  # fmt: skip
+
+
+def _draw_fit(axes: Axes, fit: Fit) -> None:
+    counts, times_us = [n for n, _ in fit.samples], [time_us for _, time_us in fit.samples]
+    axes.plot(counts, times_us, ".", color=_GREY, markersize=3, label=f"{len(counts)} samples")
+    slope, half = fit.call_us, fit.call_us.relative_halfwidth
+    label = f"{slope.value:.4g} µs a call ± {half:.1%}"
+    if fit.overhead_us is not None:
+        # The slope is known to an interval, and all lines go through the middle of the samples: the band is a bow tie.
+        middle, ends = sum(counts) / len(counts), [0, max(counts)]
+        height = fit.overhead_us + slope.value * middle
+        low, value, high = ([height + by * (n - middle) for n in ends] for by in (slope.low, slope.value, slope.high))
+        axes.plot(ends, value, color=_COLOURS[0], label=f"{label}, intercept {fit.overhead_us:.3g} µs")
+        axes.fill_between(ends, low, high, color=_COLOURS[0], alpha=0.2, linewidth=0, label="95 % of the slope")
+    else:
+        axes.plot([], [], " ", label=f"{label}, no regression: samples of one length")
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, 1.05 * max(times_us))
+    axes.set_title(fit.label, fontsize=8)
+    axes.set_xlabel("calls in a sample")
+    axes.set_ylabel("µs a sample")
+
+
+@contextmanager
+def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence[Axes]]:
+    """Axes side by side, of a figure that is written to ``path`` in the end."""
+    check(path)
+    # Not pyplot: it keeps figures, and looks for a display.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8 if count == 1 else 6 * count, 5), dpi=150, layout="constrained")
+    every = [figure.add_subplot(1, count, index + 1) for index in range(count)]
+    yield every
+    for axes in every:
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(fontsize=7)
+    figure.suptitle(title, fontsize=9)
+    figure.supxlabel(caption, fontsize=6, color=_GREY)
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise BadInput(f"{str(path)!r} cannot be written to: {error.strerror or error}") from error

@@ -1,0 +1,189 @@
+"""What a benchmark says of one problem: a record with all conditions, which goes to a file and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Finding, Interval
+from convwright.core.limits import Limits, limits
+from convwright.core.policy import Objective, Policy
+from convwright.measuring.conditions import conditions
+from convwright.suites.suite import Point, Row
+from convwright.tuning.choose import TIE, device_us, eager_us
+from convwright.tuning.find import Findings
+
+Record = dict[str, Any]
+
+
+class Outcome(StrEnum):
+    """The chosen candidate beside PyTorch's own call: faster or slower by more than a tie beyond both intervals, or the
+    same; AMBIGUOUS where PyTorch's own stays though another may be faster by more than a tie."""
+
+    FASTER = "faster"
+    SAME = "same"
+    SLOWER = "slower"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Under what a benchmark runs: equal rows that were asked for alike need no second run."""
+
+    suite: str
+    device: DeviceFacts
+    mode: str
+    policy: Policy
+
+    def key(self, row: Row) -> tuple[object, ...]:
+        """What tells the record of this row from any other in a file."""
+        return _key(self._given(row))
+
+    def record(self, row: Row, found: Findings, seconds: float) -> Record:
+        """Everything that was found out about a row, and what a table shows of it."""
+        times_us = {v.finding.candidate.id: _time_us(v.finding, found.policy) for v in found.verdicts}
+        seen = found.choice or found.baseline or next((v.finding for v in found.verdicts), None)
+        bound = limits(seen.candidate, found.device) if seen is not None else Limits(None, None)
+        share = bound.share(seen.measurement.device_us.value) if seen is not None and seen.measurement else None
+        outcome = outcome_of(found)
+        return {
+            **self._given(row), **found.to_json(), "seconds": seconds, "failure": None,
+            "outcome": None if outcome is None else outcome.value, "times_faster": _data(times_faster(found)),
+            "times_us": {name: asdict(time_us) for name, time_us in times_us.items() if time_us is not None},
+            "limit_us": bound.limit_us, "share": share,
+        }  # fmt: skip
+
+    def failure(self, row: Row, error: BaseException) -> Record:
+        """That nothing could be found out about a row, and why."""
+        said = str(error).strip().splitlines()
+        return {**self._given(row), "failure": said[0] if said else type(error).__name__}
+
+    def _given(self, row: Row) -> Record:
+        names = ("max_workspace_bytes", "max_error", "deterministic", "objective", "finite_inputs")
+        return {
+            "benchmark": "bench", "suite": self.suite, "name": row.name, "at": dict(row.at), "count": row.count,
+            "problem": row.problem.key, "device": self.device.key, "mode": str(self.mode),
+            "policy": {name: getattr(self.policy, name) for name in names},
+            "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": dict(conditions(self.device)),
+        }  # fmt: skip
+
+
+def key_of(record: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """What ``Asked.key`` says of the row of this record; None where it is of something else or has failed."""
+    if record.get("benchmark") != "bench" or record.get("failure") is not None:
+        return None
+    return _key(record)
+
+
+def _key(record: Mapping[str, Any]) -> tuple[object, ...]:
+    return (*(record[name] for name in ("name", "problem", "device", "mode")), *map(str, record["policy"].values()))
+
+
+def outcome_of(found: Findings) -> Outcome | None:
+    """None where one of the two was not measured."""
+    pair = _pair(found)
+    if pair is None:
+        return None
+    ours, torchs = pair
+    if ours.high < (1 - TIE) * torchs.low:
+        return Outcome.FASTER
+    if torchs.high < (1 - TIE) * ours.low:
+        return Outcome.SLOWER
+    return Outcome.AMBIGUOUS if ours is torchs and _may_be_beaten(found, torchs) else Outcome.SAME
+
+
+def times_faster(found: Findings) -> Interval | None:
+    """PyTorch's time divided by that of the choice, with the widest interval that both of theirs allow."""
+    pair = _pair(found)
+    if pair is None:
+        return None
+    ours, torchs = pair
+    if ours is torchs:
+        return Interval(1.0, 1.0, 1.0)
+    most = torchs.high / ours.low if ours.low > 0 else float("inf")
+    return Interval(torchs.value / ours.value, max(torchs.low, 0.0) / ours.high, most)
+
+
+def _pair(found: Findings) -> tuple[Interval, Interval] | None:
+    """The times of the choice and of PyTorch's own call; one and the same where that is chosen."""
+    base, best = found.baseline, found.choice
+    torchs = _time_us(base, found.policy) if base is not None else None
+    if base is None or best is None or torchs is None:
+        return None
+    ours = torchs if best.candidate == base.candidate else _time_us(best, found.policy)
+    return None if ours is None else (ours, torchs)
+
+
+def _may_be_beaten(found: Findings, torchs: Interval) -> bool:
+    others = (_time_us(v.finding, found.policy) for v in found.verdicts if v.allowed)
+    return any(
+        other is not None and other.value < torchs.value and other.low < (1 - TIE) * torchs.high for other in others
+    )
+
+
+def _time_us(finding: Finding, policy: Policy) -> Interval | None:
+    """An eager call, or the device's part of it where that is what was asked to be least."""
+    if finding.measurement is None:
+        return None
+    return (device_us if policy.objective is Objective.DEVICE_TIME else eager_us)(finding, policy)
+
+
+def _data(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else asdict(interval)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A record read back: what a table and a plot show. None is what is not known."""
+
+    name: str
+    problem: str
+    at: Point
+    failure: str | None = None
+    baseline: str | None = None
+    choice: str | None = None
+    times_us: Mapping[str, Interval] | None = None
+    times_faster: Interval | None = None
+    outcome: Outcome | None = None
+    limit_us: float | None = None
+    share: float | None = None
+    error: float | None = None
+    torch_error: float | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Result:
+        at = tuple((name, int(value)) for name, value in record["at"].items())
+        if record["failure"] is not None:
+            return cls(record["name"], record["problem"], at, record["failure"])
+        errors = {row["id"]: _normal_error(row["measurement"]) for row in record["candidates"]}
+        ratio, outcome = record["times_faster"], record["outcome"]
+        return cls(
+            record["name"], record["problem"], at, None, record["baseline"], record["choice"],
+            times_us={name: _interval(each) for name, each in record["times_us"].items()},
+            times_faster=None if ratio is None else _interval(ratio),
+            outcome=None if outcome is None else Outcome(outcome),
+            limit_us=record["limit_us"], share=record["share"],
+            error=errors.get(record["choice"]), torch_error=errors.get(record["baseline"]),
+        )  # fmt: skip
+
+    def time_us(self, candidate: str | None) -> Interval | None:
+        """What a call of the candidate of that name takes; of a name without configuration, its fastest."""
+        times_us = self.times_us or {}
+        if candidate is not None and candidate in times_us:
+            return times_us[candidate]
+        family = [each for name, each in times_us.items() if name.partition("[")[0] == candidate]
+        return min(family, key=lambda each: each.value, default=None)
+
+
+def _interval(data: Mapping[str, Any]) -> Interval:
+    # What is not finite is a word in strict JSON.
+    return Interval(*(float(data[name]) for name in ("value", "low", "high")))
+
+
+def _normal_error(measurement: Mapping[str, Any] | None) -> float | None:
+    errors = measurement["errors"] if measurement is not None else []
+    return next((float(error["relative_l2"]) for error in errors if error["kind"] == "normal"), None)

@@ -1,0 +1,82 @@
+"""One search: what is asked for, under which permission, and by what means it is to be found out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from convwright import flags
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
+from convwright.measuring.energy import counter_of
+from convwright.measuring.machine import free_memory_bytes
+from convwright.rewrites import REWRITES
+from convwright.settings import Mode, Trust
+from convwright.tuning.budget import Budget
+from convwright.tuning.choose import is_torch
+from convwright.tuning.contest import NO_HOOKS, Progress
+from convwright.tuning.recall import Recall
+from convwright.tuning.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is asked for, under which permission, and how it is to be found out."""
+
+    problem: ConvProblem
+    device: DeviceFacts
+    policy: Policy
+    mode: Mode
+    store: Store
+    budget: Budget
+    trust: Trust = Trust.TRUST
+    isolate: bool = False
+    energy: bool = False
+    progress: Progress = NO_HOOKS.progress
+
+    @property
+    def runs(self) -> bool:
+        """False where nothing is run whatever is not known."""
+        return self.mode in (Mode.QUICK, Mode.FULL) and self.device.present
+
+    @property
+    def wants_energy(self) -> bool:
+        return self.energy or self.policy.objective is Objective.ENERGY
+
+    @property
+    def timing_policy(self) -> Policy:
+        """The policy, by time where it is by energy, which takes too long to be measured of many."""
+        energy = self.policy.objective is Objective.ENERGY
+        return replace(self.policy, objective=Objective.TIME) if energy else self.policy
+
+    def recall(self, *, rewrites: bool = True) -> Recall:
+        scope = ",".join(rewrite.name for rewrite in REWRITES) if rewrites else "direct"
+        return Recall(self.problem, self.device, self.policy, self.store, scope + " energy" * self.energy)
+
+
+def check_objective(policy: Policy, device: DeviceFacts, mode: Mode, *, energy: bool) -> None:
+    """Energy takes seconds to be measured, and a counter."""
+    if not energy and policy.objective is not Objective.ENERGY:
+        return
+    if mode is not Mode.FULL:
+        raise BadInput(f"energy is measured in mode full only, since it takes seconds a candidate, got mode {mode}")
+    if counter_of(str(device.torch_name)).read_mj() is None:
+        raise BadInput(f"energy cannot be measured here: {device.name} has no counter that this process may read")
+
+
+def resolved(policy: Policy, problem: ConvProblem, device: DeviceFacts) -> Policy:
+    """``policy`` with PyTorch's permission and the default workspace filled in."""
+    workspace = policy.max_workspace_bytes
+    if workspace is None:
+        free = free_memory_bytes(device)
+        workspace = min(DEFAULT_WORKSPACE_BYTES, free // 10) if free is not None else DEFAULT_WORKSPACE_BYTES
+    return flags.resolved(replace(policy, max_workspace_bytes=workspace), problem.dtype, device)
+
+
+def baseline_of(listed: Sequence[Candidate], policy: Policy) -> Candidate | None:
+    """PyTorch's own call as its flags make it."""
+    own = [candidate for candidate in listed if is_torch(candidate) and candidate.inner is None]
+    return next((c for c in own if policy.arithmetic is None or c.arithmetic in policy.arithmetic), None)

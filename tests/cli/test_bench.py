@@ -1,0 +1,239 @@
+"""``convwright bench``: a table, JSON lines that a next run goes on from, plots, and one sentence for a mistake."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from convwright.cli.main import main
+from convwright.core.problem import ConvProblem
+from convwright.report import bench_run, plot
+
+Command = Callable[..., tuple[int, str, str]]
+PROBLEM = "ic2ih6oc2kh3"
+HEURISTIC = ["--device", "cpu", "--mode", "heuristic"]
+QUICK = ["--device", "cpu", "--mode", "quick", "--budget", "0.03"]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    def run(*words: object) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of the command line in this process."""
+        monkeypatch.setattr(sys, "argv", ["convwright", "bench", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "250")
+        with pytest.raises(SystemExit) as done:
+            main()
+        said = capsys.readouterr()
+        return int(done.value.code or 0), said.out, said.err
+
+    return run
+
+
+def records(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_suite_that_nothing_runs(run: Command) -> None:
+    code, out, err = run("zoo-sample", *HEURISTIC, "--limit", "3")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("40 layers of the zoo · ")
+    assert lines[0].endswith(" · mode heuristic")
+    assert lines[1].split() == ["name", "problem"], "columns without an entry are left out"
+    assert [line.split()[0] for line in lines[2:5]] == ["nasneta-138", "shufflenetv2x1-0-4", "densenet121-109"]
+    assert lines[5] == "Nothing was compared with PyTorch's own call. 3 not measured."
+
+
+def test_a_sweep_that_is_measured(run: Command) -> None:
+    code, out, err = run(PROBLEM, *QUICK, "--sweep", "ih=6,8", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    first, second = told["results"]
+    assert (first["name"], second["at"]) == ("ih=6", {"ih": 8})
+    assert second["problem"] == ConvProblem.parse("ic2ih8iw8oc2kh3").key
+    for record in told["results"]:
+        assert record["failure"] is None
+        assert record["times_us"][record["choice"]]["value"] > 0
+        assert record["conditions"]["torch"]
+        assert record["outcome"] in ("faster", "same", "ambiguous")
+        measured = {row["id"] for row in record["candidates"] if row["measurement"]}
+        assert set(record["times_us"]) == measured
+    summary = told["summary"]
+    assert summary["faster"] + summary["same"] + summary["ambiguous"] == 2
+    assert summary["times_faster"]["low"] <= summary["times_faster"]["value"] <= summary["times_faster"]["high"]
+
+
+def test_a_table_of_what_was_measured(run: Command) -> None:
+    code, out, _ = run(PROBLEM, *QUICK)
+    assert code == 0
+    _, head, row, summary = out.splitlines()
+    assert head.split("  ")[0] == "name"
+    assert "times faster" in head
+    assert "problem" not in head, "it is the name already"
+    assert row.startswith(f"{PROBLEM} ")
+    assert "geometric mean " in summary
+
+
+def test_lines_are_kept_and_gone_on_from(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "results.jsonl"
+    words = ["gtc", *HEURISTIC, "--out", out]
+    assert run(*words, "--limit", 2)[0] == 0
+    before = out.read_text()
+    assert [record["name"] for record in records(out)] == ["32x32x64-128-3x3", "128x128x128-128-3x3"]
+    with out.open("a") as file:
+        file.write('{"benchmark": "bench", "na')  # as a run leaves it that was killed
+    searched: list[str] = []
+    own = bench_run.Run._searched
+    monkeypatch.setattr(bench_run.Run, "_searched", lambda self, row: searched.append(row.name) or own(self, row))
+    code, told, _ = run(*words, "--limit", 4, "--resume", "--json")
+    assert code == 0
+    assert out.read_text().startswith(before)
+    assert [record["name"] for record in records(out)[2:]] == searched
+    assert len(searched) == 2
+    assert [record["name"] for record in json.loads(told)["results"]] == [r["name"] for r in records(out)]
+
+
+CHANGES = [["--dtype", "bf16"], ["--max-error", "3"], ["--batch", "2"], ["--deterministic"], ["--max-error", "inf"]]
+
+
+@pytest.mark.parametrize("words", CHANGES, ids=" ".join)
+def test_what_is_asked_for_otherwise_is_searched_again(run: Command, words: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "results.jsonl"
+    for more, count in ([], 1), ([], 1), (words, 2), (words, 2):
+        assert run("gtc", *HEURISTIC, "--limit", 1, "--out", out, "--resume", *more)[0] == 0
+        assert len(records(out)) == count
+
+
+def test_without_resume_everything_is_added(run: Command, tmp_path: Path) -> None:
+    out = tmp_path / "results.jsonl"
+    out.write_text('{"benchmark": "another"}')
+    for count in (2, 3):
+        assert run(PROBLEM, *HEURISTIC, "--out", out)[0] == 0
+        assert len(records(out)) == count
+
+
+def test_a_problem_that_fails_does_not_stop_the_others(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from convwright.ops import face
+
+    own = face.find
+
+    def find(problem: ConvProblem, **options: object) -> object:
+        if problem.x.shape[2] == 7:
+            raise RuntimeError("no memory [bold]left[/]\nand a second line")
+        return own(problem, **options)
+
+    monkeypatch.setattr(face, "find", find)
+    out = tmp_path / "results.jsonl"
+    words = [PROBLEM, *HEURISTIC, "--sweep", "ih=6,7,8", "--out", out]
+    code, told, err = run(*words)
+    assert (code, err) == (1, "")
+    assert "failed: no memory [bold]left[/]" in told
+    assert told.splitlines()[-1].endswith("2 not measured. 1 failed.")
+    assert [record["failure"] is None for record in records(out)] == [True, False, True]
+    monkeypatch.setattr(face, "find", own)
+    assert run(*words, "--resume")[0] == 0
+    assert len(records(out)) == 4, "what failed is tried again, and nothing else"
+
+
+def test_it_can_be_stopped(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, own = tmp_path / "results.jsonl", bench_run.Run._searched
+
+    def searched(self: bench_run.Run, row: object) -> object:
+        if len(self.records) == 2:
+            raise KeyboardInterrupt
+        return own(self, row)
+
+    monkeypatch.setattr(bench_run.Run, "_searched", searched)
+    code, told, err = run("gtc", *HEURISTIC, "--out", out)
+    assert code == 130
+    assert err == f"convwright: stopped after 2 of 14 problems, which are in {out}; --resume goes on\n"
+    assert "2 not measured" in told
+    assert len(records(out)) == 2
+
+
+def test_a_suite_of_ones_own(run: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("stem,ic3oc8ih32kh7sh2ph3\nlast,ic8oc8ih4kh1\n")
+    code, out, _ = run(path, *HEURISTIC, "--batch", 2, "--dtype", "bf16", "--direction", "backward_weight", "--json")
+    assert code == 0
+    keys = [record["problem"] for record in json.loads(out)["results"]]
+    assert keys == [
+        ConvProblem.parse(f"mb2{text} dt:bf16 dir:backward_weight").key
+        for text in ("ic3oc8ih32kh7sh2ph3", "ic8oc8ih4kh1")
+    ]
+
+
+def test_plots(run: Command, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
+    words = [PROBLEM, *QUICK, "--sweep", "ih=6..12:*2"]
+    code, _, err = run(*words, "--plot", tmp_path / "sweep.svg", "--algorithms", "torch/default,no/such")
+    assert code == 0
+    assert err == "convwright: no/such was not measured, so it is not drawn\n"
+    drawn = (tmp_path / "sweep.svg").read_text()
+    assert drawn.startswith("<?xml")
+    assert run(PROBLEM, *QUICK, "--plot-fit", tmp_path / "fit.png")[0] == 0
+    assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_it_is_said_first(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot, "find_spec", lambda name: None)
+    code, out, err = run(PROBLEM, *HEURISTIC, "--sweep", "ih=6,8", "--plot", tmp_path / "a.png")
+    assert (code, out) == (2, "")
+    assert err == (
+        "convwright: plots are drawn by matplotlib, which is not installed here: pip install 'convwright[plot]'\n"
+    )
+
+
+MISTAKES = [
+    (["zooo"], "got 'zooo'"),
+    (["absent.csv"], "there is no file 'absent.csv'"),
+    (["ic2ih6oc2"], "kh is missing"),
+    ([PROBLEM, "--sweep", "ih"], "ih=64..512:*2"),
+    ([PROBLEM, "--sweep", "oh=3"], "change ih"),
+    ([PROBLEM, "--sweep", "ih=1,2"], "ih=1: the filter reaches"),
+    ([PROBLEM, "--sweep", "ih=6", "--sweep", "ih=8"], "swept once"),
+    ([PROBLEM, "--mode", "slow"], "'slow'"),
+    ([PROBLEM, "--mode", "off"], "'off'"),
+    ([PROBLEM, "--device", "gtx480"], "'gtx480'"),
+    ([PROBLEM, "--dtype", "int8"], "'int8'"),
+    ([PROBLEM, "--layout", "hwcn"], "'hwcn'"),
+    ([PROBLEM, "--max-error", "0"], "`max_error`"),
+    ([PROBLEM, "--objective", "beauty"], "'beauty'"),
+    ([PROBLEM, "--resume"], "got no --out"),
+    ([PROBLEM, "--out", "no/such/folder/a.jsonl"], "cannot be written to: No such file or directory"),
+    ([PROBLEM, "--plot", "a.png"], "got no --sweep"),
+    ([PROBLEM, "--plot", "a.gif", "--sweep", "ih=6,8"], "ends in .png, .svg, .pdf, got 'a.gif'"),
+    ([PROBLEM, "--plot", "no/such/a.png", "--sweep", "ih=6,8"], "there is no folder 'no/such'"),
+    ([PROBLEM, "--algorithms", "reference/gemm"], "without --plot"),
+    (["gtc", "--plot-fit", "a.png"], "one problem, got 14"),
+    ([PROBLEM, "--plot-fit", "a.png", "--mode", "heuristic"], "nothing runs"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    run: Command, words: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plot, "find_spec", lambda name: name)
+    code, out, err = run(*words, *([] if "--device" in words else ["--device", "cpu"]))
+    assert (code, out) == (2, "")
+    assert err.startswith("convwright: ")
+    assert err.count("\n") == 1
+    assert named in err
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_a_file_of_results_that_is_none(run: Command, tmp_path: Path) -> None:
+    out = tmp_path / "results.jsonl"
+    out.write_text("hello\n[1]\n")
+    code, _, err = run(PROBLEM, *HEURISTIC, "--out", out, "--resume")
+    assert code == 2
+    assert "line 1: a line of results is an object in JSON, got 'hello'" in err
+    assert out.read_text() == "hello\n[1]\n"

@@ -1,0 +1,136 @@
+"""Plots: what is drawn is what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from convwright.core.finding import Interval
+from convwright.errors import BadInput
+from convwright.report.curves import chart
+from convwright.report.fit import fits_of
+from convwright.report.plot import Chart, Curve, Fit, draw_chart, draw_fits
+from convwright.report.result import Outcome, Result
+from convwright.suites.sweep import Sweep
+
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is missing")
+SWEEPS = [Sweep.parse("ih=8..32:*2")]
+
+
+def around(value: float) -> Interval:
+    return Interval(value, 0.9 * value, 1.1 * value)
+
+
+def result(ih: int, choice: str, *, name: str = "", **more: int) -> Result:
+    at = (("ih", ih), *more.items())
+    words = " ".join([name, *(f"{size}={value}" for size, value in at)]).strip()
+    times_us = {"torch/default": around(ih * ih), "a/fast[x=1]": around(ih), "a/fast[x=2]": around(2 * ih)}
+    return Result(words, "", at, None, "torch/default", choice, times_us, outcome=Outcome.FASTER, limit_us=ih / 2)
+
+
+RESULTS = [result(32, "a/fast[x=2]"), result(8, "torch/default"), result(16, "a/fast[x=1]")]
+
+
+def made(*algorithms: str) -> Chart:
+    return chart(RESULTS, SWEEPS, algorithms, title="a title", caption="conditions")
+
+
+def test_curves_of_a_sweep() -> None:
+    drawn = {curve.label: curve for curve in made("a/fast", "absent").curves}
+    assert set(drawn) == {"PyTorch's own call", "chosen", "a/fast", "physical limit"}
+    assert all(curve.x == (8, 16, 32) for curve in drawn.values()), "in the order of what is swept"
+    assert [each.value for each in drawn["PyTorch's own call"].times_us] == [64, 256, 1024]
+    assert [each.value for each in drawn["chosen"].times_us] == [64, 16, 64]
+    assert [each.value for each in drawn["a/fast"].times_us] == [8, 16, 32], "the fastest of its configurations"
+    assert [each.value for each in drawn["physical limit"].times_us] == [4, 8, 16]
+    assert drawn["chosen"].notes == ((8, 64, "torch/default"), (16, 16, "a/fast"))
+    assert len({curve.colour for curve in drawn.values()}) == 4
+
+
+def test_what_is_not_known_is_not_drawn() -> None:
+    results = [replace(RESULTS[0], limit_us=None), replace(RESULTS[1], times_us=None), RESULTS[2]]
+    drawn = {curve.label: curve.x for curve in chart(results, SWEEPS, (), title="", caption="").curves}
+    assert drawn == {"PyTorch's own call": (16, 32), "chosen": (16, 32), "physical limit": (8, 16)}
+    with pytest.raises(BadInput, match="nothing to draw"):
+        chart([Result("ih=8", "", (("ih", 8),), "failed")], SWEEPS, (), title="", caption="")
+
+
+def test_other_sweeps_and_rows_are_other_colours() -> None:
+    results = [result(ih, "a/fast[x=1]", name=name, mb=mb) for name in "pq" for mb in (1, 2) for ih in (8, 16)]
+    curves = chart(results, SWEEPS, (), title="", caption="").curves
+    assert {curve.label for curve in curves if "chosen" in curve.label} == {
+        "p mb=1: chosen", "p mb=2: chosen", "q mb=1: chosen", "q mb=2: chosen",
+    }  # fmt: skip
+    assert len({curve.colour for curve in curves}) == 4
+    with pytest.raises(BadInput, match="room for 6 problems that are swept, got 7"):
+        chart([result(8, "a/fast[x=1]", mb=mb) for mb in range(7)], SWEEPS, (), title="", caption="")
+
+
+def axes_of(figure: object) -> object:
+    (axes,) = figure.axes  # type: ignore[attr-defined]
+    return axes
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list:
+    """The figures that are saved."""
+    from matplotlib.figure import Figure
+
+    saved, own = [], Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: (saved.append(self), own(self, path)))
+    return saved
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_a_chart_is_written(suffix: str, tmp_path: Path, figures: list) -> None:
+    path = tmp_path / f"chart{suffix}"
+    draw_chart(made(), path)
+    assert path.stat().st_size > 5_000
+    axes = axes_of(figures[0])
+    assert (axes.get_xscale(), axes.get_yscale(), axes.get_xlabel()) == ("log", "log", "ih")
+    assert [line.get_label() for line in axes.get_lines()] == ["chosen", "PyTorch's own call", "physical limit"]
+    assert list(axes.get_lines()[0].get_ydata()) == [64, 16, 64]
+    assert len(axes.collections) == 3, "a band each"
+
+
+def test_steps_are_drawn_on_even_axes(tmp_path: Path, figures: list) -> None:
+    draw_chart(Chart("", "ic", (Curve("a", (1.0, 9.0), (around(1.0), around(2.0))),)), tmp_path / "chart.png")
+    axes = axes_of(figures[0])
+    assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()[0]) == ("linear", "linear", 0)
+
+
+def test_a_fit_is_written(tmp_path: Path, figures: list) -> None:
+    samples = tuple((n, 5.0 + 2.0 * n) for n in (10, 30, 40)) * 4
+    fit = Fit("a", samples, Interval(2.0, 1.9, 2.1), 5.0)
+    draw_fits([fit, Fit("b", ((1, 9.0),) * 3, around(9.0), None)], tmp_path / "fit.png", title="")
+    first, second = figures[0].axes
+    dots, line = first.get_lines()
+    assert list(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == list(samples)
+    assert list(line.get_xdata()) == [0, 40]
+    assert list(line.get_ydata()) == pytest.approx([5.0, 85.0])
+    assert "2 µs a call ± 5.0%, intercept 5 µs" in line.get_label()
+    assert "no regression" in second.get_lines()[1].get_label()
+
+
+def test_the_samples_of_a_fit_are_those_of_the_timing() -> None:
+    calls = {"short": lambda: sum(range(500)), "long": lambda: sum(range(5000))}
+    short, long = fits_of(calls, torch.device("cpu"), budget_us=100_000)
+    for fit in (short, long):
+        lengths = sorted({n for n, _ in fit.samples})
+        assert len(lengths) == 3
+        assert all(time_us > 0 for _, time_us in fit.samples)
+        assert [sum(n == length for n, _ in fit.samples) for length in lengths] == [len(fit.samples) // 3] * 3
+        assert fit.overhead_us is not None
+    assert short.call_us.value < long.call_us.value
+
+
+def test_what_cannot_be_drawn(tmp_path: Path) -> None:
+    for path, sentence in ((tmp_path / "a.gif", "ends in .png"), (tmp_path / "no" / "a.png", "there is no folder")):
+        with pytest.raises(BadInput, match=sentence):
+            draw_chart(made(), path)
+    (tmp_path / "taken.png").mkdir()
+    with pytest.raises(BadInput, match="cannot be written to: Is a directory"):
+        draw_chart(made(), tmp_path / "taken.png")

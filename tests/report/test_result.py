@@ -1,0 +1,121 @@
+"""Results of a benchmark: how a choice compares with PyTorch's own call, and what all of them come to."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from convwright.core.candidate import Candidate, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.finding import Finding, Interval, KindError, Measurement
+from convwright.core.policy import Objective, Policy
+from convwright.report.bench import Summary
+from convwright.report.lines import as_line
+from convwright.report.result import Asked, Outcome, Result, key_of, outcome_of, times_faster
+from convwright.settings import Mode
+from convwright.suites.suite import Row
+from convwright.tuning.choose import choose
+from convwright.tuning.find import Findings
+
+ROW = Row("one", "ic8ih9oc8kh3")
+CPU = DeviceFacts("a cpu", "cpu", "x86", torch_name="cpu", bandwidth_bytes_per_us=100.0)
+POLICY = Policy(max_workspace_bytes=1 << 30)
+
+
+def finding(name: str, low: float, value: float, high: float, *, error: float = 1e-7, workspace: int = 0) -> Finding:
+    backend, _, algorithm = name.partition("/")
+    candidate = Candidate(ROW.problem, backend, algorithm, (), Arithmetic.FP32, workspace, True, Source.RULE)
+    errors = (KindError("normal", error, 1.0),)
+    return Finding(candidate, Measurement(Interval(value, low, high), None, None, errors, workspace, 9, ()))
+
+
+def found(torchs: Finding | None, *others: Finding, policy: Policy = POLICY) -> Findings:
+    rows = [*([torchs] if torchs else []), *others]
+    return Findings(ROW.problem, CPU, policy, Mode.QUICK, choose(rows, torchs, policy), (), torchs)
+
+
+OWN = finding("torch/default", 99, 100, 101)
+CASES = [
+    ("half", [finding("a/b", 49, 50, 51)], Outcome.FASTER, (99 / 51, 2.0, 101 / 49)),
+    ("equal", [finding("a/b", 99, 100, 101)], Outcome.SAME, (1, 1, 1)),
+    ("slow", [finding("a/b", 149, 150, 151)], Outcome.SAME, (1, 1, 1)),
+    ("wide", [finding("a/b", 50, 90, 130)], Outcome.AMBIGUOUS, (1, 1, 1)),
+    ("wrong", [finding("a/b", 49, 50, 51, error=1e-2)], Outcome.SAME, (1, 1, 1)),
+    ("alone", [], Outcome.SAME, (1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("others", "outcome", "ratio"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_outcomes(others: list[Finding], outcome: Outcome, ratio: tuple[float, float, float]) -> None:
+    searched = found(OWN, *others)
+    assert outcome_of(searched) is outcome
+    assert times_faster(searched) == pytest.approx(Interval(ratio[1], ratio[0], ratio[2]))
+
+
+def test_a_choice_may_be_slower_where_something_else_is_wanted() -> None:
+    own, ours = finding("torch/default", 9, 10, 11, workspace=99), finding("a/b", 39, 40, 41)
+    searched = found(own, ours, policy=Policy(max_workspace_bytes=1 << 30, objective=Objective.WORKSPACE))
+    assert searched.choice is ours
+    assert outcome_of(searched) is Outcome.SLOWER
+
+
+def test_nothing_is_compared_with_what_was_not_measured() -> None:
+    unmeasured = Finding(OWN.candidate, note="was not measured")
+    for searched in (found(unmeasured), found(None, finding("a/b", 1, 2, 3))):
+        assert outcome_of(searched) is None
+        assert times_faster(searched) is None
+
+
+def asked(**policy: object) -> Asked:
+    return Asked("mine", CPU, "quick", Policy(**policy))  # type: ignore[arg-type]
+
+
+def test_a_record_comes_back_from_a_file() -> None:
+    record = asked().record(ROW, found(OWN, finding("a/b", 49, 50, 51, error=3e-8)), 0.5)
+    read = json.loads(as_line(record))
+    result = Result.of(read)
+    assert result == Result.of(record)
+    assert (result.name, result.problem, result.choice, result.baseline) == (
+        "one",
+        ROW.problem.key,
+        "a/b",
+        OWN.candidate.id,
+    )
+    assert (result.error, result.torch_error) == (3e-8, 1e-7)
+    assert result.limit_us == pytest.approx(ROW.problem.bytes / 100)
+    assert result.share == pytest.approx(ROW.problem.bytes / 100 / 50)
+    assert result.time_us("a/b") == Interval(50, 49, 51)
+    assert key_of(read) == key_of(record) == asked().key(ROW)
+
+
+def test_what_is_not_finite_comes_back_too() -> None:
+    wide = finding("torch/default", float("-inf"), 10.0, float("inf"), error=float("nan"))
+    result = Result.of(json.loads(as_line(asked().record(ROW, found(wide), 0.5))))
+    assert result.time_us("torch/default") == Interval(10.0, 0.0, float("inf"))
+    assert result.torch_error != result.torch_error
+
+
+def test_keys_tell_records_apart() -> None:
+    keys = {
+        asked().key(ROW), asked(max_error=3.0).key(ROW), asked(deterministic=True).key(ROW),
+        asked().key(Row("two", ROW.text)), asked().key(Row("one", "mb2ic8ih9oc8kh3")),
+        Asked("mine", CPU, "full", Policy()).key(ROW),
+    }  # fmt: skip
+    assert len(keys) == 6
+    assert key_of(asked().failure(ROW, RuntimeError("no memory"))) is None
+    assert key_of({"benchmark": "another"}) is None
+
+
+def test_a_summary() -> None:
+    searches = [found(OWN, finding("a/b", 49, 50, 51)), found(OWN), found(OWN, finding("a/b", 50, 90, 130))]
+    results = [Result.of(asked().record(Row(f"{index}", ROW.text), each, 0.1)) for index, each in enumerate(searches)]
+    results.append(Result.of(asked().failure(ROW, RuntimeError("no memory"))))
+    summary = Summary.of(results)
+    assert summary.outcomes == {Outcome.FASTER: 1, Outcome.SAME: 1, Outcome.SLOWER: 0, Outcome.AMBIGUOUS: 1}
+    assert (summary.failed, summary.not_measured) == (1, 0)
+    assert summary.times_faster is not None
+    assert summary.times_faster.value == pytest.approx(2 ** (1 / 3))
+    assert str(summary).endswith("worst 1.000, PyTorch's own call. 1 failed.")
+    assert Summary.of([]).to_json()["times_faster"] is None

@@ -1,0 +1,64 @@
+"""The programs under examples/ do what they say, and none is left untried."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+from convwright.cli.targets import load
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples"
+PROGRAMS = {"first_look", "two_layers"}
+# Files of functions for a command, which the tests of that command run.
+TARGETS = {"advise_model", "two_calls"}
+# Relative L2. On a GPU fp32 is computed in TF32 by default, whose roundoff is 2^-11.
+ROUNDING = 2**-10 if torch.cuda.is_available() else 1e-6
+
+
+@pytest.fixture(autouse=True)
+def _as_users_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the mode that holds where nobody sets one."""
+    monkeypatch.delenv("CONVWRIGHT_MODE")
+
+
+def test_every_example_is_known() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} == PROGRAMS | TARGETS
+
+
+def run(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a program prints."""
+    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def errors_in(printed: str, marker: str) -> list[float]:
+    """The figures behind ``marker`` at the ends of lines, or between commas."""
+    words = printed.replace(",", " ").split()
+    return [float(words[at + 1]) for at, word in enumerate(words) if word == marker]
+
+
+def test_first_look(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run("first_look", capsys)
+    assert "reference/gemm" in printed
+    assert "conv2d chose " in printed
+    found = [float(line.split()[-1]) for line in printed.splitlines() if "relative L2 error" in line]
+    assert len(found) == 3
+    assert all(0 < error < ROUNDING for error in found)
+    if not torch.cuda.is_available():
+        assert "cuDNN computes on NVIDIA's GPUs" in printed
+
+
+def test_two_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run("two_layers", capsys)
+    assert "arena " in printed
+    chain, torchs = errors_in(printed, "chain")[0], errors_in(printed, "PyTorch")[0]
+    assert 0 < chain <= 2 * torchs + 1e-6
+
+
+def test_two_calls_compute_the_same() -> None:
+    one, other = (load(f"{FOLDER / 'two_calls.py'}:{name}")() for name in ("nchw", "nhwc"))
+    assert one.device.type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert (one - other).norm() / one.norm() < ROUNDING

@@ -1,0 +1,67 @@
+"""The order of first looks: PyTorch's own call, then by turns, what compiles last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convwright.core.candidate import Candidate
+from convwright.core.policy import Policy
+from convwright.tuning import listing
+from convwright.tuning.budget import Budget
+from convwright.tuning.lineup import Lineup
+from tuning.made import CPU, PROBLEM
+from tuning.made_backend import Made, Time, Way, offer
+
+
+def lineup(made: Made, more: Iterable[str] = (), budget: Budget | None = None) -> Lineup:
+    direct = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
+    direct += [offer(PROBLEM, name) for name in more]
+    budget = budget or Budget(1e6, now_us=made.time)
+    return Lineup(PROBLEM, CPU, direct, direct[0], lambda inner: [], budget, most_chains=3)
+
+
+def order(line: Lineup, times_us: dict[str, float]) -> list[str]:
+    """The ids in their order, while it is told of each backend's candidates what they take."""
+    ids = []
+    for candidate in line:
+        ids.append(candidate.id)
+        line.hear(candidate, times_us.get(candidate.backend, 100.0))
+    return ids
+
+
+def test_everything_comes_once_the_baseline_first_and_what_compiles_last(made: Made) -> None:
+    made.quick = {name: Way(1.0) for name in "abcdefghijkl"}
+    made.compiled = {name: Way(1.0) for name in "xy"}
+    line = lineup(made)
+    ids = order(line, {})
+    assert ids[0] == "torch/default"
+    assert ids[-2:] == ["compiled/x", "compiled/y"]
+    assert sorted(ids) == sorted(candidate.id for candidate in line.listed)
+    assert [name for name in ids if "quick" in name] == [f"quick/{name}" for name in "abcdefghijkl"]
+
+
+def test_a_backend_that_is_slow_has_its_turn_less_often(made: Made) -> None:
+    made.quick = {f"fast-{i}": Way(1.0) for i in range(10)}
+    ids = order(lineup(made, [f"torch/slow-{i}" for i in range(10)]), {"torch": 500.0, "quick": 100.0})
+    assert sum("slow" in name for name in ids[:12]) <= 2
+    equal = order(lineup(made, [f"torch/slow-{i}" for i in range(10)]), {})
+    assert sum("slow" in name for name in equal[:12]) >= 5
+
+
+def test_rewrites_are_not_planned_where_time_is_short() -> None:
+    asked: list[object] = []
+
+    def promising(inner: object) -> list[Candidate]:
+        asked.append(inner)
+        return []
+
+    for left, planned in ((0.7, True), (0.5, False)):
+        time = Time()
+        line = Lineup(
+            PROBLEM, CPU, [offer(PROBLEM, "torch/default")], None, promising, Budget(100.0, now_us=time),
+            most_chains=3,
+        )  # fmt: skip
+        time.now_us = 100.0 * (1 - left)
+        asked.clear()
+        assert order(line, {}) == ["torch/default"]
+        assert bool(asked) is planned
