@@ -61,6 +61,14 @@ def test_a_choice_may_be_slower_where_something_else_is_wanted() -> None:
     assert outcome_of(searched) is Outcome.SLOWER
 
 
+@pytest.mark.parametrize("times", [(98.5, 99, 99.5), (101, 101.5, 102), (50, 90, 130), (90, 130, 170)])
+def test_a_tie_is_the_same_whichever_was_chosen(times: tuple[float, float, float]) -> None:
+    own, ours = finding("torch/default", 99.5, 100, 100.5, workspace=99), finding("a/b", *times)
+    searched = found(own, ours, policy=Policy(max_workspace_bytes=1 << 30, objective=Objective.WORKSPACE))
+    assert searched.choice is ours
+    assert outcome_of(searched) is Outcome.SAME
+
+
 def test_nothing_is_compared_with_what_was_not_measured() -> None:
     unmeasured = Finding(OWN.candidate, note="was not measured")
     for searched in (found(unmeasured), found(None, finding("a/b", 1, 2, 3))):

@@ -35,8 +35,8 @@ def bench(
         list[str] | None,
         typer.Option(help="A size over several values: ih=64..512:*2, ic=8..64:+8, kh=1,3,5. Several: all of each."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many problems only.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Images in the batch, whatever the suite says.")] = None,
+    limit: Annotated[int | None, typer.Option(help="The first so many problems only.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images in the batch, whatever the suite says.")] = None,
     dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
@@ -74,6 +74,9 @@ def bench(
     from convwright.suites.sweep import Sweep, swept
     from convwright.tuning.store import Store
 
+    for option, given in (("--limit", limit), ("--batch", batch), ("--budget", budget)):
+        if given is not None and not given > 0:
+            raise BadInput(f"{option} takes a number above 0, got {given}")
     sweeps = [Sweep.parse(text) for text in sweep or ()]
     suite = suites.asked_for(what).with_(
         batch=batch, dtype=dtype, layout=layout, direction=direction, epilogue=epilogue

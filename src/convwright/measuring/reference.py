@@ -123,7 +123,7 @@ def _with_epilogue(problem: ConvProblem, exact: Mapping[Role, Tensor], groups: i
 
 
 def _forward(problem: ConvProblem, x: Tensor, w: Tensor, groups: int) -> Tensor:
-    convolve = (F.conv1d, F.conv2d, F.conv3d)[problem.rank - 1]
+    convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[problem.rank - 1]  # F's may be ours at the moment
     return convolve(_padded(problem, x), _turned(problem, w), None, problem.stride, 0, problem.dilation, groups)
 
 

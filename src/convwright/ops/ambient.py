@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
+from threading import Lock
 
 from convwright.core.direction import Direction
 from convwright.errors import BadInput
@@ -23,14 +25,30 @@ class Algorithms:
     def get(self, direction: Direction) -> str | None:
         return self.by_direction[direction]
 
+    def demanded(self, direction: Direction) -> str | None:
+        """The same, where nothing else may serve in its place."""
+        return self.by_direction[direction] if self.strict else None
+
+
+@cache
+def _wanted(forward: str, backward_data: str, backward_weight: str, strict: bool) -> Algorithms:
+    """One object for equal wishes, so that what was decided in one context is found again in the next."""
+    named = zip(Direction, (forward, backward_data, backward_weight), strict=True)
+    return Algorithms({direction: None if name == AUTO else name for direction, name in named}, strict)
+
 
 class _Contexts:
     """How many contexts are open in all threads: while none is, nobody need look for one."""
 
-    __slots__ = ("open",)
+    __slots__ = ("_lock", "open")
 
     def __init__(self) -> None:
         self.open = 0
+        self._lock = Lock()
+
+    def count(self, change: int) -> None:
+        with self._lock:
+            self.open += change
 
 
 contexts = _Contexts()
@@ -72,11 +90,10 @@ def algorithms(
     for direction, name in named.items():
         if not isinstance(name, str):
             raise BadInput(f"`{direction}` must be an algorithm's name or 'auto', got {name!r}")
-    wanted = Algorithms({d: None if name == AUTO else name for d, name in named.items()}, strict)
-    contexts.open += 1
-    token = _asked.set(wanted)
+    token = _asked.set(_wanted(forward, backward_data, backward_weight, bool(strict)))
+    contexts.count(1)
     try:
         yield
     finally:
+        contexts.count(-1)
         _asked.reset(token)
-        contexts.open -= 1

@@ -35,8 +35,14 @@ def uncast(x: Tensor, call: Callable[[], _Result]) -> _Result:
 def lowering(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """``run``, which was made for cast operands, for those that autocast casts."""
 
-    def lowered(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+    def lowered(
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
         operands = cast(x, w, bias)
-        return uncast(x, lambda: run(*operands))
+        return uncast(x, lambda: run(*operands, residual, out))
 
     return lowered

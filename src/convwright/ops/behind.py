@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
@@ -34,17 +33,18 @@ def behind(run: Runner, call: Call) -> Runner:
     return runs
 
 
-def activated(call: Call) -> Runner:
-    """The same call without its activation, and the activation as PyTorch differentiates it."""
-    from convwright.ops.beyond import beyond
+def activated(run: Runner | None, call: Call) -> Runner:
+    """``run``, which does all but the activation, and the activation as PyTorch differentiates it.
 
-    form, plain = call.form, call.request._replace(activation=None)
-    activation = activation_named(call.request.activation)
+    None stands for PyTorch's own function, as it does in a slot.
+    """
+    own, window, activation = call.form.own, call.form.window(call.request), activation_named(call.request.activation)
 
     def runs(
         x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, _out: None = None
     ) -> Tensor:
-        return activate(beyond(form, x, w, bias, plain, residual), activation)
+        y = own(x, w, bias, *window) if run is None else run(x, w, bias, residual)
+        return activate(y, activation)
 
     return runs
 
@@ -52,7 +52,7 @@ def activated(call: Call) -> Runner:
 def torchs_own(call: Call) -> Runner:
     """PyTorch's own functions for a call with more to it than ``F.conv2d`` takes."""
     form, request = call.form, call.request
-    if not form.transposed and not (torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)):
+    if not form.transposed and not call.trains:
         return TorchPlan(torch_candidate(call.problem()))
 
     def runs(

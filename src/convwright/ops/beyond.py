@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,13 +11,14 @@ from torch import Tensor
 from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting, cast, lowering, uncast
 from convwright.ops.call import Call
-from convwright.ops.composite import check_tensors, composite, foreign, refuse_algorithm
+from convwright.ops.composite import PLAIN, check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import decide
 from convwright.ops.form import Form, Request
-from convwright.ops.meetings import meetings
+from convwright.ops.meetings import Verdict, meetings
 from convwright.ops.regions import check_apart, count_write
 from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
+from convwright.ops.varied import Varied
 from convwright.tensors import core_dtype
 
 _C: Any = torch._C
@@ -32,71 +34,86 @@ def beyond(
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute a call, and remember what was decided for the next one like it."""
-    check_tensors(form, input=x, weight=w)
-    core_dtype(x.dtype)  # refuses complex and integer tensors
-    call = Call(form, x, w, bias, residual, out, request)
     if torch.compiler.is_dynamo_compiling():
-        y = traced(call)
+        y = traced(_checked(Call(form, x, w, bias, residual, out, request)))
         return y if out is None else out.copy_(y)
-    if foreign(*call.operands):
-        refuse_algorithm(request.algorithm, request.policy)
+    if out is None and type(x) in PLAIN and type(w) in PLAIN:
+        # The second look: another weight of this shape, or another shape of this layer, may have been decided.
+        operands: Any = (x, w, bias, residual)
+        tensors, extra = tuple([t for t in operands if t is not None]), None if residual is None else (True, False)
+        slot = form.slots.matching(w, request, tensors, extra)
+        if slot is not None:
+            return form.own(x, w, bias, *form.window(request)) if slot.run is None else slot.run(*operands)
+    return _looked_at(_checked(Call(form, x, w, bias, residual, out, request.kept())))
+
+
+def _checked(call: Call) -> Call:
+    check_tensors(call.form, input=call.x, weight=call.w, bias=call.bias, residual=call.residual, out=call.out)
+    core_dtype(call.x.dtype)  # refuses complex and integer tensors
+    return call
+
+
+def _looked_at(call: Call) -> Tensor:
+    """The long way, for a call that may never have been seen."""
+    if call.out is not None and call.trains:
+        raise BadInput(
+            "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
+        )
+    if foreign(*call.operands) or _is_promoted(call):
+        refuse_algorithm(call.form, call.request)
         return composite(call)
-    if autocasting(x):
-        return _under_autocast(call)
-    if out is not None:
-        check_apart(out, input=x, weight=w, bias=bias, residual=residual)
-    slot = form.slots.matching(w, request, call.tensors, call.extra)
-    if slot is None and not meetings.worth_deciding(call):
-        return _undecided(call)
-    run = slot.run if slot is not None else _decided(call)
-    if run is None:
-        return call.torchs_own()
-    y = run(*call.operands)
-    if out is not None:
-        count_write(out)
+    if call.out is not None:
+        return _into_out(call)
+    verdict = meetings.judge(call)
+    return _run(_decided(call), call) if verdict is Verdict.DECIDE else _undecided(call, verdict)
+
+
+def _into_out(call: Call) -> Tensor:
+    assert call.out is not None
+    check_apart(call.out, input=call.x, weight=call.w, bias=call.bias, residual=call.residual)
+    slot = call.form.slots.matching(call.w, call.request, call.tensors, call.extra)
+    if slot is None and (verdict := meetings.judge(call)) is not Verdict.DECIDE:
+        return _undecided(call, verdict)
+    y = _run(slot.run if slot is not None else _decided(call), call)
+    count_write(call.out)
     return y
+
+
+def _run(run: Run | None, call: Call) -> Tensor:
+    return call.torchs_own() if run is None else run(*call.operands)
 
 
 def _decided(call: Call) -> Run | None:
     """What runs a call that no slot stands for, and will run the next one like it."""
-    _refuse_gradient_of_out(call)
-    run = decide(call)
+    run = _lowered(call) if autocasting(call.x) else decide(call)
     # What serves inside a capture was not chosen.
     if not (call.x.is_cuda and _C._cuda_isCurrentStreamCapturing()):
         call.form.slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, run, call.extra))
     return run
 
 
-def _undecided(call: Call) -> Tensor:
-    """PyTorch's own functions, for this once."""
-    _refuse_gradient_of_out(call)
+def _lowered(call: Call) -> Run | None:
+    """The decision for the operands that autocast makes of these, behind casts like its own."""
+    x, w, bias = cast(call.x, call.w, call.bias)
+    run = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
+    return None if run is None else lowering(run)
+
+
+def _is_promoted(call: Call) -> bool:
+    """Autocast lowers a convolution, not the sum with a residual of another dtype."""
+    if call.residual is None or not autocasting(call.x):
+        return False
+    return call.residual.dtype is not cast(call.x[:0], call.w[:0], None)[0].dtype
+
+
+def _undecided(call: Call, verdict: Verdict) -> Tensor:
+    """PyTorch's own functions, for this once, or for most calls of a layer that is fed ever new shapes."""
+    if verdict is Verdict.VARIES and call.extra is None:
+        call.form.slots.loosen(call.w, call.tensors, call.request, Varied())
     try:
         return composite(call)
+    except BadInput:
+        raise
     except (RuntimeError, TypeError, ValueError):
         call.problem()  # says it in a sentence where the input is bad
         raise
-
-
-def _refuse_gradient_of_out(call: Call) -> None:
-    if call.out is not None and torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors):
-        raise BadInput(
-            "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
-        )
-
-
-def _under_autocast(call: Call) -> Tensor:
-    """The call on cast operands, and a slot for the next one: a cast weight is new at each call and finds none."""
-    form, request = call.form, call.request
-    x, w, bias = cast(call.x, call.w, call.bias)
-    y = uncast(x, lambda: beyond(form, x, w, bias, request, call.residual, call.out))
-    if call.extra:
-        return y
-    # The slot's check tells autocast on from off, and that of the call above was made with it off.
-    lowered = tuple(tensor for tensor in (x, w, bias) if tensor is not None)
-    found = uncast(x, lambda: form.slots.matching(w, request, lowered, None))
-    if found is not None:
-        run = None if found.run is None else lowering(found.run)
-        if w is not call.w:
-            form.slots.drop(w)
-        form.slots.remember(call.w, call.tensors, Slot(call.tensors, request, run))
-    return y

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from convwright.core.problem import ConvProblem
@@ -39,6 +40,11 @@ class Call:
         if self.residual is None and self.out is None:
             return None
         return self.residual is not None, self.out is not None
+
+    @property
+    def trains(self) -> bool:
+        """Whether a gradient is wanted of it."""
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
 
     def torchs_own(self) -> Tensor:
         """PyTorch's function on the caller's own arguments."""

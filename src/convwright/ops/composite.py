@@ -9,47 +9,54 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from convwright.core.epilogue import activation_named
-from convwright.core.policy import Policy
 from convwright.errors import BadInput, Refused
+from convwright.ops import ambient
+from convwright.ops.autocast import autocasting
 from convwright.ops.call import Call
-from convwright.ops.form import Form
+from convwright.ops.form import Form, Request
+from convwright.ops.function_modes import watched
 from convwright.tensors import activate
 
 _C: Any = torch._C
-_PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = (Tensor, torch.nn.Parameter)
 _COMPUTED_ON = ("cpu", "cuda")
 
 
 def foreign(*operands: Tensor | None) -> bool:
-    """True where someone must see PyTorch's own functions: subclasses, functorch, dispatch modes, tracers.
+    """True where someone must see PyTorch's own functions: subclasses, functorch, modes, tracers.
 
     Empty and unbatched inputs go the same way, since there is nothing to tune.
     """
     tensors = [tensor for tensor in operands if tensor is not None]
     return (
-        any(type(tensor) not in _PLAIN or _odd(tensor) for tensor in tensors)
-        or forward_ad._current_level >= 0
+        _C._get_tracing_state() is not None
+        or transformed()
+        or any(type(tensor) not in PLAIN or _odd(tensor) for tensor in tensors)
         or tensors[0].dim() == tensors[1].dim() - 1
         or tensors[0].device.type not in _COMPUTED_ON
-        or _C._functorch.peek_interpreter_stack() is not None
-        or _C._len_torch_dispatch_stack() > 0
-        or _C._get_tracing_state() is not None
+        or forward_ad._current_level >= 0
+        or watched()
     )
 
 
+def transformed() -> bool:
+    """Inside a functorch transform or a dispatch mode: tensors there may have no memory to compute on."""
+    return _C._functorch.peek_interpreter_stack() is not None or _C._len_torch_dispatch_stack() > 0
+
+
 def _odd(tensor: Tensor) -> bool:
-    """Empty, without strides, or stored with the other sign."""
-    return tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.is_neg()
+    """Without strides, empty, or stored with the other sign."""
+    return tensor.layout is not torch.strided or 0 in tensor.shape or tensor.is_neg()
 
 
 def check_tensors(form: Form, **named: object) -> None:
     """Refuse what is no tensor, and operands that have not as many dimensions as ``form`` takes."""
     for name, value in named.items():
-        if not isinstance(value, Tensor):
+        if value is not None and not isinstance(value, Tensor):
             raise BadInput(f"`{name}` must be a tensor, got {type(value).__name__}")
     x, w = named["input"], named["weight"]
-    assert isinstance(x, Tensor)
-    assert isinstance(w, Tensor)
+    if not isinstance(x, Tensor) or not isinstance(w, Tensor):
+        raise BadInput(f"`{'weight' if w is None else 'input'}` must be a tensor, got NoneType")
     if w.dim() != form.rank + 2 or x.dim() not in (form.rank + 1, form.rank + 2):
         weight = "(C, K / groups, " if form.transposed else "(K, C / groups, "
         taps = ", ".join("TRS"[3 - form.rank :])
@@ -61,19 +68,34 @@ def check_tensors(form: Form, **named: object) -> None:
 
 def composite(call: Call) -> Tensor:
     """``activation(F.conv2d(input, weight, bias, …) + residual)``."""
+    activation = activation_named(call.request.activation)
     y = call.torchs_own()
     if call.residual is not None:
+        check_like(y, "residual", call.residual, any_dtype=autocasting(call.x))
         y = y + call.residual
-    y = activate(y, activation_named(call.request.activation))
-    return y if call.out is None else call.out.copy_(y)
+    y = activate(y, activation)
+    if call.out is None:
+        return y
+    check_like(y, "out", call.out)
+    return call.out.copy_(y)
 
 
-def refuse_algorithm(algorithm: str | None, policy: Policy | None) -> None:
+def check_like(y: Tensor, name: str, given: Tensor, *, any_dtype: bool = False) -> None:
+    """Refuse what PyTorch would expand or convert where a candidate cannot."""
+    if given.shape != y.shape:
+        raise BadInput(f"`{name}` must have the output's shape {tuple(y.shape)}, got {tuple(given.shape)}")
+    if (given.dtype is not y.dtype and not any_dtype) or given.device != y.device:
+        raise BadInput(f"`{name}` must be {y.dtype} on {y.device} like `input`, got {given.dtype} on {given.device}")
+
+
+def refuse_algorithm(form: Form, request: Request) -> None:
     """Where only PyTorch's own functions can serve, nothing else may be asked for."""
-    if algorithm not in (None, "torch/default"):
+    around, policy = ambient.current(), request.policy
+    asked = request.algorithm or (around.demanded(form.direction) if around is not None else None)
+    if asked not in (None, "torch/default"):
         raise Refused(
-            f"{algorithm} cannot serve this call: PyTorch's own functions are wanted for empty or unbatched "
-            "inputs, tensor subclasses, functional transforms, forward-mode gradients and tracing"
+            f"{asked} cannot serve this call: PyTorch's own functions are wanted for empty or unbatched "
+            "inputs, other dtypes, tensor subclasses, functional transforms, forward-mode gradients, modes and tracing"
         )
-    if policy is not None and policy.arithmetic is not None:
+    if policy is not None and policy.arithmetic is not None and not form.stands_in:
         raise Refused("a policy's `arithmetic` cannot be kept here: PyTorch's own functions are wanted for this call")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-import torch
-
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -35,7 +33,7 @@ _GRADIENTS = {
 # No surroundings cost a call as much as this: what gains more need not be compared with them.
 _MOST_SURROUNDINGS_US = 1000.0
 # The activations whose derivative is told by the output alone.
-_FROM_OUTPUT = (Activation.NONE, Activation.RELU)
+FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
 
 def decide(call: Call) -> Run | None:
@@ -49,13 +47,12 @@ def decide(call: Call) -> Run | None:
         if call.request.algorithm is not None:
             raise
         return _torchs_own(call)
-    trains = torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors)
-    if trains and activation_named(call.request.activation) not in _FROM_OUTPUT:
-        return activated(call)
+    if call.trains and activation_named(call.request.activation) not in FROM_OUTPUT:
+        return activated(decide(replace(call, request=call.request._replace(activation=None))), call)
     facts = device_facts(call.x.device)
     main = _choice(problem, facts, call, call.request.algorithm)
     asked = call.request.algorithm is not None or ambient.current() is not None
-    if not trains:
+    if not call.trains:
         return _main(main, call) if asked or _worth_a_runner(main) else _torchs_own_instead(main, call)
     gradients = _gradient_choices(problem, call, facts)
     choices = (main, *(choice for choice in gradients if choice is not None))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -15,15 +15,26 @@ from torch import Tensor
 
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
+from convwright.ops import ambient
 from convwright.ops.beyond import beyond
-from convwright.ops.composite import foreign
-from convwright.ops.form import FORMS, Form, Request
+from convwright.ops.composite import refuse_algorithm
+from convwright.ops.form import Form, Request, stand_ins
 from convwright.ops.functional import convolution, transposed_convolution
 
-_jit: Any = torch.jit._builtins
-_lock = threading.Lock()
-# What was put in place of what: module, name, PyTorch's own function.
-_replaced: list[tuple[ModuleType, str, Any]] = []
+_lock = threading.RLock()
+
+
+class _State:
+    """Whether PyTorch's functions are replaced at the moment, and what is allowed to what replaces them."""
+
+    __slots__ = ("on", "policy")
+
+    def __init__(self) -> None:
+        self.on = False
+        self.policy: Policy | None = None
+
+
+_state = _State()
 
 
 def enable(*, policy: Policy | None = None) -> None:
@@ -33,19 +44,15 @@ def enable(*, policy: Policy | None = None) -> None:
     one of them by name. Calls that only PyTorch can serve, and bad ones, go to PyTorch's own functions, so errors
     are its own; what ``torch.compile`` compiles is left to it. ``disable`` takes everything back.
     """
+    _check(policy)
     with _lock:
-        _put_back()
-        ours = {id(form.own): _stand_in(form, policy) for form in FORMS}
-        for module, name in _holders(ours):
-            own = getattr(module, name)
-            _replaced.append((module, name, own))
-            setattr(module, name, ours[id(own)])
+        _set(on=True, policy=policy)
 
 
 def disable() -> None:
-    """Put PyTorch's own functions back wherever ``enable`` has replaced them."""
+    """Put PyTorch's own functions back wherever others stand in their place."""
     with _lock:
-        _put_back()
+        _set(on=False, policy=None)
 
 
 @contextmanager
@@ -58,37 +65,49 @@ def enabled(*, policy: Policy | None = None) -> Iterator[None]:
     ...     layer(torch.ones(1, 3, 8, 8)).shape
     torch.Size([1, 4, 6, 6])
     """
-    before = [(module, name, getattr(module, name)) for module, name, _ in _replaced]
-    enable(policy=policy)
+    _check(policy)
+    with _lock:
+        before = _state.on, _state.policy
+        _set(on=True, policy=policy)
     try:
         yield
     finally:
-        disable()
         with _lock:
-            for module, name, function in before:
-                _replaced.append((module, name, getattr(module, name)))
-                setattr(module, name, function)
+            _set(*before)
 
 
 def is_enabled() -> bool:
     """Whether PyTorch's functions are replaced at the moment."""
-    return bool(_replaced)
+    return _state.on
 
 
-def _put_back() -> None:
-    while _replaced:
-        module, name, own = _replaced.pop()
-        setattr(module, name, own)
+def _check(policy: object) -> None:
+    if policy is not None and not isinstance(policy, Policy):
+        raise BadInput(f"`policy` must be a Policy, got {type(policy).__name__}")
 
 
-def _holders(ours: dict[int, Any]) -> list[tuple[ModuleType, str]]:
-    """Where PyTorch's functions are found by name: its functional module, and whoever imported them from there."""
-    found = []
-    for module in list(sys.modules.values()):
-        if not isinstance(module, ModuleType) or _is_left_alone(module.__name__):
-            continue
-        found += [(module, name) for name, value in list(vars(module).items()) if id(value) in ours]
-    return found
+def _set(on: bool, policy: Policy | None) -> None:
+    _state.on, _state.policy = on, policy
+    pairs = [(form.own, _stand_in(form)) for form in stand_ins()]
+    for _, ours in pairs:
+        ours.__kwdefaults__ = ours.__kwdefaults__ | {"policy": policy}
+    if on:
+        _exchange({id(own): ours for own, ours in pairs}, _is_left_alone)
+        return
+    # Modules that were imported in the meantime hold ours too; what else does is served by PyTorch from now on.
+    _exchange({id(ours): own for own, ours in pairs}, lambda name: False)
+    for form in stand_ins():
+        form.slots.forget()
+
+
+def _exchange(by_id: Mapping[int, Any], is_left_alone: Callable[[str], bool]) -> None:
+    """Replace functions wherever a module holds them by a name."""
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType) and not is_left_alone(name):
+            held = vars(module)
+            for attribute, value in list(held.items()):
+                if id(value) in by_id:
+                    held[attribute] = by_id[id(value)]
 
 
 def _is_left_alone(name: str) -> bool:
@@ -96,12 +115,13 @@ def _is_left_alone(name: str) -> bool:
     return name != "torch.nn.functional" and name.partition(".")[0] in ("torch", "convwright")
 
 
-@lru_cache
-def _stand_in(form: Form, policy: Policy | None) -> Any:
-    """What takes the place of ``form.own``: made once, since compilers remember functions."""
+@cache
+def _stand_in(form: Form) -> Any:
+    """What takes the place of ``form.own``: the same object each time, since others may keep it, and compilers do."""
     make = transposed_convolution if form.transposed else convolution
-    function = make(form, _or_torchs_own, default_policy=policy)
-    _jit._register_builtin(function, f"aten::{form.name}")  # torch.jit.script finds PyTorch's operator
+    function: Any = make(form, _or_torchs_own)
+    # Pickled where it stands, it is whatever stands there when it is loaded.
+    function.__module__, function.__doc__ = "torch.nn.functional", form.own.__doc__
     return function
 
 
@@ -114,13 +134,17 @@ def _or_torchs_own(
     residual: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``beyond``; PyTorch's own function for whatever that does not serve."""
+    """``beyond``; PyTorch's own function for whatever that does not serve, and for everything when this is over."""
     own = (x, w, bias, *form.window(request))
-    if torch.compiler.is_compiling() or not (isinstance(x, Tensor) and isinstance(w, Tensor)):
+    if torch.compiler.is_dynamo_compiling() or not _state.on or not isinstance(x, Tensor):
         return form.own(*own)
-    if foreign(x, w, bias) or x.dim() != w.dim() or x.is_complex():
+    if not x.is_floating_point():
+        refuse_algorithm(form, request)
         return form.own(*own)
     try:
         return beyond(form, x, w, bias, request, residual, out)
     except BadInput:
-        return form.own(*own)
+        y = form.own(*own)  # says in PyTorch's words what is wrong with the input
+        if ambient.current() is not None:
+            raise  # nothing is: the algorithm that was asked for does not exist
+        return y

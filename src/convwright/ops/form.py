@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.ops.slots import Slots
@@ -27,22 +29,35 @@ class Request(NamedTuple):
     policy: Policy | None
     output_padding: IntOrTuple = 0
 
+    def kept(self) -> Request:
+        """The same, to be remembered: a caller's list may be changed after the call."""
+        return Request._make([[*value] if isinstance(value, list) else value for value in self])
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Form:
-    """One public function: PyTorch's ``own`` counterpart, and the calls that are remembered."""
+    """One public function: PyTorch's ``own`` counterpart, and the calls that are remembered.
+
+    ``stands_in`` marks what is put in PyTorch's place, whose callers asked for nothing.
+    """
 
     name: str
     rank: int
     transposed: bool
     own: Callable[..., Tensor]
     slots: Slots = field(default_factory=Slots)
+    stands_in: bool = False
 
     def window(self, request: Request) -> tuple[Any, ...]:
         """The arguments that ``own`` takes behind the tensors, in its order."""
         if self.transposed:
             return request.stride, request.padding, request.output_padding, request.groups, request.dilation
         return request.stride, request.padding, request.dilation, request.groups
+
+    @property
+    def direction(self) -> Direction:
+        """That of the problems which its calls pose."""
+        return Direction.BACKWARD_DATA if self.transposed else Direction.FORWARD
 
     @property
     def axes(self) -> str:
@@ -59,7 +74,13 @@ CONV_TRANSPOSE3D = Form("conv_transpose3d", 3, True, torch.conv_transpose3d)
 FORMS = (CONV1D, CONV2D, CONV3D, CONV_TRANSPOSE1D, CONV_TRANSPOSE2D, CONV_TRANSPOSE3D)
 
 
+@cache
+def stand_ins() -> tuple[Form, ...]:
+    """The same six with a memory of their own, for what is put in the place of PyTorch's functions."""
+    return tuple(replace(form, slots=Slots(), stands_in=True) for form in FORMS)
+
+
 def forget() -> None:
     """Drop every remembered call, so that the next one of each kind decides anew."""
-    for form in FORMS:
+    for form in (*FORMS, *stand_ins()):
         form.slots.forget()

@@ -22,8 +22,10 @@ from convwright.ops import form as forms
 from convwright.ops.ambient import asked, contexts
 from convwright.ops.beyond import beyond
 from convwright.ops.form import Form, Request
+from convwright.ops.function_modes import modes
+from convwright.ops.slots import Slot
 
-_C: Any = torch._C
+_jit: Any = torch.jit._builtins
 Padding = IntOrTuple | str
 Beyond = Callable[[Form, Tensor, Tensor, Tensor | None, Request, Tensor | None, Tensor | None], Tensor]
 
@@ -71,12 +73,12 @@ class TransposedConvolution(Protocol):
     ) -> Tensor: ...
 
 
-def convolution(form: Form, beyond: Beyond = beyond, *, default_policy: Policy | None = None) -> Convolution:
+def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
     """The function of ``form``: a first look for a remembered call, and ``beyond`` for everything else.
 
     It is made here for each form, so that the first look is a call of its own and not one more inside another.
     """
-    own, slots_of = form.own, form.slots.latest.get
+    own, latest = form.own, form.slots.latest
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, state = flags.tf32_allowed, flags.state
 
@@ -92,46 +94,53 @@ def convolution(form: Form, beyond: Beyond = beyond, *, default_policy: Policy |
         activation: str | None = None,
         residual: Tensor | None = None,
         algorithm: str | None = None,
-        policy: Policy | None = default_policy,
+        policy: Policy | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
         if residual is None and out is None and not is_compiling():
-            slot = slots_of(id(weight))
-            while slot is not None:
+            try:
+                slots = latest[id(weight)]
+            except KeyError:
+                slots = _NONE
+            for slot in slots:
                 if (
-                    (
-                        slot.stride is stride and slot.padding is padding and slot.dilation is dilation
-                        and slot.groups is groups and slot.activation is activation and slot.algorithm is algorithm
-                        and slot.policy is policy and slot.no_bias is (bias is None)
+                    slot.no_bias is (bias is None)
+                    and slot.grad is grad_enabled()
+                    and slot.ambient is (asked() if contexts.open else None)
+                    and (
+                        (
+                            slot.stride is stride and slot.padding is padding and slot.dilation is dilation
+                            and slot.groups is groups and slot.activation is activation
+                            and slot.algorithm is algorithm and slot.policy is policy
+                        )
+                        or slot.request == (
+                            bias is None, stride, padding, dilation, groups, activation, algorithm, policy, 0
+                        )
                     )
-                    or slot.request
-                    == (bias is None, stride, padding, dilation, groups, activation, algorithm, policy, 0)
-                ) and (
-                    slot.grad is grad_enabled() and slot.ambient is (asked() if contexts.open else None)
                 ):  # fmt: skip
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
                             if slot.short:
                                 return own(input, weight, bias, stride, padding)
-                            return own(input, weight, bias, stride, padding, dilation, groups)
+                            if slot.varied is None or slot.varied.passes(input):
+                                return own(input, weight, bias, stride, padding, dilation, groups)
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
                         and (slot.flags is None or slot.flags == state())
                         and forward_ad._current_level < 0
+                        and not modes()
                     ):
                         return slot.run(input, weight, bias)
-                slot = slot.next
         request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
         return beyond(form, input, weight, bias, request, residual, out)
 
-    return _named(conv, form)
+    made: Convolution = _named(conv, form)
+    return made
 
 
-def transposed_convolution(
-    form: Form, beyond: Beyond = beyond, *, default_policy: Policy | None = None
-) -> TransposedConvolution:
+def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
-    own, slots_of = form.own, form.slots.latest.get
+    own, latest = form.own, form.slots.latest
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, state = flags.tf32_allowed, flags.state
 
@@ -148,37 +157,60 @@ def transposed_convolution(
         activation: str | None = None,
         residual: Tensor | None = None,
         algorithm: str | None = None,
-        policy: Policy | None = default_policy,
+        policy: Policy | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        request = Request(
-            bias is None, stride, padding, dilation, groups, activation, algorithm, policy, output_padding
-        )
         if residual is None and out is None and not is_compiling():
-            slot = slots_of(id(weight))
-            while slot is not None:
+            try:
+                slots = latest[id(weight)]
+            except KeyError:
+                slots = _NONE
+            for slot in slots:
                 if (
-                    slot.request == request
+                    slot.no_bias is (bias is None)
                     and slot.grad is grad_enabled()
                     and slot.ambient is (asked() if contexts.open else None)
-                ):
+                    and (
+                        (
+                            slot.stride is stride and slot.padding is padding and slot.dilation is dilation
+                            and slot.output_padding is output_padding and slot.groups is groups
+                            and slot.activation is activation and slot.algorithm is algorithm and slot.policy is policy
+                        )
+                        or slot.request == (
+                            bias is None, stride, padding, dilation, groups,
+                            activation, algorithm, policy, output_padding,
+                        )
+                    )
+                ):  # fmt: skip
                     if slot.run is None:
-                        if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
+                        if (
+                            slot.matches(input)
+                            and (slot.tf32 is None or slot.tf32 is tf32_allowed())
+                            and (slot.varied is None or slot.varied.passes(input))
+                        ):
                             return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
                         and (slot.flags is None or slot.flags == state())
                         and forward_ad._current_level < 0
+                        and not modes()
                     ):
                         return slot.run(input, weight, bias)
-                slot = slot.next
+        request = Request(
+            bias is None, stride, padding, dilation, groups, activation, algorithm, policy, output_padding
+        )
         return beyond(form, input, weight, bias, request, residual, out)
 
-    return _named(conv_transpose, form)
+    made: TransposedConvolution = _named(conv_transpose, form)
+    return made
+
+
+_NONE: tuple[Slot, ...] = ()
 
 
 def _named(function: Any, form: Form) -> Any:
     function.__name__ = function.__qualname__ = form.name
+    _jit._register_builtin(function, f"aten::{form.name}")  # torch.jit.script finds PyTorch's operator
     function.__doc__ = _DOC.format(name=form.name, like=_LIKE[form.transposed].format(axes=form.axes))
     return function
 

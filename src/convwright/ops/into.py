@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from convwright.core.epilogue import Activation, activation_named
+from convwright.core.epilogue import activation_named
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.core.window import Padding
@@ -18,9 +19,10 @@ from convwright.ops.autocast import autocasting
 from convwright.ops.autograd import Training
 from convwright.ops.beyond import beyond
 from convwright.ops.call import Call
-from convwright.ops.composite import check_tensors, composite, foreign, refuse_algorithm
-from convwright.ops.decide import training
+from convwright.ops.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
+from convwright.ops.decide import FROM_OUTPUT, training
 from convwright.ops.form import CONV2D, Request
+from convwright.ops.meetings import Verdict, meetings
 from convwright.ops.regions import Kept, base_of, check_apart, log_write, version_of
 from convwright.ops.slots import Slot
 
@@ -54,34 +56,48 @@ def conv2d_into(
     check_tensors(CONV2D, input=input, weight=weight)
     if not isinstance(out, Tensor):
         raise BadInput(f"`out` must be a tensor, got {type(out).__name__}")
-    request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
+    request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy).kept()
     call = Call(CONV2D, input, weight, bias, residual, out, request)
-    trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors)
-    traced = torch.compiler.is_compiling() or foreign(*call.operands) or autocasting(input)
-    if traced or (trains and activation_named(activation) not in (Activation.NONE, Activation.RELU)):
-        refuse_algorithm(algorithm, policy)
-        # Autograd saves what the convolution reads, and would find the buffer changed by the copy below.
-        x = input.clone() if torch.is_grad_enabled() else input
-        return out.copy_(composite(Call(CONV2D, x, weight, bias, residual, None, request)))
+    if torch.compiler.is_compiling() or foreign(*call.operands) or autocasting(input):
+        refuse_algorithm(CONV2D, request)
+        return _copied(call)
     check_apart(out, input=input, residual=residual)
     before = version_of(out)
-    if trains:
+    if not call.trains:
+        result = beyond(CONV2D, input, weight, bias, request, residual, out)
+    elif (made := _training(call)) is not None:
         kept: list[Kept] = []
-        result = _apply(out, input, weight, bias, residual, _training(call), kept)
+        result = _apply(out, input, weight, bias, residual, made, kept)
         for each in kept:
             each.version = result._version  # autograd counts the write only when the node is finished
     else:
-        result = beyond(CONV2D, input, weight, bias, request, residual, out)
+        result = _copied(call)
     log_write(out, before)
     return result
 
 
-def _training(call: Call) -> Training:
-    """The three directions of this call, as they were made ready at the first one like it."""
+def _copied(call: Call) -> Tensor:
+    """The result of PyTorch's own functions, copied to where it belongs."""
+    assert call.out is not None
+    # Autograd saves what the convolution reads, and would find the buffer changed by the copy.
+    x = call.x.clone() if torch.is_grad_enabled() else call.x
+    y = composite(replace(call, x=x, out=None))
+    check_like(y, "out", call.out)
+    return call.out.copy_(y)
+
+
+def _training(call: Call) -> Training | None:
+    """The three directions of this call, as they were made ready at an earlier one; None where PyTorch serves it."""
+    if activation_named(call.request.activation) not in FROM_OUTPUT:
+        refuse_algorithm(call.form, call.request)
+        return None
     slots, extra = CONV2D.slots, ("into", call.extra)
     slot = slots.matching(call.w, call.request, call.tensors, extra)
     if slot is not None and isinstance(slot.run, Training):
         return slot.run
+    if meetings.judge(call) is not Verdict.DECIDE:
+        call.problem()  # refuses bad input in one sentence
+        return None
     made = training(call)
     slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, made, extra))
     return made

@@ -1,8 +1,8 @@
-"""The hot path's memory: for each weight, what was decided at earlier calls, behind one check in C++.
+"""The hot path's memory: what was decided at earlier calls, behind one check in C++.
 
 A slot says for which call it stands: the tensors' types, shapes, strides, devices and dispatch keys (which tell
 autocast, functorch and dispatch modes apart) are compared by PyTorch's own ``TensorGuards`` in 0.2 µs, where reading
-them into a Python key takes 0.8. The weight's id only finds the slot; the check does not trust it.
+them into a Python key takes 0.8. The weight's id, or its shape, only finds the slot; the check does not trust it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from convwright import flags
+from convwright.core.policy import Weights
 from convwright.ops import ambient
+from convwright.ops.function_modes import watched
 
 if TYPE_CHECKING:
     from convwright.ops.form import Request
+    from convwright.ops.varied import Varied
 
 Run = Callable[..., Tensor]
 # A layer that sees many shapes is served by the second look, which finds a slot by its shape.
 _MOST_AT_FIRST_LOOK = 3
+_MOST_VARIED = 2
+_MOST_ALIKE = 8
 _MOST_WEIGHTS = 4096
-_MOST_SLOTS = 1 << 16
+_MOST_KINDS = 1 << 16
 
 
 class Slot:
@@ -31,24 +37,32 @@ class Slot:
 
     PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
     checked, which bear on the choice; ``short`` says that dilation and groups have their defaults, which PyTorch
-    fills in faster than it reads them. The request's fields are repeated here, since an ``is`` beside each is the
-    quickest way to compare them. ``extra`` tells calls with a residual or an output given from those without.
+    fills in faster than it reads them. A slot with ``varied`` stands for inputs of any size, and nothing is decided.
+    The request's fields are repeated here, since an ``is`` beside each is the quickest way to compare them. ``extra``
+    tells calls with a residual or an output given from those without.
     """
 
     __slots__ = (
-        "activation", "algorithm", "ambient", "dilation", "extra", "flags", "grad", "groups", "matches", "next",
-        "no_bias", "output_padding", "padding", "policy", "request", "run", "short", "stride", "tf32",
+        "activation", "algorithm", "alike", "ambient", "dilation", "extra", "flags", "grad", "groups", "matches",
+        "no_bias", "output_padding", "padding", "policy", "request", "run", "short", "stride", "tf32", "varied",
     )  # fmt: skip
 
-    def __init__(self, tensors: tuple[Tensor, ...], request: Request, run: Run | None, extra: object = None) -> None:
-        self.matches = guard(tensors[:1] if run is None else tensors)
-        # A caller's list may be changed after the call.
-        self.request = request._replace(
-            **{name: [*value] for name, value in request._asdict().items() if isinstance(value, list)}
-        )
-        for name, value in self.request._asdict().items():
-            setattr(self, name, value)
-        self.short = (request.dilation, request.groups) == (1, 1)
+    def __init__(
+        self,
+        tensors: tuple[Tensor, ...],
+        request: Request,
+        run: Run | None,
+        extra: object = None,
+        varied: Varied | None = None,
+    ) -> None:
+        self.alike = guard(tensors)
+        self.matches = self.alike if run is not None else guard(tensors[:1], any_size=varied is not None)
+        self.request = request
+        (
+            self.no_bias, self.stride, self.padding, self.dilation, self.groups,
+            self.activation, self.algorithm, self.policy, self.output_padding,
+        ) = request  # fmt: skip
+        self.short = varied is None and (request.dilation, request.groups) == (1, 1)
         self.extra = extra
         self.ambient = ambient.current()
         self.grad = torch.is_grad_enabled()
@@ -56,67 +70,94 @@ class Slot:
         self.tf32 = flags.tf32_allowed() if tensors[0].is_cuda and tensors[0].dtype is torch.float32 else None
         self.flags = flags.state() if tensors[0].is_cuda else None
         self.run = run
-        self.next: Slot | None = None
+        self.varied = varied
 
     def stands_for(self, request: Request, tensors: tuple[Tensor, ...], extra: object) -> bool:
-        """Whether this is the slot of a call, looked at without hurry."""
+        """Whether this is the slot of a call, looked at without hurry and whatever weight it was made for."""
         return (
             self.request == request
             and self.extra == extra
             and self.grad is torch.is_grad_enabled()
             and self.ambient is ambient.current()
-            and self.matches(*(tensors[:1] if self.run is None else tensors))
+            and self.alike(*tensors)
             and (self.flags is None or self.flags == flags.state())
+            and (self.run is None or (forward_ad._current_level < 0 and not watched()))
         )
 
 
 class Slots:
-    """The slots of one function: the latest few of each weight in a chain, and all of them by weight and shape."""
+    """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands."""
 
     def __init__(self) -> None:
-        self.latest: dict[int, Slot] = {}
-        self._by_shape: dict[tuple[int, torch.Size], list[Slot]] = {}
+        self.latest: dict[int, tuple[Slot, ...]] = {}
+        self._by_shape: dict[object, list[Slot]] = {}
 
     def matching(self, weight: Tensor, request: Request, tensors: tuple[Tensor, ...], extra: object) -> Slot | None:
         """The slot for a call with these tensors, input first; None where none stands for it."""
-        known = self._by_shape.get((id(weight), tensors[0].shape), ())
-        return next((slot for slot in known if slot.stands_for(request, tensors, extra)), None)
+        for slot in self._by_shape.get(_key(weight, tensors[0], request), ()):
+            if slot.stands_for(request, tensors, extra):
+                self._put_first(weight, tensors[0], slot)
+                return slot
+        return None
 
     def remember(self, weight: Tensor, tensors: tuple[Tensor, ...], slot: Slot) -> None:
-        """Put ``slot`` first among those of ``weight``; the oldest in its chain drops out of that."""
-        if len(self.latest) >= _MOST_WEIGHTS or len(self._by_shape) >= _MOST_SLOTS:
-            self.forget()
-        # A slot whose check no longer holds, of a weight that is gone, goes with the first that finds it.
-        alike = self._by_shape.setdefault((id(weight), tensors[0].shape), [])
+        """Keep ``slot``, first among those of ``weight``; the oldest of these drops out."""
+        if len(self._by_shape) >= _MOST_KINDS:
+            self._by_shape.clear()
+        alike = self._by_shape.setdefault(_key(weight, tensors[0], slot.request), [])
         alike.insert(0, slot)
-        del alike[8:]
-        if slot.extra is None:
-            slot.next = self.latest.get(id(weight))
-            self.latest[id(weight)] = slot
-            last, kept = slot, 1
-            while last.next is not None and kept < _MOST_AT_FIRST_LOOK:
-                last, kept = last.next, kept + 1
-            last.next = None
+        del alike[_MOST_ALIKE:]
+        self._put_first(weight, tensors[0], slot)
 
-    def drop(self, weight: Tensor) -> None:
-        """Forget all slots of ``weight``."""
-        self.latest.pop(id(weight), None)
-        for key in [key for key in self._by_shape if key[0] == id(weight)]:
-            del self._by_shape[key]
+    def loosen(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request, varied: Varied) -> None:
+        """Let PyTorch's own function serve ``weight`` for inputs of any size, of which ``varied`` says which."""
+        known = self.latest.get(id(weight), ())
+        if not any(slot.varied is not None and _is_same(slot, request, tensors) for slot in known):
+            self._put_first(weight, tensors[0], Slot(tensors, request, None, varied=varied))
 
     def forget(self) -> None:
         """Drop every slot, so that the next call of each kind decides anew."""
         self.latest.clear()
         self._by_shape.clear()
 
+    def _put_first(self, weight: Tensor, x: Tensor, slot: Slot) -> None:
+        if slot.extra is not None:
+            return
+        if len(self.latest) >= _MOST_WEIGHTS:
+            self.latest.clear()
+        known = self.latest.get(id(weight))
+        if known is None:
+            self.latest[id(weight)] = (slot,)
+            return
+        others = [other for other in known if other is not slot]
+        decided = [other for other in others if other.varied is None]
+        varied = [other for other in others if other.varied is not None]
+        (decided if slot.varied is None else varied).insert(0, slot)
+        if slot.varied is None:
+            for other in varied:
+                other.varied.decided.add(x.shape)  # type: ignore[union-attr]
+        # What stands for any size comes behind what stands for one.
+        self.latest[id(weight)] = (*decided[:_MOST_AT_FIRST_LOOK], *varied[:_MOST_VARIED])
 
-def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
+
+def _is_same(slot: Slot, request: Request, tensors: tuple[Tensor, ...]) -> bool:
+    return slot.request == request and slot.grad is torch.is_grad_enabled() and slot.matches(*tensors[:1])
+
+
+def _key(weight: Tensor, x: Tensor, request: Request) -> object:
+    """What finds a slot. Layers of one shape share theirs, unless each keeps a packed weight of its own."""
+    policy = request.policy
+    own = policy is not None and policy.weights is Weights.CONSTANT
+    return id(weight) if own else weight.shape, x.shape
+
+
+def guard(tensors: tuple[Tensor, ...], *, any_size: bool = False) -> Callable[..., bool]:
     """A check that is True for tensors that look exactly like these to PyTorch's dispatcher."""
     guards: Any = torch._C._dynamo.guards
     made = guards.TensorGuards(
         *tensors,
-        dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],
-        dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
+        dynamic_dims_sizes=[[None] * t.dim() if any_size else list(t.shape) for t in tensors],
+        dynamic_dims_strides=[[None] * t.dim() if any_size else list(t.stride()) for t in tensors],
     )
     check: Callable[..., bool] = made.check
     return check

@@ -35,10 +35,10 @@ def surroundings_us(device: DeviceFacts) -> float:
 
     Takes some 30 ms, once per process.
     """
-    x, w = torch.zeros(1, 8, 8, 8), torch.zeros(8, 8, 1, 1)
+    x, w = _zeros(1, 8, 8, 8), _zeros(8, 8, 1, 1)
     problem = problem_of(x, w)
     plan = build(named("relayout(nhwc, reference/gemm)", problem, device, Policy()), device)
-    packed, scratch = plan.prepare(w), torch.empty(plan.workspace_bytes, dtype=torch.uint8)
+    packed, scratch = plan.prepare(w), torch.empty(plan.workspace_bytes, dtype=torch.uint8, device="cpu")
     run = runner(plan, (x, w, None, None), TorchPlan(torch_candidate(problem)), weights_constant=False)
 
     def by_itself() -> None:
@@ -52,13 +52,17 @@ def surroundings_us(device: DeviceFacts) -> float:
 
 
 def _other_layers() -> Callable[[], object]:
-    y, w, ones = torch.zeros(1, 8, 16, 16), torch.zeros(8, 8, 3, 3), torch.ones(8)
+    y, w, ones = _zeros(1, 8, 16, 16), _zeros(8, 8, 3, 3), _zeros(8) + 1
 
-    def layers() -> Tensor:
-        h = F.batch_norm(F.conv2d(y, w, None, 1, 1), ones, ones, ones, ones)
-        return F.conv2d(F.max_pool2d(F.relu(h), 3, 2, 1), w) + 1
+    def layers() -> Tensor:  # F.conv2d may be ours at the moment
+        h = F.batch_norm(CONV2D.own(y, w, None, 1, 1), ones, ones, ones, ones)
+        return CONV2D.own(F.max_pool2d(F.relu(h), 3, 2, 1), w) + 1
 
     return layers
+
+
+def _zeros(*shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.float32, device="cpu")
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ def traced(call: Call) -> Tensor:
     strides, dilations = per_axis("stride", request.stride, rank), per_axis("dilation", request.dilation, rank)
     pads = both_sides(request.padding, w.shape[2:], strides, dilations)
     if x.dim() != w.dim() or any(lo != hi for lo, hi in pads):
-        refuse_algorithm(request.algorithm, request.policy)
+        refuse_algorithm(call.form, request)
         return composite(Call(call.form, x, w, bias, call.residual, None, request))
     fused = activation if activation in (Activation.NONE, Activation.RELU) else Activation.NONE
     y: Tensor = torch.ops.convwright.convolution(

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 
+import torch
+
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, ConvwrightError
 from convwright.report.lines import Lines
@@ -57,5 +59,7 @@ class Run:
         except BadInput:
             raise  # What is asked for cannot be, and the same would be said of every row.
         except _FAILURES as error:
+            if self.asked.device.kind == "cuda" and self.asked.device.present:
+                torch.cuda.synchronize(self.asked.device.torch_name)  # raises again where the device itself is at fault
             return self.asked.failure(row, error)
         return self.asked.record(row, self.last, perf_counter() - begun_s)

@@ -67,6 +67,15 @@ def workspace_bytes(plan: Descriptor) -> int:
     return int(needed)
 
 
+def expected_workspace_bytes(config: Descriptor) -> int | None:
+    """The same, known before anything is finalized; None where cuDNN does not tell."""
+    try:
+        (needed,) = config.get(Attribute.CONFIG_WORKSPACE_BYTES)
+    except BackendError:
+        return None
+    return int(needed)
+
+
 def _ask(graph: Descriptor, device: Target, mode: int) -> Iterator[Engine]:
     heuristics = Descriptor(Kind.ENGINE_HEURISTICS).set(Attribute.HEURISTICS_GRAPH, graph)
     device.of_heuristics(heuristics.set(Attribute.HEURISTICS_MODE, mode)).finalize()

@@ -1,0 +1,62 @@
+"""The README's tables: each figure comes from a line of a record."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def tables() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
+
+
+def line(problem: str, batch: int, ratio: float, outcome: str, choice: str = "torch/onednn") -> str:
+    return json.dumps({
+        "benchmark": "cpu zoo", "problem": problem, "batch": batch, "choice": choice, "outcome": outcome,
+        "ratio": {"value": ratio, "low": ratio, "high": ratio}, "search_mode": "full",
+        "conditions": {"device": "a cpu", "threads": "2", "torch": "2.13", "python": "3.11", "system": "Linux"},
+    })  # fmt: skip
+
+
+def test_the_zoo_by_batch_and_kind(tables: dict[str, Any], tmp_path: Path) -> None:
+    record = tmp_path / "cpu-zoo.jsonl"
+    lines = [
+        line("ic8ih8oc8kh1", 1, 0.5, "fast"), line("ic9ih8oc8kh1", 1, 2.0, "slow"),
+        line("ic8ih9oc8kh3", 1, 1.0, "same"), line("ic8ih1oc8kh1", 8, 0.25, "fast"),
+        line("g8ic8ih9oc8kh3", 8, 1.0, "ambiguous"), line("ic8ih9oc8kh7", 8, 0.5, "fast", "torch/default"),
+    ]  # fmt: skip
+    record.write_text("\n".join(lines) + "\n")
+    tables["zoo_table"].__globals__["ZOO_RESULTS"] = record
+    head, _, *rows = tables["zoo_table"]().splitlines()
+    assert head.split(" | ")[3:7] == ["FAST", "SAME", "SLOW", "AMBIGUOUS"]
+    assert rows[:7] == [
+        "| 1 | 1x1 | 2 | 1 | 0 | 1 | 0 | 1.00 (1.00 to 1.00) | 2.00 | 0.50 |",
+        "| 1 | 3x3 | 1 | 0 | 1 | 0 | 0 | 1.00 (1.00 to 1.00) | 1.00 | 1.00 |",
+        "| 8 | larger filters | 1 | 1 | 0 | 0 | 0 | 2.00 (2.00 to 2.00) | 2.00 | 2.00 |",
+        "| 8 | groups | 1 | 0 | 0 | 0 | 1 | 1.00 (1.00 to 1.00) | 1.00 | 1.00 |",
+        "| 8 | 1x1 images | 1 | 1 | 0 | 0 | 0 | 4.00 (4.00 to 4.00) | 4.00 | 4.00 |",
+        "| 1 | **all** | 3 | 1 | 1 | 1 | 0 | 1.00 (1.00 to 1.00) | 2.00 | 0.50 |",
+        "| 8 | **all** | 3 | 2 | 0 | 0 | 1 | 2.00 (2.00 to 2.00) | 4.00 | 1.00 |",
+    ]
+    assert rows[-1].endswith("1 of the FAST are PyTorch's own call on both sides: other work disturbed them.")
+
+
+def test_a_table_replaces_what_stands_between_its_markers(tables: dict[str, Any]) -> None:
+    start, end = "<!-- table: cpu-zoo -->", tables["END"]
+    readme = f"before\n{tables['START']}\nother\n{end}\n{start}\nold\n{end}\nafter"
+    changed = tables["written"](readme, "cpu-zoo", "new")
+    assert changed == readme.replace("old", "new")
+    assert tables["written"]("no markers", "cpu-zoo", "new") == "no markers"
+
+
+def test_records_that_are_there_make_tables(tables: dict[str, Any]) -> None:
+    for record, make in tables["TABLES"].values():
+        if record.exists():
+            assert make().startswith("| ")
