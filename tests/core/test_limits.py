@@ -88,3 +88,11 @@ def test_limits_on_every_profile(name: str) -> None:
     assert bound.bytes_us is not None
     assert 2 < bound.arithmetic_us < 105
     assert 0.9 < bound.bytes_us < 30
+
+
+def test_an_algorithm_that_counts_its_products_has_a_limit_of_its_own() -> None:
+    found = replace(leaf(PROBLEM), saves_products=True)
+    assert limits(found, GPU).arithmetic_us is None
+    counted = replace(found, products=PROBLEM.macs // 4)
+    assert flops(counted) == 2 * (PROBLEM.macs // 4)
+    assert limits(counted, GPU).arithmetic_us is not None

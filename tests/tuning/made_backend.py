@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -145,10 +145,9 @@ class MadeQuick(MadeTorch):
 
 class MadeCompiled(MadeTorch):
     name = "compiled"
-    compiles = True
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        yield from (offer(problem, f"compiled/{name}") for name in MADE.compiled)
+        yield from (replace(offer(problem, f"compiled/{name}"), compiles=True) for name in MADE.compiled)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return MadePlan(candidate, MADE.compiled[candidate.algorithm])

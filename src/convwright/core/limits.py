@@ -29,10 +29,10 @@ def limits(candidate: Candidate, device: DeviceFacts) -> Limits:
     """The bytes limit, true for every candidate, and the arithmetic limit of this one at its own peak.
 
     What a rewrite copies around its inner candidate is its own cost, and no limit: another way need not copy it.
-    How much an algorithm that saves products must still multiply is not known, so it has no arithmetic limit.
+    An algorithm that saves products has one only where it says how many it computes.
     """
-    bandwidth = device.bandwidth_bytes_per_us
-    peak = None if candidate.leaf.saves_products else device.peak(candidate.arithmetic)
+    bandwidth, leaf = device.bandwidth_bytes_per_us, candidate.leaf
+    peak = None if leaf.saves_products and leaf.products is None else device.peak(candidate.arithmetic)
     return Limits(
         bytes_us=candidate.problem.bytes / bandwidth if bandwidth else None,
         arithmetic_us=flops(candidate) * candidate.arithmetic.products / peak if peak else None,
@@ -45,6 +45,6 @@ def flops(candidate: Candidate) -> int:
     A rewrite that runs its inner candidate several times says how often by its argument ``parts``.
     """
     if candidate.inner is None:
-        return candidate.problem.flops
+        return candidate.problem.flops if candidate.products is None else 2 * candidate.products
     runs = int(dict(candidate.config).get("parts", 1))
     return runs * flops(candidate.inner)

@@ -42,10 +42,7 @@ class Plan(Protocol):
 
 
 class Backend(Protocol):
-    """A way of computing. It answers three questions and nothing else; none knows another, nor the tuner.
-
-    One that runs a compiler, which takes some tenths of a second, says so with an attribute ``compiles = True``.
-    """
+    """A way of computing. It answers three questions and nothing else; none knows another, nor the tuner."""
 
     name: str
 

@@ -13,6 +13,7 @@ from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.ops.composite import transformed
 from convwright.ops.form import Form, Request
 from convwright.ops.runner import Runner
 
@@ -113,7 +114,8 @@ class Convolution(torch.autograd.Function):
         x, w, y = ctx.saved_tensors
         training: Training = ctx.training
         needs = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # a second derivative is wanted: only PyTorch's formulas have one
+        # Only PyTorch's formulas have a second derivative, and can be mapped over a batch of gradients.
+        if torch.is_grad_enabled() or type(dy) is not Tensor or transformed():
             if y is not None:
                 dy = _aten.threshold_backward(dy, y, 0)
             made = training.torchs_gradients(dy, x, w, needs[:3])

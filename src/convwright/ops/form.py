@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import index
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
+from convwright.errors import BadInput
 from convwright.ops.slots import Slots
 
 
@@ -30,8 +32,26 @@ class Request(NamedTuple):
     output_padding: IntOrTuple = 0
 
     def kept(self) -> Request:
-        """The same, to be remembered: a caller's list may be changed after the call."""
-        return Request._make([[*value] if isinstance(value, list) else value for value in self])
+        """The same, to be remembered: a caller's list may be changed after the call, and other numbers become ints."""
+        return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
+
+    def same(self, other: tuple[object, ...]) -> bool:
+        """Whether these are equal; arrays and tensors, which compare by element, never are."""
+        try:
+            return bool(self == other)
+        except (ValueError, TypeError, RuntimeError):
+            return False
+
+
+def _kept(name: str, value: object) -> object:
+    if value is None or isinstance(value, int | str | tuple | Policy):
+        return value
+    if isinstance(value, list):
+        return [*value]
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise BadInput(f"`{name}` must be an int or a tuple of ints, got {value!r}") from None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -113,9 +113,9 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
                             and slot.groups is groups and slot.activation is activation
                             and slot.algorithm is algorithm and slot.policy is policy
                         )
-                        or slot.request == (
+                        or slot.same((
                             bias is None, stride, padding, dilation, groups, activation, algorithm, policy, 0
-                        )
+                        ))
                     )
                 ):  # fmt: skip
                     if slot.run is None:
@@ -176,10 +176,10 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
                             and slot.output_padding is output_padding and slot.groups is groups
                             and slot.activation is activation and slot.algorithm is algorithm and slot.policy is policy
                         )
-                        or slot.request == (
+                        or slot.same((
                             bias is None, stride, padding, dilation, groups,
                             activation, algorithm, policy, output_padding,
-                        )
+                        ))
                     )
                 ):  # fmt: skip
                     if slot.run is None:

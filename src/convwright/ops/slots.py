@@ -44,7 +44,7 @@ class Slot:
 
     __slots__ = (
         "activation", "algorithm", "alike", "ambient", "dilation", "extra", "flags", "grad", "groups", "matches",
-        "no_bias", "output_padding", "padding", "policy", "request", "run", "short", "stride", "tf32", "varied",
+        "no_bias", "output_padding", "padding", "policy", "request", "run", "same", "short", "stride", "tf32", "varied",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +57,7 @@ class Slot:
     ) -> None:
         self.alike = guard(tensors)
         self.matches = self.alike if run is not None else guard(tensors[:1], any_size=varied is not None)
-        self.request = request
+        self.request, self.same = request, request.same
         (
             self.no_bias, self.stride, self.padding, self.dilation, self.groups,
             self.activation, self.algorithm, self.policy, self.output_padding,
@@ -75,7 +75,7 @@ class Slot:
     def stands_for(self, request: Request, tensors: tuple[Tensor, ...], extra: object) -> bool:
         """Whether this is the slot of a call, looked at without hurry and whatever weight it was made for."""
         return (
-            self.request == request
+            self.same(request)
             and self.extra == extra
             and self.grad is torch.is_grad_enabled()
             and self.ambient is ambient.current()
@@ -141,7 +141,7 @@ class Slots:
 
 
 def _is_same(slot: Slot, request: Request, tensors: tuple[Tensor, ...]) -> bool:
-    return slot.request == request and slot.grad is torch.is_grad_enabled() and slot.matches(*tensors[:1])
+    return slot.same(request) and slot.grad is torch.is_grad_enabled() and slot.matches(*tensors[:1])
 
 
 def _key(weight: Tensor, x: Tensor, request: Request) -> object:

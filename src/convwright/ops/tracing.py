@@ -31,6 +31,8 @@ def traced(call: Call) -> Tensor:
         raise Refused("a policy cannot be traced: set PyTorch's flags, or compute outside of what is compiled")
     if autocasting(x):
         x, w, bias = cast(x, w, bias)
+    for size in w.shape:
+        range(size)  # a compiler takes it for a constant from here on, as it does with a parameter's
     rank, activation = call.form.rank, activation_named(request.activation)
     strides, dilations = per_axis("stride", request.stride, rank), per_axis("dilation", request.dilation, rank)
     pads = both_sides(request.padding, w.shape[2:], strides, dilations)

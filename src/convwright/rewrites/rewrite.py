@@ -52,6 +52,7 @@ class Rewrite(ABC):
             deterministic=inner.deterministic,
             source=inner.source,
             inner=inner,
+            compiles=inner.compiles,
         )
 
 

@@ -74,7 +74,7 @@ class Lineup:
         for candidate in candidates:
             if candidate == self._baseline:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.appendleft(candidate)
-            elif listing.compiles(candidate):
+            elif candidate.compiles:
                 self._compiled.append(candidate)
             else:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)

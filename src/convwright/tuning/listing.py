@@ -93,11 +93,6 @@ def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:
     return backend(candidate.leaf.backend).fingerprint(device)
 
 
-def compiles(candidate: Candidate) -> bool:
-    """True where building takes some tenths of a second: backends with a compiler say so in ``compiles``."""
-    return bool(getattr(backend(candidate.leaf.backend), "compiles", False))
-
-
 def candidates(offers: Iterable[Offer]) -> list[Candidate]:
     return [offer for offer in offers if isinstance(offer, Candidate)]
 

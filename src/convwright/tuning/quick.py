@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
-from convwright.tuning import listing
 from convwright.tuning.checks import Checked, SampledCheck
 from convwright.tuning.choose import TIE, cost, objection
 from convwright.tuning.contest import SEED, Contest
@@ -79,7 +78,7 @@ class _Quick:
                 f"was not tried: PyTorch's own call takes {call_us / 1e3:.3g} ms, too long to compare it with anything "
                 f"within {self.budget.total_us / 1e3:.3g} ms"
             )
-        compiles = listing.compiles(candidate)
+        compiles = candidate.compiles
         if not self.budget.has(_COMPILING if compiles else 1 - _LOOKING):
             return _SPENT
         least = least_us(candidate, self.contest.device) if compiles else None

@@ -34,7 +34,7 @@ def warm_up(device: DeviceFacts, store: Store) -> None:
     recall = Recall(tiny, device, policy, store, "direct")
     looks = Looks(Bench(tiny, device, Mode.QUICK, seed=0), Budget(inf), recall.trying)
     for candidate in listing.first_of_each(listing.candidates(listing.direct(tiny, device, policy)), policy):
-        if not listing.compiles(candidate) and recall.finding(candidate) is None:
+        if not candidate.compiles and recall.finding(candidate) is None:
             looks.at(candidate)
     for look in list(looks.looked.values())[:1]:
         ErrorCheck(tiny, looks.bench.device, reference=sampled_reference).errors(look.trial.run)

@@ -28,6 +28,7 @@ def offer(
     *,
     config: Config = (),
     arithmetic: Arithmetic | None = None,
+    products: int | None = None,
     saves_products: bool = False,
 ) -> Candidate:
     """An algorithm of this backend; it computes in the dtype in which it sums unless ``arithmetic`` says otherwise."""
@@ -41,6 +42,7 @@ def offer(
         deterministic=True,
         source=Source.RULE,
         saves_products=saves_products,
+        products=products,
     )
 
 

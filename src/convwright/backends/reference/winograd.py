@@ -27,7 +27,10 @@ def offers(problem: ConvProblem) -> Iterator[Offer]:
             yield Refusal(f"reference/{ALGORITHM}[m={m}]", reason)
             continue
         workspace_bytes = Winograd(problem, transforms(m)).buffers.nbytes
-        yield offer(problem, ALGORITHM, workspace_bytes, config=(("m", m),), saves_products=True)
+        multiplied = products(problem, m)
+        yield offer(
+            problem, ALGORITHM, workspace_bytes, config=(("m", m),), saves_products=True, products=multiplied
+        )
 
 
 def plan(candidate: Candidate) -> Plan:

@@ -25,7 +25,6 @@ class TritonKernels:
     """Kernels for NVIDIA GPUs from sm_80 on; in Triton's interpreter (``TRITON_INTERPRET=1``) they run on the CPU."""
 
     name = "triton"
-    compiles = True  # a kernel takes 0.3 to 0.6 s to build where no cache has it (H200, Triton 3.6)
 
     def fingerprint(self, device: DeviceFacts) -> str:
         return f"triton {_triton_version()}, kernels {_source_hash()}"
