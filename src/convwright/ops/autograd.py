@@ -115,7 +115,7 @@ class Convolution(torch.autograd.Function):
         training: Training = ctx.training
         needs = ctx.needs_input_grad
         # Only PyTorch's formulas have a second derivative, and can be mapped over a batch of gradients.
-        if torch.is_grad_enabled() or type(dy) is not Tensor or transformed():
+        if torch.is_grad_enabled() or transformed() or not _is_in_memory(dy):
             if y is not None:
                 dy = _aten.threshold_backward(dy, y, 0)
             made = training.torchs_gradients(dy, x, w, needs[:3])
@@ -123,6 +123,14 @@ class Convolution(torch.autograd.Function):
             dy = training.before_activation(dy, y)
             made = training.gradients(dy, x, w, needs[:3])
         return (*made, dy if needs[3] else None, None)
+
+
+def _is_in_memory(dy: Tensor) -> bool:
+    """False for subclasses, and for what stands for a batch of gradients, which has no address."""
+    try:
+        return type(dy) is Tensor and dy.data_ptr() >= 0
+    except RuntimeError:
+        return False
 
 
 _apply: Callable[..., Tensor] = Convolution.apply

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import handle_torch_function, is_tensor_like
+from torch.overrides import handle_torch_function
 
 from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting, cast, lowering, uncast
@@ -52,10 +52,10 @@ def beyond(
 
 def _stands_for_a_tensor(operand: object) -> bool:
     """True for what wants to be told of functions without being a tensor, as the proxies of torch.fx do."""
-    return operand is not None and not isinstance(operand, Tensor) and is_tensor_like(operand)
+    return operand is not None and not isinstance(operand, Tensor) and hasattr(operand, "__torch_function__")
 
 
-def _noted(form: Form, x: Any, w: Any, bias: Any, request: Request, residual: Any, out: Any) -> Any:
+def _noted(form: Form, x: Any, w: Any, bias: Any, request: Request, residual: Any, out: Any) -> Tensor:
     """Let such an operand do with the call what it does with PyTorch's functions."""
     from convwright.ops import functional
 
@@ -63,7 +63,7 @@ def _noted(form: Form, x: Any, w: Any, bias: Any, request: Request, residual: An
     tensors, named = (x, w, bias), {"residual": residual, "out": out} | asked
     given = {name: value for name, value in named.items() if value is not None}
     relevant = [operand for operand in (*tensors, residual, out) if operand is not None]
-    return handle_torch_function(getattr(functional, form.name), relevant, *tensors, *form.window(request), **given)
+    made: Tensor = handle_torch_function(getattr(functional, form.name), relevant, *tensors, *form.window(request), **given)
 
 
 def _checked(call: Call) -> Call:

@@ -42,7 +42,6 @@ class Type(Enum):
     KNOB = 9, c_int
     NUMERICAL_NOTE = 11, c_int
     POINTWISE_MODE = 14, c_int
-    BEHAVIOR_NOTE = 19, c_int
     DESCRIPTOR = 15, c_void_p
     CHAR = 24, c_char
 
@@ -122,7 +121,6 @@ class Attribute(Enum):
     ENGINE_GRAPH = 1300, Type.DESCRIPTOR
     ENGINE_INDEX = 1301, Type.INT64
     ENGINE_NUMERICAL_NOTES = 1303, Type.NUMERICAL_NOTE
-    ENGINE_BEHAVIOR_NOTES = 1305, Type.BEHAVIOR_NOTE
     ENGINE_DEVICE = 1307, Type.DESCRIPTOR
     DEVICE_JSON = 2702, Type.CHAR
 

@@ -14,20 +14,15 @@ Knobs = tuple[tuple[int, int], ...]
 
 # Two heuristics, and what they leave out; asked in the order A, B, FALLBACK.
 _MODE_A, _MODE_B, _FALLBACK = 3, 1, 2
-_RUNTIME_COMPILATION, _BEHAVIOR_NOTES = 0, 5
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine in one configuration. The numbers mean something for one pattern and version of cuDNN only.
-
-    ``compiles`` says that its kernel is compiled when a plan is finalized.
-    """
+    """An engine in one configuration. The numbers mean something for one pattern and version of cuDNN only."""
 
     index: int
     knobs: Knobs
     notes: frozenset[NumericalNote]
-    compiles: bool
     config: Descriptor
 
 
@@ -98,6 +93,4 @@ def _describe(config: Descriptor, choices: Sequence[Descriptor]) -> Engine:
     knobs = ((*choice.get(Attribute.KNOB_TYPE), *choice.get(Attribute.KNOB_VALUE)) for choice in chosen)
     (index,) = engine.get(Attribute.ENGINE_INDEX)
     notes = engine.get(Attribute.ENGINE_NUMERICAL_NOTES, len(NumericalNote))
-    behavior = engine.get(Attribute.ENGINE_BEHAVIOR_NOTES, _BEHAVIOR_NOTES)
-    compiles = _RUNTIME_COMPILATION in behavior
-    return Engine(index, tuple(sorted(knobs)), frozenset(map(NumericalNote, notes)), compiles, config)
+    return Engine(index, tuple(sorted(knobs)), frozenset(map(NumericalNote, notes)), config)
