@@ -50,14 +50,14 @@ PAGES = (
         "Knowing",
         "What there is, what it takes, and what could be had: [finding](../finding.md), [advice](../advise.md), "
         "[tuning](../tune.md), [measuring](../measuring.md).",
-        ("find", "advise", "tune", "measure", "device_facts"),
+        ("find", "advise", "tune", "measure", "measure_together", "compare", "device_facts"),
     ),
     Page(
         "describing.md",
         "Describing",
         "Questions as data: what is to be computed, where, and what is allowed. Nothing here needs PyTorch or a GPU.",
         (
-            "ConvProblem", "Direction", "Policy", "DeviceFacts", "convwright.core.policy:Objective",
+            "ConvProblem", "problem_of_module", "Direction", "Policy", "DeviceFacts", "convwright.core.policy:Objective",
             "convwright.core.policy:Weights", "convwright.core.dtype:DType", "convwright.core.dtype:Arithmetic",
             "convwright.core.tensor_spec:TensorSpec", "convwright.core.epilogue:Epilogue",
         ),
@@ -74,7 +74,7 @@ PAGES = (
             "convwright.core.candidate:Refusal", "convwright.tuning.session:Choice",
             "convwright.network.advice:Advice", "convwright.network.advice:LayerAdvice",
             "convwright.network.suggestion:Suggestion", "convwright.network.tuned:Tuned",
-            "convwright.network.tuned:TunedProblem", "convwright.measuring.timing:Timing",
+            "convwright.network.tuned:TunedProblem", "Timing", "convwright.measuring.compare:Verdict",
             "convwright.measuring.energy:Energy",
         ),
     ),

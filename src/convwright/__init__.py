@@ -2,13 +2,17 @@
 
     import convwright as cw
 
+    cw.advise(model, example)                             # what each layer takes, what could be had, and how
     cw.find(x, w, padding=1)                              # every way, measured, in one table
-    cw.find(cw.ConvProblem.parse("ic64ih56oc64kh3ph1"))   # the same from a description
-    cw.find(problem, device="h200", mode="heuristic")     # for a GPU that is elsewhere
-    cw.conv2d(x, w, b, padding=1, activation="relu")      # the best one, differentiable
+    cw.find("ic64ih56oc64kh3ph1", device="h200")          # from a description, for a GPU that is elsewhere
+    cw.conv2d(x, w, b, padding=1, activation="relu")      # the best one, differentiable; 1d, 3d, transposed likewise
     cw.conv2d(x, w, algorithm="cudnn/fft-tiling")         # this one, or a clear error
+    with cw.algorithms(forward="cudnn/gemm"): ...         # this one, for all calls inside
+    with cw.enabled(): model(x)                           # every F.conv* and nn.Conv* of any library, unmodified
+    cw.tune(model, example)                               # every convolution of a model, remembered
     cw.conv2d_into(buffer[:, 8:12], x, w)                 # into a slice of a larger buffer
     cw.last_choice()                                      # what ran, and what it saved
+    cw.measure(function)                                  # the timer, for anything
 
 Importing convwright imports neither torch nor CUDA: each name below is fetched when it is first used.
 """
@@ -46,7 +50,11 @@ _HOMES = {
     "disable": "convwright.ops.enable",
     "enabled": "convwright.ops.enable",
     "conv2d_into": "convwright.ops.into",
+    "problem_of_module": "convwright.ops.describe_module",
     "measure": "convwright.measuring.timer",
+    "measure_together": "convwright.measuring.timer",
+    "compare": "convwright.measuring.compare",
+    "Timing": "convwright.measuring.timing",
     "device_facts": "convwright.measuring.machine",
 }
 
@@ -62,11 +70,15 @@ if TYPE_CHECKING:
     from convwright.errors import ConvwrightError as ConvwrightError
     from convwright.errors import Refused as Refused
     from convwright.errors import StoreError as StoreError
+    from convwright.measuring.compare import compare as compare
     from convwright.measuring.machine import device_facts as device_facts
     from convwright.measuring.timer import measure as measure
+    from convwright.measuring.timer import measure_together as measure_together
+    from convwright.measuring.timing import Timing as Timing
     from convwright.network.advise import advise as advise
     from convwright.network.tuned import tune as tune
     from convwright.ops.ambient import algorithms as algorithms
+    from convwright.ops.describe_module import problem_of_module as problem_of_module
     from convwright.ops.enable import disable as disable
     from convwright.ops.enable import enable as enable
     from convwright.ops.enable import enabled as enabled

@@ -18,6 +18,7 @@ from convwright.network.distinct import Posed, distinct
 from convwright.network.example import Model, Subject
 from convwright.network.layers import Recording, record
 from convwright.network.progress import Progress, progress_to
+from convwright.ops.form import forget
 from convwright.settings import Mode
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
@@ -139,6 +140,8 @@ def tune(
         )
         found.append(TunedProblem(posed, findings, perf_counter() - start))
     tell(len(everything), len(everything), "")
+    session().forget()  # so that calls that were decided before are decided anew, with what is known now
+    forget()
     return Tuned(facts, wanted, tuple(found), recording.left_out, perf_counter() - begun)
 
 

@@ -70,6 +70,11 @@ class Session:
             choice = self.last = self._chosen[key]
         return choice
 
+    def forget(self) -> None:
+        """Choose anew, from what the store knows by now."""
+        with self._one_search_at_a_time:
+            self._chosen.clear()
+
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
         return self._chosen.get(_question(problem, device, policy, None)) or self.torchs_own(problem, device, policy)
