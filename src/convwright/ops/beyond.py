@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import handle_torch_function
 
 from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting, cast, lowering, uncast
@@ -16,6 +15,7 @@ from convwright.ops.composite import PLAIN, check_tensors, composite, foreign, r
 from convwright.ops.decide import decide
 from convwright.ops.form import Form, Request
 from convwright.ops.meetings import Verdict, meetings
+from convwright.ops.proxies import is_proxy, noted
 from convwright.ops.regions import check_apart, count_write
 from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
@@ -45,25 +45,9 @@ def beyond(
         slot = form.slots.matching(w, request, tensors, extra)
         if slot is not None:
             return form.own(x, w, bias, *form.window(request)) if slot.run is None else slot.run(*operands)
-    if any(_stands_for_a_tensor(operand) for operand in (x, w, bias, residual, out)):
-        return _noted(form, x, w, bias, request, residual, out)
+    if any(is_proxy(operand) for operand in (x, w, bias, residual, out)):
+        return noted(form, x, w, bias, request, residual, out)
     return _looked_at(_checked(Call(form, x, w, bias, residual, out, request.kept())))
-
-
-def _stands_for_a_tensor(operand: object) -> bool:
-    """True for what wants to be told of functions without being a tensor, as the proxies of torch.fx do."""
-    return operand is not None and not isinstance(operand, Tensor) and hasattr(operand, "__torch_function__")
-
-
-def _noted(form: Form, x: Any, w: Any, bias: Any, request: Request, residual: Any, out: Any) -> Tensor:
-    """Let such an operand do with the call what it does with PyTorch's functions."""
-    from convwright.ops import functional
-
-    asked = {"activation": request.activation, "algorithm": request.algorithm, "policy": request.policy}
-    tensors, named = (x, w, bias), {"residual": residual, "out": out} | asked
-    given = {name: value for name, value in named.items() if value is not None}
-    relevant = [operand for operand in (*tensors, residual, out) if operand is not None]
-    made: Tensor = handle_torch_function(getattr(functional, form.name), relevant, *tensors, *form.window(request), **given)
 
 
 def _checked(call: Call) -> Call:

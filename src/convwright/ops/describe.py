@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue, activation_named
 from convwright.core.problem import ConvProblem, IntOrTuple, per_axis
-from convwright.core.tensor_spec import Layout
 from convwright.core.transposed import transposed_of_specs
 from convwright.core.window import Padding as Padding
 from convwright.core.window import both_sides as both_sides
 from convwright.errors import BadInput
+from convwright.ops.output_layout import output_layout
 from convwright.tensors import spec_of
 
 
@@ -36,6 +34,7 @@ def problem_of(
 ) -> ConvProblem:
     """The problem that these tensors pose; bad input is refused here, in one sentence.
 
+    >>> import torch
     >>> problem_of(torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3), padding="same").y.shape
     (1, 4, 8, 8)
     """
@@ -49,12 +48,12 @@ def problem_of(
         padding=both_sides(padding, w.shape[2:], strides, dilations),
         dilation=dilations,
         groups=groups,
-        layout=_output_layout(x, w),
         direction=direction,
         epilogue=Epilogue(residual is not None, bias is not None, activation_named(activation)),
     )
     _check_behind(problem.k, problem.y.shape, bias, residual, out)
-    return problem if out is None else replace(problem, y=spec_of(out))
+    y = spec_of(out) if out is not None else problem.y.dense(output_layout(problem, x, w, bias))
+    return replace(problem, y=y)
 
 
 def transposed_problem_of(
@@ -74,16 +73,21 @@ def transposed_problem_of(
 
     Bias, residual and activation are no part of it.
 
+    >>> import torch
     >>> transposed_problem_of(torch.ones(1, 4, 8, 8), torch.ones(4, 3, 3, 3), stride=2, output_padding=1).x.shape
     (1, 3, 18, 18)
     """
     _check_tensors(x, w, {"weight": w, "bias": bias, "residual": residual, "out": out})
     if isinstance(padding, str):
         raise BadInput(f"`padding` of a transposed convolution must be an int or a tuple of ints, got {padding!r}")
-    window = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
-    problem = transposed_of_specs(spec_of(x), spec_of(w), groups=groups, layout=_output_layout(x, w), **window)
+    problem = transposed_of_specs(
+        spec_of(x), spec_of(w),
+        stride=stride, padding=padding, output_padding=output_padding, dilation=dilation, groups=groups,
+    )  # fmt: skip
     _check_behind(problem.c, problem.x.shape, bias, residual, out)
-    return problem if out is None else replace(problem, x=spec_of(out))
+    added = per_axis("output_padding", output_padding, problem.rank)
+    dx = spec_of(out) if out is not None else problem.x.dense(output_layout(problem, x, w, bias, added))
+    return replace(problem, x=dx)
 
 
 def _check_behind(
@@ -107,10 +111,3 @@ def _check_tensors(x: Tensor, w: Tensor, named: Mapping[str, Tensor | None]) -> 
             raise BadInput(
                 f"`{name}` must be {x.dtype} on {x.device} like `input`, got {tensor.dtype} on {tensor.device}"
             )
-
-
-def _output_layout(x: Tensor, w: Tensor) -> Layout:
-    """The layout of PyTorch's own output: channels last where the strides of either operand suggest it."""
-    if x.dim() == 3:
-        return Layout.NCHW
-    return Layout.NCHW if all(suggest_memory_format(t) is torch.contiguous_format for t in (x, w)) else Layout.NHWC

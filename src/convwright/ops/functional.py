@@ -120,10 +120,13 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
                 ):  # fmt: skip
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
-                            if slot.short:
-                                return own(input, weight, bias, stride, padding)
-                            if slot.varied is None or slot.varied.passes(input):
-                                return own(input, weight, bias, stride, padding, dilation, groups)
+                            try:
+                                if slot.short:
+                                    return own(input, weight, bias, stride, padding)
+                                if slot.varied is None or slot.varied.passes(input):
+                                    return own(input, weight, bias, stride, padding, dilation, groups)
+                            except _FAILURES:
+                                break
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
                         and (slot.flags is None or slot.flags == state())
@@ -188,7 +191,10 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
                             and (slot.tf32 is None or slot.tf32 is tf32_allowed())
                             and (slot.varied is None or slot.varied.passes(input))
                         ):
-                            return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
+                            try:
+                                return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
+                            except _FAILURES:
+                                break
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
                         and (slot.flags is None or slot.flags == state())
@@ -206,6 +212,8 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
 
 
 _NONE: tuple[Slot, ...] = ()
+# A slot of PyTorch's own function does not look at weight and bias; what is wrong with them is said by a longer look.
+_FAILURES = (RuntimeError, TypeError, ValueError)
 
 
 def _named(function: Any, form: Form) -> Any:

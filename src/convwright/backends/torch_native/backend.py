@@ -18,7 +18,7 @@ from convwright.core.problem import ConvProblem
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 _PLANS: dict[str, Callable[[Candidate], Plan]] = {
     "default": TorchPlan,
-    cudnn.NAME: cudnn.TorchCudnnPlan,
+    cudnn.NAME: cudnn.plan,
     onednn.NAME: onednn.OneDnnPlan,
     onednn.FUSED: onednn.OneDnnPlan,
 }

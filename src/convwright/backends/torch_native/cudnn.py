@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from convwright import flags
+from convwright.backends.torch_native.own import TorchPlan
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -71,30 +72,9 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     return None
 
 
-class TorchCudnnPlan:
-    """Runs one of PyTorch's cuDNN operators."""
-
-    workspace_bytes = 0
-    writes_out = False
-
-    def __init__(self, candidate: Candidate) -> None:
-        self.candidate = candidate
-        self._compute = _compute(candidate)
-
-    def prepare(self, weight: Tensor) -> Tensor:
-        return weight
-
-    def __call__(
-        self,
-        first: Tensor,
-        second: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
-        workspace: Tensor | None = None,
-    ) -> Tensor:
-        result = self._compute(first, second, bias, residual)
-        return result if out is None else out.copy_(result)
+def plan(candidate: Candidate) -> TorchPlan:
+    """One of PyTorch's cuDNN operators, ready to run."""
+    return TorchPlan(candidate, _compute(candidate))
 
 
 def _compute(candidate: Candidate) -> Callable[..., Tensor]:

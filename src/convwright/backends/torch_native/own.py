@@ -38,21 +38,14 @@ def torch_candidate(problem: ConvProblem, config: Config = (), *, cpu: bool = Fa
 
 
 class TorchPlan:
-    """Runs PyTorch's own call, with the TF32 flag that the candidate stands for."""
+    """Runs one of PyTorch's own operators: by default its call for the problem, with the candidate's TF32 flag."""
 
     workspace_bytes = 0
     writes_out = False
 
-    def __init__(self, candidate: Candidate) -> None:
+    def __init__(self, candidate: Candidate, compute: Callable[..., Tensor] | None = None) -> None:
         self.candidate = candidate
-        problem = candidate.problem
-        compute = {
-            Direction.FORWARD: _forward,
-            Direction.BACKWARD_DATA: _backward_data,
-            Direction.BACKWARD_WEIGHT: _backward_weight,
-        }[problem.direction](problem)
-        tf32 = candidate.arithmetic is Arithmetic.TF32
-        self._compute = flags.with_tf32(compute, tf32) if candidate.config else compute
+        self._compute = compute or _own(candidate)
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight
@@ -68,6 +61,16 @@ class TorchPlan:
     ) -> Tensor:
         result = self._compute(first, second, bias, residual)
         return result if out is None else out.copy_(result)
+
+
+def _own(candidate: Candidate) -> Callable[..., Tensor]:
+    problem = candidate.problem
+    compute = {
+        Direction.FORWARD: _forward,
+        Direction.BACKWARD_DATA: _backward_data,
+        Direction.BACKWARD_WEIGHT: _backward_weight,
+    }[problem.direction](problem)
+    return flags.with_tf32(compute, candidate.arithmetic is Arithmetic.TF32) if candidate.config else compute
 
 
 def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
