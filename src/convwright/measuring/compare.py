@@ -12,7 +12,7 @@ from convwright.measuring.record import as_record
 from convwright.measuring.regression import paired_ratio
 
 if TYPE_CHECKING:
-    from convwright.measuring.timer import Timing
+    from convwright.measuring.timing import Timing
 
 TIE = 0.02
 TIE_HALFWIDTH = 0.005

@@ -1,8 +1,8 @@
-"""Candidates → findings: what is being searched, and which of the two ways of searching does it."""
+"""What is being searched, within what budget, and who is told of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -63,26 +63,3 @@ class Contest:
 
     def known_baseline(self) -> Finding | None:
         return None if self.baseline is None else self.known.get(self.baseline.id)
-
-
-def measure_candidates(
-    candidates: Iterable[Candidate],
-    baseline: Candidate | None,
-    known: Mapping[str, Finding],
-    problem: ConvProblem,
-    device: DeviceFacts,
-    policy: Policy,
-    *,
-    mode: Mode,
-    budget: Budget,
-    hooks: Hooks = NO_HOOKS,
-) -> list[Finding]:
-    """What was found out about each candidate, in the order in which they come.
-
-    Mode ``quick`` takes candidates for as long as there is time to look at them, ``full`` takes all.
-    """
-    from convwright.tuning.full import full
-    from convwright.tuning.quick import quick
-
-    contest = Contest(problem, device, policy, baseline, known, mode, budget, hooks)
-    return quick(candidates, contest) if mode is Mode.QUICK else full(candidates, contest)

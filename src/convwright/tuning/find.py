@@ -13,9 +13,10 @@ from convwright.core.problem import ConvProblem
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import isolation, listing
 from convwright.tuning.budget import Budget
+from convwright.tuning.candidates import measure_candidates
 from convwright.tuning.checks import FEWEST_KINDS
 from convwright.tuning.choose import choose, is_torch
-from convwright.tuning.contest import NO_HOOKS, Hooks, Progress, measure_candidates
+from convwright.tuning.contest import NO_HOOKS, Hooks, Progress
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
 from convwright.tuning.lineup import Lineup

@@ -25,7 +25,8 @@ from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.contest import Hooks, measure_candidates
+from convwright.tuning.candidates import measure_candidates
+from convwright.tuning.contest import Hooks
 
 Say = Callable[[dict[str, Any]], None]
 
