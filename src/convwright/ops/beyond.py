@@ -19,7 +19,6 @@ from convwright.ops.proxies import is_proxy, noted
 from convwright.ops.regions import check_apart, count_write
 from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
-from convwright.ops.varied import Varied
 from convwright.tensors import core_dtype
 
 _C: Any = torch._C
@@ -111,8 +110,8 @@ def _is_promoted(call: Call) -> bool:
 
 def _undecided(call: Call, verdict: Verdict) -> Tensor:
     """PyTorch's own functions, for this once, or for most calls of a layer that is fed ever new shapes."""
-    if verdict is Verdict.VARIES and call.extra is None:
-        call.form.slots.loosen(call.w, call.tensors, call.request, Varied())
+    if verdict is not Verdict.WAIT and call.extra is None:
+        call.form.slots.loosen(call.w, call.tensors, call.request, any_weight=verdict is Verdict.FRESH)
     try:
         return composite(call)
     except BadInput:

@@ -34,7 +34,8 @@ class Verdict(Enum):
 
     DECIDE = auto()
     WAIT = auto()
-    VARIES = auto()
+    VARIES = auto()  # the layer is fed ever new shapes
+    FRESH = auto()  # so are weights that are made anew for each call
 
 
 class Meetings:
@@ -44,6 +45,7 @@ class Meetings:
         self._begun_s = perf_counter()
         self._kinds: dict[Layer, set[Kind]] = {}
         self._alike: dict[Kind, int] = {}
+        self._layers: dict[torch.Size, int] = {}
         self._known = 0
         self._varies = False
         self._since_new = 0
@@ -62,7 +64,9 @@ class Meetings:
         kinds = len(self._kinds[layer])
         if (again or self._alike[kind] >= _ALIKE) and (self._is_calm(kinds) or self._affordable()):
             return Verdict.DECIDE
-        return Verdict.VARIES if again or kinds > 1 else Verdict.WAIT
+        if again or kinds > 1:
+            return Verdict.VARIES
+        return Verdict.FRESH if self._layers[call.w.shape] >= _ALIKE else Verdict.WAIT
 
     @contextmanager
     def hurried(self) -> Iterator[None]:
@@ -79,6 +83,8 @@ class Meetings:
         kinds = self._kinds.setdefault(layer, set())
         if kinds:
             self._varies, self._since_new = True, 0
+        else:
+            self._layers[layer[1]] = self._layers.get(layer[1], 0) + 1
         kinds.add(kind)
         self._alike[kind] = self._alike.get(kind, 0) + 1
         self._known += 1
@@ -95,6 +101,7 @@ class Meetings:
         """Take every call for a new one again."""
         self._kinds.clear()
         self._alike.clear()
+        self._layers.clear()
         self._known = self._since_new = 0
         self._varies = False
 

@@ -18,10 +18,10 @@ from convwright import flags
 from convwright.core.policy import Weights
 from convwright.ops import ambient
 from convwright.ops.function_modes import watched
+from convwright.ops.varied import Varied
 
 if TYPE_CHECKING:
     from convwright.ops.form import Request
-    from convwright.ops.varied import Varied
 
 Run = Callable[..., Tensor]
 # A layer that sees many shapes is served by the second look, which finds a slot by its shape.
@@ -55,7 +55,7 @@ class Slot:
         extra: object = None,
         varied: Varied | None = None,
     ) -> None:
-        self.alike = guard(tensors)
+        self.alike = guard(tensors, any_size=varied is not None)
         self.matches = self.alike if run is not None else guard(tensors[:1], any_size=varied is not None)
         self.request, self.same = request, request.same
         (
@@ -98,6 +98,9 @@ class Slots:
             if slot.stands_for(request, tensors, extra):
                 self._put_first(weight, tensors[0], slot)
                 return slot
+        for slot in self._by_shape.get((weight.shape, None), ()):
+            if slot.stands_for(request, tensors, extra) and slot.varied is not None and slot.varied.passes(tensors[0]):
+                return slot
         return None
 
     def remember(self, weight: Tensor, tensors: tuple[Tensor, ...], slot: Slot) -> None:
@@ -109,11 +112,18 @@ class Slots:
         del alike[_MOST_ALIKE:]
         self._put_first(weight, tensors[0], slot)
 
-    def loosen(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request, varied: Varied) -> None:
-        """Let PyTorch's own function serve ``weight`` for inputs of any size, of which ``varied`` says which."""
-        known = self.latest.get(id(weight), ())
-        if not any(slot.varied is not None and _is_same(slot, request, tensors) for slot in known):
-            self._put_first(weight, tensors[0], Slot(tensors, request, None, varied=varied))
+    def loosen(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request, *, any_weight: bool) -> None:
+        """Let PyTorch's own function serve ``weight``, or every one like it, for inputs of most sizes."""
+        alike = self._by_shape.setdefault((weight.shape, None), []) if any_weight else []
+        known = alike if any_weight else self.latest.get(id(weight), ())
+        if any(slot.varied is not None and slot.stands_for(request, tensors, None) for slot in known):
+            return
+        slot = Slot(tensors, request, None, varied=Varied())
+        if any_weight:
+            alike.insert(0, slot)
+            del alike[_MOST_ALIKE:]
+        else:
+            self._put_first(weight, tensors[0], slot)
 
     def forget(self) -> None:
         """Drop every slot, so that the next call of each kind decides anew."""
@@ -140,10 +150,6 @@ class Slots:
         self.latest[id(weight)] = (*decided[:_MOST_AT_FIRST_LOOK], *varied[:_MOST_VARIED])
 
 
-def _is_same(slot: Slot, request: Request, tensors: tuple[Tensor, ...]) -> bool:
-    return slot.same(request) and slot.grad is torch.is_grad_enabled() and slot.matches(*tensors[:1])
-
-
 def _key(weight: Tensor, x: Tensor, request: Request) -> object:
     """What finds a slot. Layers of one shape share theirs, unless each keeps a packed weight of its own."""
     policy = request.policy
@@ -152,12 +158,15 @@ def _key(weight: Tensor, x: Tensor, request: Request) -> object:
 
 
 def guard(tensors: tuple[Tensor, ...], *, any_size: bool = False) -> Callable[..., bool]:
-    """A check that is True for tensors that look exactly like these to PyTorch's dispatcher."""
+    """A check that is True for tensors that look exactly like these to PyTorch's dispatcher.
+
+    With ``any_size`` the first may have other sizes and strides.
+    """
     guards: Any = torch._C._dynamo.guards
-    made = guards.TensorGuards(
-        *tensors,
-        dynamic_dims_sizes=[[None] * t.dim() if any_size else list(t.shape) for t in tensors],
-        dynamic_dims_strides=[[None] * t.dim() if any_size else list(t.stride()) for t in tensors],
-    )
+    sizes: list[list[int | None]] = [list(tensor.shape) for tensor in tensors]
+    strides: list[list[int | None]] = [list(tensor.stride()) for tensor in tensors]
+    if any_size:
+        sizes[0] = strides[0] = [None] * tensors[0].dim()
+    made = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = made.check
     return check

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# A look takes as long as a short convolution: these keep it under a thirtieth of one.
-_LOOK_EVERY = 32
-_LOOKS_AT_FIRST = 2
+# A look takes as long as a short convolution, so it is taken at one call in so many; a prime, since sizes that come
+# in turn would hide behind each other.
+_LOOK_EVERY = 31
+_LOOKS_AT_FIRST = 8
 
 
 class Varied:

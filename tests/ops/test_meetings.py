@@ -1,0 +1,375 @@
+"""When a call is decided: at its second meeting, unless shapes vary; then only what the time that has passed allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from timeit import repeat
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import convwright as cw
+from convwright.core.policy import Policy
+from convwright.ops import meetings as room
+from convwright.ops import varied
+from convwright.ops.form import CONV2D
+from convwright.ops.meetings import meetings
+from convwright.settings import QUICK_BUDGET_US, settings
+from convwright.tuning import session as sessions
+from convwright.tuning.session import Choice, Session
+from ops.prefer import randn
+from ops.resnet import ResNet
+
+
+class Searches(list[str]):
+    """The problems searched so far. Each search takes the whole budget of a time that stands still otherwise."""
+
+    now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def search(self, session: Session, problem: Any, device: Any, policy: Any, algorithm: str | None) -> Choice:
+        self.append(problem.key)
+        self.now_s += QUICK_BUDGET_US / 1e6
+        if algorithm is not None:
+            return Choice(sessions.named(algorithm, problem, device, Policy()), device)
+        return session.torchs_own(problem, device, policy)
+
+
+@pytest.fixture(autouse=True)
+def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Searches]:
+    in_mode("quick", monkeypatch)
+    made = Searches()
+    monkeypatch.setattr(Session, "_search", lambda *given: made.search(*given))
+    monkeypatch.setattr(sessions, "perf_counter", made.perf_counter)
+    monkeypatch.setattr(room, "perf_counter", made.perf_counter)
+    monkeypatch.setattr(meetings, "_begun_s", 0.0)
+    return made
+
+
+def in_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVWRIGHT_MODE", mode)
+    settings.cache_clear()
+    sessions.session.cache_clear()
+
+
+def image(size: int, channels: int = 4) -> Tensor:
+    return randn(1, channels, size, size, seed=size)
+
+
+def weights(count: int = 1) -> list[Tensor]:
+    return [randn(4, 4, 3, 3, seed=i) for i in range(count)]
+
+
+def test_a_layers_shape_is_decided_at_its_second_call(searches: Searches) -> None:
+    (w,), x = weights(), image(8)
+    for call in range(1, 6):
+        assert_close(cw.conv2d(x, w, padding=1), F.conv2d(x, w, padding=1))
+        assert len(searches) == (call >= 2)
+    for given in (x.clone(), x * 2):
+        cw.conv2d(given, w, padding=1)
+    assert len(searches) == 1
+
+
+def test_layers_of_one_shape_share_what_was_decided(searches: Searches) -> None:
+    x = image(8)
+    for _ in range(3):
+        for w in weights(5):
+            assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+    assert len(searches) == 1
+
+
+def test_each_direction_is_decided_when_a_gradient_is_wanted(searches: Searches) -> None:
+    layer, x = nn.Conv2d(4, 4, 3), image(8).float().requires_grad_()
+    with cw.enabled():
+        for call in range(1, 4):
+            layer(x).sum().backward()
+            assert len(searches) == (3 if call >= 2 else 0)
+        with torch.no_grad():
+            layer(x)
+    assert len(searches) == 3
+
+
+def test_a_model_is_decided_at_its_second_run(searches: Searches) -> None:
+    model, x = ResNet().eval(), torch.randn(1, 3, 40, 40)
+    with cw.enabled(), torch.no_grad():
+        model(x)
+        assert searches == []
+        model(x)
+        decided = len(searches)
+        assert decided == len(set(searches)) > 5
+        model(x)
+    assert len(searches) == decided
+
+
+@pytest.mark.parametrize("step", [1, 4, 32])
+@pytest.mark.parametrize("training", [False, True])
+def test_two_hundred_sizes_are_never_searched(step: int, training: bool, searches: Searches) -> None:
+    """Behind the last strides the sizes of neighbours are the same: those layers see each shape again and again."""
+    model = ResNet(width=2).train(training)
+    with cw.enabled():
+        for i in range(200):
+            x = torch.zeros(2, 3, 33 + (i * step) % 211, 40 + i % 7)
+            with torch.set_grad_enabled(training):
+                y = model(x)
+            if training:
+                y.sum().backward()
+    assert searches == []
+
+
+def test_two_hundred_sizes_in_a_long_time_take_no_more_than_their_share(searches: Searches) -> None:
+    model = ResNet(width=2).eval()
+    with cw.enabled(), torch.no_grad():
+        for _ in range(3):
+            for i in range(200):
+                model(torch.zeros(1, 3, 33 + i, 40))
+                searches.now_s += 0.1
+                assert len(searches) * 0.2 <= room._SHARE * searches.now_s
+    assert len(searches) > 2
+
+
+def test_what_varied_and_is_steady_again_is_decided(searches: Searches) -> None:
+    model = ResNet(width=2).eval()
+    with cw.enabled(), torch.no_grad():
+        for size in (40, 50, 60):
+            model(torch.zeros(1, 3, size, size))
+        assert searches == []
+        for _ in range(400):
+            model(torch.zeros(1, 3, 64, 64))
+        decided = len(searches)
+        assert decided > 5
+        model(torch.zeros(1, 3, 64, 64))
+    assert len(searches) == decided
+
+
+def test_a_layer_that_is_used_at_several_sizes_in_one_model_is_decided_after_some_runs(searches: Searches) -> None:
+    """As the head of a detector is, at each level of its pyramid."""
+    (w,), sizes = weights(), (5, 7, 9, 11)
+    for _ in range(40):
+        for size in sizes:
+            assert_close(cw.conv2d(image(size), w), F.conv2d(image(size), w))
+    assert len(searches) == len(sizes)
+
+
+def test_a_detector_of_one_size_is_decided_within_few_runs(searches: Searches) -> None:
+    model, head = ResNet(width=2).eval(), nn.Conv2d(4, 4, 3, padding=1)
+    with cw.enabled(), torch.no_grad():
+        for _ in range(4):
+            model(torch.zeros(1, 3, 40, 40))
+            for size in (5, 7, 9):
+                head(torch.zeros(1, 4, size, size))
+    assert len(searches) == len(set(searches)) == 14
+
+
+def test_a_layer_of_very_many_sizes_is_not_searched_for_each(searches: Searches) -> None:
+    (w,), sizes = weights(), range(5, 40)
+    for _ in range(60):
+        for size in sizes:
+            cw.conv2d(image(size), w)
+    assert searches == []
+
+
+def test_where_the_last_batch_is_smaller_training_goes_on(searches: Searches) -> None:
+    model, decided = ResNet(width=2), []
+    with cw.enabled():
+        for _ in range(4):
+            for batch in (4, 4, 4, 2):
+                model(torch.randn(batch, 3, 40, 40)).sum().backward()
+            decided.append({key.partition("ic")[0].rpartition("mb")[2] for key in searches})
+    assert decided[0] == {"4"}
+    assert decided[-1] == {"4", "2"}
+
+
+def test_fresh_weights_are_decided_after_enough_that_are_alike(searches: Searches) -> None:
+    x, kept = image(8), weights(room._ALIKE + 20)
+    for i, w in enumerate(kept, 1):
+        assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+        assert len(searches) == (i >= room._ALIKE)
+    slots = CONV2D.slots
+    assert sum(len(alike) for alike in slots._by_shape.values()) == 1
+
+
+def test_a_weight_that_takes_the_place_of_another_is_the_same_layer(searches: Searches) -> None:
+    x, ids = image(8), set()
+    for i in range(20):
+        w = randn(4, 4, 3, 3, seed=i)
+        ids.add(id(w))
+        cw.conv2d(x, w)
+        del w
+    assert len(ids) < 20
+    assert len(searches) == 1
+
+
+@pytest.mark.parametrize("mode", ["quick", "heuristic", "full"])
+def test_what_is_asked_for_is_decided_at_once(mode: str, searches: Searches, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_mode(mode, monkeypatch)
+    (w,), x = weights(), image(8)
+    cw.conv2d(x, w, algorithm="reference/gemm")
+    assert len(searches) == 1
+    cw.conv2d(x, w, policy=Policy(max_workspace_bytes=0))
+    assert len(searches) == 2
+    with cw.algorithms(forward="reference/gemm"):
+        cw.conv2d(x, w, None, 2)
+    assert len(searches) == 3
+    with meetings.hurried():
+        cw.conv2d(x, w, None, 3)
+    assert len(searches) == 4
+    cw.conv2d(image(9), w)
+    assert len(searches) == (4 if mode == "quick" else 5)
+
+
+def test_in_mode_off_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    in_mode("off", monkeypatch)
+    monkeypatch.setattr(sessions, "find", None)
+    (w,), x = weights(), image(8)
+    for _ in range(4):
+        assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+
+
+def test_a_policy_for_all_functions_waits_unless_pytorch_could_break_it(searches: Searches) -> None:
+    (w,) = weights()
+    with cw.enabled(policy=Policy(max_workspace_bytes=0)):
+        for size in range(5, 30):
+            F.conv2d(image(size), w)
+        assert searches == []
+    with cw.enabled(policy=Policy(deterministic=True)):
+        F.conv2d(image(50), w)
+    assert len(searches) == 1
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_conv2d_into_waits_too(grad: bool, searches: Searches) -> None:
+    w = randn(2, 4, 3, 3).requires_grad_(grad)
+
+    def both(size: int) -> None:
+        buffer, x = torch.zeros(1, 6, size, size, dtype=torch.float64), image(size)
+        buffer[:, :4] = x
+        cw.conv2d_into(buffer[:, 4:], buffer[:, :4], w, padding=1)
+        assert_close(buffer[:, 4:], F.conv2d(x, w, padding=1))
+
+    for size in range(5, 25):
+        both(size)
+    assert searches == []
+    meetings.forget()
+    for _ in range(3):
+        both(30)
+    assert len(searches) == 1 + grad
+
+
+def test_a_chain_in_one_buffer_may_be_decided_in_part(searches: Searches) -> None:
+    """PyTorch's own functions write some slices and chosen candidates others; gradients are right."""
+    first, second = (randn(2, 2 + 2 * i, 3, 3, seed=i).requires_grad_() for i in range(2))
+    x = randn(1, 2, 6, 6, seed=5)
+
+    def run() -> tuple[Tensor, ...]:
+        buffer = torch.zeros(1, 6, 6, 6, dtype=torch.float64)
+        buffer[:, :2] = x
+        cw.conv2d_into(buffer[:, 2:4], buffer[:, :2], first, padding=1, activation="relu")
+        cw.conv2d_into(buffer[:, 4:], buffer[:, :4], second, padding=1, activation="relu")
+        return torch.autograd.grad(buffer.square().sum(), (first, second))
+
+    y = F.conv2d(x, first, padding=1).relu()
+    z = F.conv2d(torch.cat([x, y], 1), second, padding=1).relu()
+    expected = torch.autograd.grad(y.square().sum() + z.square().sum(), (first, second))
+    with meetings.hurried():
+        buffer = torch.zeros(1, 6, 6, 6, dtype=torch.float64)
+        cw.conv2d_into(buffer[:, 2:4], buffer[:, :2], first, padding=1, activation="relu")
+    assert len(searches) == 2
+    for _ in range(3):
+        assert_close(run(), expected)
+
+
+def test_memory_is_bounded(searches: Searches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_MOST_REMEMBERED", 100)
+    monkeypatch.setattr("convwright.ops.slots._MOST_WEIGHTS", 10)
+    monkeypatch.setattr("convwright.ops.slots._MOST_KINDS", 10)
+    kept = weights(30)
+    for size in range(5, 20):
+        x = image(size)
+        for w in kept:
+            cw.conv2d(x, w)
+            assert meetings._known <= 100
+            assert sum(len(kinds) for kinds in meetings._kinds.values()) == meetings._known
+            assert len(CONV2D.slots.latest) <= 10
+            assert len(CONV2D.slots._by_shape) <= 10
+        with meetings.hurried():
+            cw.conv2d(x, kept[0], None, 2)
+
+
+def test_a_look_is_rare_where_shapes_vary(searches: Searches, monkeypatch: pytest.MonkeyPatch) -> None:
+    (w,), looked = weights(), []
+    judge = meetings.judge
+    monkeypatch.setattr(meetings, "judge", lambda call: (looked.append(call.x.shape), judge(call))[1])
+    for i in range(1000):
+        cw.conv2d(image(5 + i % 100), w)
+    assert len(looked) <= 3 + varied._LOOKS_AT_FIRST + 1000 / varied._LOOK_EVERY
+
+
+def test_a_look_is_rare_where_weights_are_made_anew_and_shapes_vary(
+    searches: Searches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with standardised weights: neither the weight nor the shape comes again."""
+    looked, kept = [], weights(1000)
+    judge = meetings.judge
+    monkeypatch.setattr(meetings, "judge", lambda call: (looked.append(call.x.shape), judge(call))[1])
+    for i, w in enumerate(kept):
+        x = image(5 + i % 100)
+        assert_close(cw.conv2d(x, w, None, 2), F.conv2d(x, w, None, 2))
+    assert len(looked) <= 2 * room._ALIKE + 1000 / varied._LOOK_EVERY
+    assert searches == []
+
+
+def test_what_was_decided_for_a_layer_of_many_shapes_is_found(searches: Searches) -> None:
+    """Though most of its calls are not looked at."""
+    (w,) = weights()
+    for size in range(5, 30):
+        cw.conv2d(image(size), w)
+    with meetings.hurried():
+        CONV2D.slots.latest[id(w)][-1].varied._calls = varied._LOOK_EVERY - 1  # type: ignore[union-attr]
+        cw.conv2d(image(50), w)
+    assert len(searches) == 1
+    (slot,) = [slot for slot in CONV2D.slots.latest[id(w)] if slot.varied is not None]
+    assert slot.varied is not None
+    for size in (40, 41, 42, 43):  # four others put it out of the first look
+        with meetings.hurried():
+            slot.varied._calls = varied._LOOK_EVERY - 1
+            cw.conv2d(image(size), w)
+    assert len(searches) == 5
+    called: list[Any] = []
+    for kept in CONV2D.slots._by_shape[w.shape, image(50).shape]:
+        kept.run = lambda x, w, bias=None, *_: (called.append(x.shape), F.conv2d(x, w, bias))[1]
+    assert_close(cw.conv2d(image(50), w), F.conv2d(image(50), w))
+    assert called == [image(50).shape]
+
+
+def test_bad_input_is_refused_for_a_layer_of_many_shapes() -> None:
+    w, wide = randn(4, 4, 3, 3), randn(4, 3, 3, 3)
+    for size in range(5, 60):
+        with suppress(cw.BadInput):
+            cw.conv2d(image(size), w)
+    for _ in range(70):
+        with pytest.raises(cw.BadInput, match="channels"):
+            cw.conv2d(image(20), wide)
+        with pytest.raises(cw.BadInput, match="reaches over"):
+            cw.conv2d(image(2), w)
+        with pytest.raises(cw.BadInput, match="`bias` must have shape"):
+            cw.conv2d(image(30), w, torch.zeros(3, dtype=torch.float64))
+
+
+def test_a_call_of_ever_new_shape_costs_little_more_than_pytorchs() -> None:
+    """Measured on tiny inputs; the limit is far above what it takes, since this machine may be busy."""
+    w, images = randn(4, 4, 3, 3).float(), [image(5 + i).float() for i in range(60)]
+
+    def all_of(function: Any) -> float:
+        return min(repeat(lambda: [function(x, w, None, 1, 1) for x in images], number=1, repeat=30))
+
+    with torch.no_grad():
+        all_of(cw.conv2d)
+        assert all_of(cw.conv2d) < 1.5 * all_of(F.conv2d)
