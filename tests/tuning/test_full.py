@@ -68,6 +68,20 @@ def test_a_winner_that_does_not_win_again_is_ambiguous_and_pytorchs_own_call_win
     assert reasons(again) == reasons(found), "the doubt is remembered"
 
 
+def test_a_winner_whose_second_time_is_lost_in_noise_is_ambiguous(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost:
+        def __init__(self, bench: Any) -> None: ...
+
+        def heat(self, trials: Any, budget_us: float) -> dict[Any, Any]:
+            return {}
+
+    made.quick = {"fast": Way(500.0)}
+    monkeypatch.setattr("convwright.tuning.confirm.Stopwatch", Lost)
+    found = search()
+    assert chosen(found) == OWN
+    assert reasons(found)["quick/fast"].startswith("AMBIGUOUS: won at first")
+
+
 def test_who_comes_after_an_ambiguous_winner_has_to_win_twice_as_well(made: Made) -> None:
     made.quick = {"lucky": Way(300.0, later_us=990.0), "steady": Way(500.0)}
     found = search()

@@ -49,9 +49,12 @@ def _again(finding: Finding, base: Finding, contest: Contest, budget_us: float) 
         timed = Stopwatch(bench).heat(trials, budget_us)
     except FAILURES as error:
         return failure(finding.candidate, error, bench.device)
-    fresh, own = timed[finding.candidate], timed[base.candidate]
-    if fresh.measurement is None or own.measurement is None:
-        return fresh if fresh.measurement is None else finding
+    fresh, own = timed.get(finding.candidate), timed.get(base.candidate)
+    if fresh is not None and fresh.failure is not None:
+        return fresh
+    if fresh is None or own is None or fresh.measurement is None or own.measurement is None:
+        doubt = "AMBIGUOUS: won at first, and with fresh inputs its time drowned in other work on the machine"
+        return replace(finding, measurement=replace(finding.measurement, doubt=doubt))
     if surely_better(fresh, own, contest.policy):
         facts = (*finding.measurement.conditions, ("confirmed", "timed again with fresh inputs"))
         return replace(finding, measurement=replace(finding.measurement, conditions=facts))

@@ -33,9 +33,10 @@ def still_holds(found: Findings, budget: Budget, *, tolerance: float = TOLERANCE
         fresh = timed_again((finding.candidate for finding in pair), found, min(budget.left_us * _SHARE, _MOST_US))
     except FAILURES:
         return False
-    if any(fresh[finding.candidate].measurement is None for finding in pair):
+    again = [fresh[finding.candidate] for finding in pair if finding.candidate in fresh]
+    if len(again) < len(pair) or any(finding.measurement is None for finding in again):
         return False
-    now, then = _figure([fresh[finding.candidate] for finding in pair], found), _figure(pair, found)
+    now, then = _figure(again, found), _figure(pair, found)
     return abs(now / then - 1) <= tolerance
 
 
