@@ -30,7 +30,9 @@ def test_a_refusal_names_the_value(text: str, words: str) -> None:
     assert words in reason
 
 
-@pytest.mark.parametrize("text", ["ic4ih9oc4kh3", "ic4ih9oc4kh3 dt:fp64", "g4ic4ih9oc4kh3 tag:nhwc", "ic4ih9oc4kh3 ep:residual+bias+relu"])
+@pytest.mark.parametrize(
+    "text", ["ic4ih9oc4kh3", "ic4ih9oc4kh3 dt:fp64", "g4ic4ih9oc4kh3 tag:nhwc", "ic4ih9oc4kh3 ep:residual+bias+relu"]
+)
 def test_what_it_serves(text: str) -> None:
     assert torch_cudnn.refusal_reason(ConvProblem.parse(text)) is None
 

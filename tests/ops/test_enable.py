@@ -343,6 +343,17 @@ def test_what_only_pytorch_computes_goes_to_pytorch(monkeypatch: pytest.MonkeyPa
     assert called == []
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
+def test_what_measures_never_goes_through_what_was_replaced(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """References and PyTorch's own candidate are PyTorch's while it is on: they would search within a search."""
+    monkeypatch.setattr("convwright.ops.enable.beyond", None)
+    with cw.enabled():
+        found = cw.find(f"mb1ic4ih8oc4kh3 dir:{direction}", mode="quick", budget_us=50_000)
+        assert found.choice is not None
+        with pytest.raises(TypeError):
+            F.conv2d(torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3))
+
+
 @BOTH
 def test_transforms_and_autocast(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, algorithm)

@@ -98,6 +98,110 @@ def test_compiled_results_lie_in_memory_as_was_traced(compiler: Any, monkeypatch
     assert_close(y, layer.plain(x).permute(0, 2, 3, 1).reshape(-1))
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_compiled_for_every_size_at_once(backend: str, transposed: bool) -> None:
+    """With weights that are inputs too, whose sizes a compiler would leave open if it could."""
+    torch._dynamo.reset()
+    ours, theirs = (cw.conv_transpose2d, F.conv_transpose2d) if transposed else (cw.conv2d, F.conv2d)
+
+    def function(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        made: Tensor = ours(x, w, b, padding=1, activation="silu")
+        return made
+
+    compiled, w, b = torch.compile(function, backend=backend, fullgraph=True, dynamic=True), randn(4, 4, 3, 3), randn(4)
+    w, b = w.requires_grad_(), b.requires_grad_()
+    for size in (7, 8, 11):
+        x = randn(2, 4, size, size + 1, grad=True)
+        y, expected = compiled(x, w, b), F.silu(theirs(x, w, b, padding=1))
+        assert_close(y, expected)
+        dy = randn(*y.shape)
+        assert_close(torch.autograd.grad(y, (x, w, b), dy), torch.autograd.grad(expected, (x, w, b), dy))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose3d"])
+def test_the_functions_themselves_can_be_compiled(name: str, compiler: Any) -> None:
+    rank = int(name[-2])
+    given = randn(2, 4, *(5, 4, 6)[:rank], grad=True), randn(4, 4, *(3, 2, 3)[:rank], grad=True), randn(4, grad=True)
+    for rest in ({}, {"stride": 2, "padding": 1}):
+        y, expected = compiler(getattr(cw, name))(*given, **rest), getattr(F, name)(*given, **rest)
+        assert_close(y, expected)
+        assert_close(torch.autograd.grad(y.sum(), given), torch.autograd.grad(expected.sum(), given))
+
+
+def test_compiled_under_autocast(compiler: Any) -> None:
+    x, w = randn(2, 4, 6, 6, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32, grad=True)
+    compiled = compiler(lambda x: cw.conv2d(x, w, activation="relu"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, expected = compiled(x), F.conv2d(x, w).relu()
+    assert y.dtype is expected.dtype is torch.bfloat16
+    assert_close(y, expected, rtol=0.02, atol=0.05)
+    y.float().sum().backward()
+    assert w.grad is not None
+    assert w.grad.dtype is torch.float32
+    residual = randn(2, 6, 4, 4, dtype=torch.float32)
+    compiled = compiler(lambda x: cw.conv2d(x, w, residual=residual))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, expected = compiled(x), F.conv2d(x, w) + residual
+    assert y.dtype is expected.dtype is torch.float32
+    assert_close(y, expected, rtol=0.02, atol=0.05)
+
+
+def test_what_is_asked_for_is_obeyed_by_what_was_compiled(compiler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w = randn(2, 4, 6, 6), randn(6, 4, 3, 3)
+    named, free = (compiler(lambda x, a=algorithm: cw.conv2d(x, w, algorithm=a)) for algorithm in (GEMM, None))
+    for _ in range(2):
+        called.clear()
+        assert_close(named(x), F.conv2d(x, w))
+        assert called == ["forward"]
+        assert_close(free(x), F.conv2d(x, w))
+        assert called == ["forward"]
+        with cw.algorithms(forward=GEMM):  # around the call, not inside of what is compiled
+            free(x)
+        assert called == ["forward"] * 2
+
+
+def test_what_cannot_be_compiled_says_so(compiler: Any) -> None:
+    x, w = randn(2, 4, 6, 6), randn(6, 4, 3, 3)
+
+    def inside(x: Tensor) -> Tensor:
+        with cw.algorithms(forward=GEMM):
+            return cw.conv2d(x, w)
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="a policy cannot be traced: set PyTorch's flags"):
+        compiler(lambda x: cw.conv2d(x, w, policy=cw.Policy()))(x)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="ContextVar"):
+        compiler(inside)(x)
+    with pytest.raises(cw.BadInput, match="no algorithm here is called 'magic'"):
+        compiler(lambda x: cw.conv2d(x, w, algorithm="magic"))(x)
+    # Where graphs may break, both are computed outside of them.
+    torch._dynamo.reset()
+    for function in (inside, lambda x: cw.conv2d(x, w, policy=cw.Policy())):
+        assert_close(torch.compile(function, backend="eager")(x), F.conv2d(x, w))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exported_for_every_size(strict: bool, tmp_path: Any) -> None:
+    layer = Layer(padding="same", activation="gelu")
+    layer.weight = nn.Parameter(randn(6, 4, 4, 4))
+    sizes = {"x": {0: torch.export.Dim("n", max=64), 2: torch.export.Dim("h", min=5, max=64)}}
+    program = torch.export.export(layer, (randn(2, 4, 9, 8),), strict=strict, dynamic_shapes=sizes)
+    torch.export.save(program, tmp_path / "layer.pt2")
+    for made in (program, torch.export.load(tmp_path / "layer.pt2"), program.run_decompositions()):
+        x = randn(3, 4, 12, 8)
+        assert_close(made.module()(x), F.gelu(F.conv2d(x, layer.weight, layer.bias, padding="same")))
+
+
+def test_exported_with_an_algorithm() -> None:
+    layer, x = Layer(algorithm=GEMM), randn(2, 4, 9, 8)
+    program = torch.export.export(layer, (x,), strict=True)
+    assert_close(program.module()(x), layer.plain(x) if layer.rest.pop("algorithm") else None)
+    with pytest.raises(Refused, match="reference/gemm cannot serve this call: PyTorch's own functions are wanted"):
+        torch.export.export(Layer(algorithm=GEMM), (x,), strict=False)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_exported(strict: bool) -> None:
     layer, x = Layer(padding=1, activation="relu"), randn(2, 4, 9, 8)

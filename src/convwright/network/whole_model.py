@@ -27,10 +27,9 @@ from convwright.network.trails import tensors_in
 from convwright.network.unchanged import unchanged
 from convwright.network.variants import Variant, one_line, variants_of
 from convwright.ops.enable import enabled
+from convwright.ops.meetings import meetings
 
 _AS_IT_IS = "as it is"
-# What runs a layer is decided when it comes again; one call more finds everything as later ones will.
-_CALLS_UNTIL_DECIDED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def time_enabled(
     """The model's time with all its convolutions computed as they would be from now on under ``cw.enabled()``."""
     with _restored(subject, backward), enabled(policy=policy):
         step = _step(subject, backward)
-        for _ in range(_CALLS_UNTIL_DECIDED):
+        with meetings.hurried():
             step()
         return time_calls({_AS_IT_IS: step}, device, budget_us=budget_us)[_AS_IT_IS].call_us
 

@@ -16,14 +16,14 @@ def autocasting(x: Tensor) -> bool:
     return torch.is_autocast_enabled(x.device.type)
 
 
+def lowered_dtype(tensor: Tensor) -> torch.dtype:
+    """The dtype that autocast computes convolutions in; float64 stays as it is."""
+    return tensor.dtype if tensor.dtype is torch.float64 else torch.get_autocast_dtype(tensor.device.type)
+
+
 def cast(x: Tensor, w: Tensor, bias: Tensor | None) -> Operands:
-    """Input, weight and bias in the dtype that autocast computes convolutions in; float64 stays as it is."""
-    dtype = torch.get_autocast_dtype(x.device.type)
-
-    def one(tensor: Tensor) -> Tensor:
-        return tensor if tensor.dtype is torch.float64 else tensor.to(dtype)
-
-    return one(x), one(w), None if bias is None else one(bias)
+    """Input, weight and bias in the dtype that autocast computes convolutions in."""
+    return x.to(lowered_dtype(x)), w.to(lowered_dtype(w)), None if bias is None else bias.to(lowered_dtype(bias))
 
 
 def uncast(x: Tensor, call: Callable[[], _Result]) -> _Result:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from convwright.core.epilogue import Activation, activation_named
 from convwright.errors import BadInput
-from convwright.ops.autocast import autocasting, cast, lowering, uncast
+from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
 from convwright.ops.call import Call
 from convwright.ops.composite import PLAIN, check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import decide
@@ -19,7 +20,8 @@ from convwright.ops.proxies import is_proxy, noted
 from convwright.ops.regions import check_apart, count_write
 from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
-from convwright.tensors import core_dtype
+from convwright.ops.varied import Varied
+from convwright.tensors import activate, core_dtype
 
 _C: Any = torch._C
 
@@ -37,14 +39,15 @@ def beyond(
     if torch.compiler.is_dynamo_compiling():
         y = traced(_checked(Call(form, x, w, bias, residual, out, request)))
         return y if out is None else out.copy_(y)
-    if out is None and type(x) in PLAIN and type(w) in PLAIN:
+    plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
+    if plain and out is None:
         # The second look: another weight of this shape, or another shape of this layer, may have been decided.
         operands: Any = (x, w, bias, residual)
         tensors, extra = tuple([t for t in operands if t is not None]), None if residual is None else (True, False)
         slot = form.slots.matching(w, request, tensors, extra)
         if slot is not None:
             return form.own(x, w, bias, *form.window(request)) if slot.run is None else slot.run(*operands)
-    if any(is_proxy(operand) for operand in (x, w, bias, residual, out)):
+    if not plain and any(is_proxy(operand) for operand in (x, w, bias, residual, out)):
         return noted(form, x, w, bias, request, residual, out)
     return _looked_at(_checked(Call(form, x, w, bias, residual, out, request.kept())))
 
@@ -103,15 +106,13 @@ def _lowered(call: Call) -> Run | None:
 
 def _is_promoted(call: Call) -> bool:
     """Autocast lowers a convolution, not the sum with a residual of another dtype."""
-    if call.residual is None or not autocasting(call.x):
-        return False
-    return call.residual.dtype is not cast(call.x[:0], call.w[:0], None)[0].dtype
+    return call.residual is not None and autocasting(call.x) and call.residual.dtype is not lowered_dtype(call.x)
 
 
 def _undecided(call: Call, verdict: Verdict) -> Tensor:
     """PyTorch's own functions, for this once, or for most calls of a layer that is fed ever new shapes."""
     if verdict is not Verdict.WAIT and call.extra is None:
-        call.form.slots.loosen(call.w, call.tensors, call.request, any_weight=verdict is Verdict.FRESH)
+        _loosen(call, any_weight=verdict is Verdict.FRESH)
     try:
         return composite(call)
     except BadInput:
@@ -119,3 +120,26 @@ def _undecided(call: Call, verdict: Verdict) -> Tensor:
     except (RuntimeError, TypeError, ValueError):
         call.problem()  # says it in a sentence where the input is bad
         raise
+
+
+def _loosen(call: Call, *, any_weight: bool) -> None:
+    """Let PyTorch's own functions serve most calls of this layer, or of every one whose weight is like this."""
+    varied, run = Varied(), None
+    if activation_named(call.request.activation) is not Activation.NONE:
+        if any_weight:
+            return
+        run = _with_activation(call, varied)
+    slots, soon = call.form.slots, meetings.affordable()
+    slots.loosen(call.w, call.tensors, call.request, run, varied, any_weight=any_weight, soon=soon)
+
+
+def _with_activation(call: Call, varied: Varied) -> Run:
+    form, request, window = call.form, call.request, call.form.window(call.request)
+    activation = activation_named(request.activation)
+
+    def runs(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        if varied.passes(x):
+            return activate(form.own(x, w, bias, *window), activation)
+        return beyond(form, x, w, bias, request)
+
+    return runs

@@ -18,7 +18,7 @@ from convwright.ops.function_modes import watched
 from convwright.tensors import activate
 
 _C: Any = torch._C
-PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = {Tensor, torch.nn.Parameter}
 _COMPUTED_ON = ("cpu", "cuda")
 
 
@@ -31,7 +31,8 @@ def foreign(*operands: Tensor | None) -> bool:
     return (
         _C._get_tracing_state() is not None
         or transformed()
-        or any(type(tensor) not in PLAIN or _odd(tensor) for tensor in tensors)
+        or not PLAIN.issuperset(map(type, tensors))
+        or any(map(_odd, tensors))
         or tensors[0].dim() == tensors[1].dim() - 1
         or tensors[0].device.type not in _COMPUTED_ON
         or forward_ad._current_level >= 0
@@ -46,7 +47,7 @@ def transformed() -> bool:
 
 def _odd(tensor: Tensor) -> bool:
     """Without strides, empty, or stored with the other sign."""
-    return tensor.layout is not torch.strided or 0 in tensor.shape or tensor.is_neg()
+    return tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.is_neg()
 
 
 def check_tensors(form: Form, **named: object) -> None:
@@ -58,16 +59,18 @@ def check_tensors(form: Form, **named: object) -> None:
     if not isinstance(x, Tensor) or not isinstance(w, Tensor):
         raise BadInput(f"`{'weight' if w is None else 'input'}` must be a tensor, got NoneType")
     if w.dim() != form.rank + 2 or x.dim() not in (form.rank + 1, form.rank + 2):
+        axes, taps = ", ".join(form.axes), ", ".join("TRS"[3 - form.rank :])
         weight = "(C, K / groups, " if form.transposed else "(K, C / groups, "
-        taps = ", ".join("TRS"[3 - form.rank :])
         raise BadInput(
-            f"{form.name} takes an `input` (N, C, {form.axes}) or (C, {form.axes}) and a `weight` {weight}{taps}), "
+            f"{form.name} takes an `input` (N, C, {axes}) or (C, {axes}) and a `weight` {weight}{taps}), "
             f"got shapes {tuple(x.shape)} and {tuple(w.shape)}"
         )
 
 
 def composite(call: Call) -> Tensor:
     """``activation(F.conv2d(input, weight, bias, …) + residual)``."""
+    if call.request.activation is None and call.residual is None and call.out is None:
+        return call.torchs_own()
     activation = activation_named(call.request.activation)
     y = call.torchs_own()
     if call.residual is not None:

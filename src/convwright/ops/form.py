@@ -33,6 +33,8 @@ class Request(NamedTuple):
 
     def kept(self) -> Request:
         """The same, to be remembered: a caller's list may be changed after the call, and other numbers become ints."""
+        if _FIXED.issuperset(map(type, self)):
+            return self
         return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
 
     def same(self, other: tuple[object, ...]) -> bool:
@@ -41,6 +43,9 @@ class Request(NamedTuple):
             return bool(self == other)
         except (ValueError, TypeError, RuntimeError):
             return False
+
+
+_FIXED = {int, bool, str, tuple, type(None), Policy}
 
 
 def _kept(name: str, value: object) -> object:
@@ -58,11 +63,12 @@ def _kept(name: str, value: object) -> object:
 class Form:
     """One public function: PyTorch's ``own`` counterpart, and the calls that are remembered.
 
-    ``stands_in`` marks what is put in PyTorch's place, whose callers asked for nothing.
+    ``axes`` are the spatial dimensions; ``stands_in`` marks what is put in PyTorch's place, whose callers asked for
+    nothing.
     """
 
     name: str
-    rank: int
+    axes: tuple[str, ...]
     transposed: bool
     own: Callable[..., Tensor]
     slots: Slots = field(default_factory=Slots)
@@ -80,17 +86,17 @@ class Form:
         return Direction.BACKWARD_DATA if self.transposed else Direction.FORWARD
 
     @property
-    def axes(self) -> str:
-        """The spatial dimensions, as they are written in shapes."""
-        return ("L", "H, W", "D, H, W")[self.rank - 1]
+    def rank(self) -> int:
+        """How many spatial dimensions there are. A number that is stored could be any to a compiler."""
+        return len(self.axes)
 
 
-CONV1D = Form("conv1d", 1, False, torch.conv1d)
-CONV2D = Form("conv2d", 2, False, torch.conv2d)
-CONV3D = Form("conv3d", 3, False, torch.conv3d)
-CONV_TRANSPOSE1D = Form("conv_transpose1d", 1, True, torch.conv_transpose1d)
-CONV_TRANSPOSE2D = Form("conv_transpose2d", 2, True, torch.conv_transpose2d)
-CONV_TRANSPOSE3D = Form("conv_transpose3d", 3, True, torch.conv_transpose3d)
+CONV1D = Form("conv1d", ("L",), False, torch.conv1d)
+CONV2D = Form("conv2d", ("H", "W"), False, torch.conv2d)
+CONV3D = Form("conv3d", ("D", "H", "W"), False, torch.conv3d)
+CONV_TRANSPOSE1D = Form("conv_transpose1d", ("L",), True, torch.conv_transpose1d)
+CONV_TRANSPOSE2D = Form("conv_transpose2d", ("H", "W"), True, torch.conv_transpose2d)
+CONV_TRANSPOSE3D = Form("conv_transpose3d", ("D", "H", "W"), True, torch.conv_transpose3d)
 FORMS = (CONV1D, CONV2D, CONV3D, CONV_TRANSPOSE1D, CONV_TRANSPOSE2D, CONV_TRANSPOSE3D)
 
 

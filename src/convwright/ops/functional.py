@@ -219,7 +219,7 @@ _FAILURES = (RuntimeError, TypeError, ValueError)
 def _named(function: Any, form: Form) -> Any:
     function.__name__ = function.__qualname__ = form.name
     _jit._register_builtin(function, f"aten::{form.name}")  # torch.jit.script finds PyTorch's operator
-    function.__doc__ = _DOC.format(name=form.name, like=_LIKE[form.transposed].format(axes=form.axes))
+    function.__doc__ = _DOC.format(name=form.name, like=_LIKE[form.transposed].format(axes=", ".join(form.axes)))
     return function
 
 

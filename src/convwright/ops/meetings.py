@@ -16,10 +16,14 @@ import torch
 
 from convwright.ops import ambient
 from convwright.ops.call import Call
+from convwright.ops.form import Request
 from convwright.settings import QUICK_BUDGET_US, Mode
 from convwright.tuning.session import session
 
 _SHARE = 0.05
+# The first search of a process loads libraries; later ones are expected to take what the dearest one took.
+_FIRST_SEARCH_US = 10 * QUICK_BUDGET_US
+_LONGEST_PASS = 128
 # A layer that has met more kinds is not tuned for each of them in one go.
 _MOST_KINDS = 8
 # A weight that is made anew for each call has no second one. A deep network has some dozens of equal layers.
@@ -50,19 +54,23 @@ class Meetings:
         self._varies = False
         self._since_new = 0
         self._hurried = False
+        self._spent_us = self._dearest_us = 0.0
 
     def judge(self, call: Call) -> Verdict:
         """Whether what runs this call should be decided now; until then PyTorch's own functions do."""
         if self._hurried or not _waits(call):
             return Verdict.DECIDE
+        if session().mode is Mode.OFF:
+            return Verdict.VARIES
         layer, kind = (id(call.w), call.w.shape), _kind(call)
-        again = kind in self._kinds.get(layer, ())
+        known = self._kinds.get(layer)
+        again = known is not None and kind in known
         if again:
             self._since_new += 1
         else:
-            self._note(layer, kind)
-        kinds = len(self._kinds[layer])
-        if (again or self._alike[kind] >= _ALIKE) and (self._is_calm(kinds) or self._affordable()):
+            known = self._note(layer, kind)
+        kinds = len(known or ())
+        if (again or self._alike[kind] >= _ALIKE) and (self._is_calm(kinds) or self.affordable()):
             return Verdict.DECIDE
         if again or kinds > 1:
             return Verdict.VARIES
@@ -77,7 +85,7 @@ class Meetings:
         finally:
             self._hurried = before
 
-    def _note(self, layer: Layer, kind: Kind) -> None:
+    def _note(self, layer: Layer, kind: Kind) -> set[Kind]:
         if self._known >= _MOST_REMEMBERED:
             self.forget()
         kinds = self._kinds.setdefault(layer, set())
@@ -88,14 +96,18 @@ class Meetings:
         kinds.add(kind)
         self._alike[kind] = self._alike.get(kind, 0) + 1
         self._known += 1
+        return kinds
 
     def _is_calm(self, kinds: int) -> bool:
         """Whether nothing new has come for a whole pass through everything that is known."""
-        return kinds <= _MOST_KINDS and (not self._varies or self._since_new >= self._known)
+        return kinds <= _MOST_KINDS and (not self._varies or self._since_new >= min(self._known, _LONGEST_PASS))
 
-    def _affordable(self) -> bool:
-        passed_us = (perf_counter() - self._begun_s) * 1e6
-        return session().spent_us + QUICK_BUDGET_US <= _SHARE * passed_us
+    def affordable(self) -> bool:
+        """Whether searches have taken so little of the time that has passed that one more may."""
+        spent_us, passed_us = session().spent_us, (perf_counter() - self._begun_s) * 1e6
+        self._dearest_us = max(self._dearest_us, spent_us - self._spent_us)
+        self._spent_us = spent_us
+        return spent_us + (self._dearest_us or _FIRST_SEARCH_US) <= _SHARE * passed_us
 
     def forget(self) -> None:
         """Take every call for a new one again."""
@@ -104,12 +116,13 @@ class Meetings:
         self._layers.clear()
         self._known = self._since_new = 0
         self._varies = False
+        self._spent_us = self._dearest_us = 0.0
 
 
 def _waits(call: Call) -> bool:
     """Whether PyTorch's own functions may serve until more is known: nothing else was asked for."""
     request = call.request
-    if session().mode is not Mode.QUICK or request.algorithm is not None or ambient.current() is not None:
+    if session().mode not in (Mode.QUICK, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
         return False
     policy = request.policy
     if policy is None:
@@ -121,8 +134,9 @@ def _waits(call: Call) -> bool:
 def _kind(call: Call) -> Kind:
     """What makes two calls of a layer alike, read faster than the problem that they pose."""
     x, request = call.x, call.request
-    plain = tuple([tuple(value) if isinstance(value, list) else value for value in request])
-    return call.form, x.shape, x.stride(), call.w.shape, x.dtype, x.device, plain, call.extra
+    if list in map(type, request):
+        request = Request._make([tuple(value) if isinstance(value, list) else value for value in request])
+    return call.form, x.shape, x.stride(), call.w.shape, x.dtype, x.device, request, call.extra
 
 
 meetings = Meetings()

@@ -111,14 +111,32 @@ class Slots:
         alike.insert(0, slot)
         del alike[_MOST_ALIKE:]
         self._put_first(weight, tensors[0], slot)
+        for other in self.latest.get(id(weight), ()):
+            if other.varied is not None:  # where one shape was worth deciding others may be
+                other.varied.look_soon()
 
-    def loosen(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request, *, any_weight: bool) -> None:
-        """Let PyTorch's own function serve ``weight``, or every one like it, for inputs of most sizes."""
+    def loosen(
+        self,
+        weight: Tensor,
+        tensors: tuple[Tensor, ...],
+        request: Request,
+        run: Run | None,
+        varied: Varied,
+        *,
+        any_weight: bool,
+        soon: bool,
+    ) -> None:
+        """Keep a slot that stands for ``weight``, or every one like it, and inputs of any size, where there is none.
+
+        ``varied`` says which calls are looked at still: some more, and ``soon``, if there is time for it.
+        """
         alike = self._by_shape.setdefault((weight.shape, None), []) if any_weight else []
-        known = alike if any_weight else self.latest.get(id(weight), ())
-        if any(slot.varied is not None and slot.stands_for(request, tensors, None) for slot in known):
-            return
-        slot = Slot(tensors, request, None, varied=Varied())
+        for slot in alike if any_weight else self.latest.get(id(weight), ()):
+            if slot.varied is not None and slot.stands_for(request, tensors, None):
+                if soon:
+                    slot.varied.look_soon()
+                return
+        slot = Slot(tensors, request, run, varied=varied)
         if any_weight:
             alike.insert(0, slot)
             del alike[_MOST_ALIKE:]

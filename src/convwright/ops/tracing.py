@@ -36,7 +36,8 @@ def traced(call: Call) -> Tensor:
     rank, activation = call.form.rank, activation_named(request.activation)
     strides, dilations = per_axis("stride", request.stride, rank), per_axis("dilation", request.dilation, rank)
     pads = both_sides(request.padding, w.shape[2:], strides, dilations)
-    if x.dim() != w.dim() or any(lo != hi for lo, hi in pads):
+    promoted = call.residual is not None and call.residual.dtype is not x.dtype
+    if x.dim() != w.dim() or promoted or any(lo != hi for lo, hi in pads):
         refuse_algorithm(call.form, request)
         return composite(Call(call.form, x, w, bias, call.residual, None, request))
     fused = activation if activation in (Activation.NONE, Activation.RELU) else Activation.NONE

@@ -5,24 +5,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# A look takes as long as a short convolution, so it is taken at one call in so many; a prime, since sizes that come
-# in turn would hide behind each other.
-_LOOK_EVERY = 31
-_LOOKS_AT_FIRST = 8
+# A look takes as long as a few short convolutions. Between two lie as many calls as were before the first of them, by
+# odd numbers, since sizes that come in turn would hide behind each other, and in the end so many.
+_MOST_BETWEEN = 251
 
 
 class Varied:
     """Says which calls of a layer need no look. ``decided`` are the inputs' shapes for which something was chosen."""
 
-    __slots__ = ("_calls", "decided")
+    __slots__ = ("_calls", "_next_look", "decided")
 
     def __init__(self) -> None:
         self.decided: set[torch.Size] = set()
-        self._calls = 0
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """Look at the next calls as if they were the first."""
+        self._calls, self._next_look = 0, 1
 
     def passes(self, x: Tensor) -> bool:
         """Whether PyTorch's own function serves this call at once."""
         self._calls = calls = self._calls + 1
-        if calls <= _LOOKS_AT_FIRST or calls % _LOOK_EVERY == 0:
+        if calls >= self._next_look:
+            self._next_look = calls + min((calls - 1) | 1, _MOST_BETWEEN)
             return False
         return not self.decided or x.shape not in self.decided

@@ -28,9 +28,7 @@ def offers(problem: ConvProblem) -> Iterator[Offer]:
             continue
         workspace_bytes = Winograd(problem, transforms(m)).buffers.nbytes
         multiplied = products(problem, m)
-        yield offer(
-            problem, ALGORITHM, workspace_bytes, config=(("m", m),), saves_products=True, products=multiplied
-        )
+        yield offer(problem, ALGORITHM, workspace_bytes, config=(("m", m),), saves_products=True, products=multiplied)
 
 
 def plan(candidate: Candidate) -> Plan:

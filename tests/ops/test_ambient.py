@@ -1,0 +1,190 @@
+"""algorithms(...): each direction by name, for the threads and the calls that are inside, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import convwright as cw
+from convwright.errors import BadInput, Refused
+from convwright.ops.ambient import contexts, current
+from ops.prefer import GEMM, count_calls, randn
+
+NOT_HERE = "triton/implicit-gemm"
+
+
+def gradients(x: Tensor, w: Tensor, function: Any = cw.conv2d) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(function(x, w).square().sum(), (x, w))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_each_direction_by_itself(direction: str, transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w = randn(2, 4, 8, 8, grad=True), randn(4, 4, 3, 3, grad=True)
+    ours, theirs = (cw.conv_transpose2d, F.conv_transpose2d) if transposed else (cw.conv2d, F.conv2d)
+    for _ in range(3):
+        called.clear()
+        with cw.algorithms(**{direction: GEMM}):
+            assert_close(gradients(x, w, ours), gradients(x, w, theirs))
+        assert called == [direction]
+        called.clear()
+        assert_close(gradients(x, w, ours), gradients(x, w, theirs))
+        assert called == []
+
+
+def test_all_directions_with_different_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w = randn(2, 4, 8, 8, grad=True), randn(4, 4, 3, 3, grad=True)
+    with cw.algorithms(forward="reference/fft", backward_data=GEMM, backward_weight="torch/default"):
+        assert_close(gradients(x, w), gradients(x, w, F.conv2d))
+    assert called == ["backward_data"]
+
+
+def test_the_innermost_context_counts_and_the_call_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w = randn(2, 4, 8, 8), randn(4, 4, 3, 3)
+
+    def computed_by_gemm(**named: str) -> bool:
+        called.clear()
+        assert_close(cw.conv2d(x, w, **named), F.conv2d(x, w))  # type: ignore[arg-type]
+        return called == ["forward"]
+
+    for _ in range(2):
+        with cw.algorithms(forward=GEMM):
+            assert computed_by_gemm()
+            with cw.algorithms(forward="torch/default"):
+                assert not computed_by_gemm()
+                assert computed_by_gemm(algorithm=GEMM)
+            with cw.algorithms():
+                assert not computed_by_gemm()
+            assert computed_by_gemm()
+            assert not computed_by_gemm(algorithm="torch/default")
+        assert not computed_by_gemm()
+
+
+def test_an_exception_ends_a_context() -> None:
+    with pytest.raises(ZeroDivisionError), cw.algorithms(forward=GEMM):
+        _ = 1 / 0
+    assert current() is None
+    assert contexts.open == 0
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
+def test_one_that_refuses_is_an_error_or_left_out(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w = randn(2, 4, 8, 8, grad=True), randn(4, 4, 3, 3, grad=True)
+    named = {"forward": GEMM, "backward_data": GEMM, "backward_weight": GEMM} | {direction: NOT_HERE}
+    for _ in range(2):
+        with cw.algorithms(**named), pytest.raises(Refused, match=f"^{NOT_HERE} cannot compute .*NVIDIA") as said:  # type: ignore[arg-type]
+            gradients(x, w)
+        assert "\n" not in str(said.value)
+        called.clear()
+        with cw.algorithms(**named, strict=False):  # type: ignore[arg-type]
+            assert_close(gradients(x, w), gradients(x, w, F.conv2d))
+        assert set(called) == set(named) - {direction}
+    unknown: dict[str, Any] = named | {direction: "magic", "strict": False}
+    with cw.algorithms(**unknown), pytest.raises(BadInput, match="no algorithm here is called 'magic'"):
+        gradients(x, w)
+
+
+def test_what_only_pytorch_can_compute_is_refused_unless_it_may_be_left_out() -> None:
+    x, w = randn(2, 4, 8, 8), randn(4, 4, 3, 3)
+    for given in (x[0], x[:0]):
+        with cw.algorithms(forward=GEMM), pytest.raises(Refused, match="reference/gemm cannot serve this call"):
+            cw.conv2d(given, w)
+        for named in ({"forward": GEMM, "strict": False}, {"backward_data": GEMM}, {"forward": "torch/default"}):
+            with cw.algorithms(**named):  # type: ignore[arg-type]
+                assert_close(cw.conv2d(given, w), F.conv2d(given, w))
+
+
+def test_names_must_be_names() -> None:
+    for wrong in (None, 3, ("reference/gemm",)):
+        with (
+            pytest.raises(BadInput, match="`backward_data` must be an algorithm's name or 'auto', got"),
+            cw.algorithms(backward_data=wrong),  # type: ignore[arg-type]
+        ):
+            pass
+    assert contexts.open == 0
+
+
+def test_the_next_context_finds_what_was_decided_in_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a training loop with the context inside."""
+    x, w = randn(2, 4, 8, 8), randn(4, 4, 3, 3)
+    with cw.algorithms(forward=GEMM):
+        cw.conv2d(x, w)
+    monkeypatch.setattr("convwright.ops.beyond.decide", None)
+    for _ in range(3):
+        with cw.algorithms(forward=GEMM):
+            assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+
+
+def test_each_thread_has_its_own() -> None:
+    x, w = randn(2, 4, 8, 8), randn(4, 4, 3, 3)
+    names, begun, wrong = [GEMM, "reference/fft", "torch/default", None], threading.Barrier(4), []
+
+    def work(name: str | None) -> None:
+        begun.wait()
+        for _ in range(100):
+            try:
+                if name is None:
+                    asked = current()
+                    cw.conv2d(x, w)
+                else:
+                    with cw.algorithms(forward=name):
+                        asked = current()
+                        y = cw.conv2d(x, w)
+                        assert torch.allclose(y, F.conv2d(x, w))
+                if (None if asked is None else asked.get(cw.Direction.FORWARD)) != name:
+                    wrong.append((name, asked))
+            except Exception as error:
+                wrong.append((name, error))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert contexts.open == 0
+
+
+def test_tasks_have_their_own() -> None:
+    x, w = randn(2, 4, 8, 8), randn(4, 4, 3, 3)
+    seen: dict[str, list[str]] = {}
+
+    async def task(name: str) -> None:
+        with cw.algorithms(forward=name):
+            for _ in range(3):
+                await asyncio.sleep(0)
+                cw.conv2d(x, w)
+                asked = current()
+                assert asked is not None
+                seen.setdefault(name, []).append(str(asked.get(cw.Direction.FORWARD)))
+
+    async def both() -> None:
+        await asyncio.gather(task(GEMM), task("torch/default"))
+
+    asyncio.run(both())
+    assert seen == {GEMM: [GEMM] * 3, "torch/default": ["torch/default"] * 3}
+    assert contexts.open == 0
+
+
+def test_conv2d_into_obeys_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    w = randn(2, 4, 1, 1, grad=True)
+    for _ in range(2):
+        called.clear()
+        buffer = randn(1, 6, 5, 5)
+        x = buffer[:, :4].clone()
+        with cw.algorithms(forward=GEMM, backward_weight=GEMM):
+            cw.conv2d_into(buffer[:, 4:], buffer[:, :4], w)
+        assert_close(torch.autograd.grad(buffer[:, 4:].sum(), w), torch.autograd.grad(F.conv2d(x, w).sum(), w))
+        assert called == ["forward", "backward_weight"]
