@@ -58,7 +58,8 @@ PAGES = (
         "Questions as data: what is to be computed, where, and what is allowed. Nothing here needs PyTorch or a GPU.",
         (
             "ConvProblem", "problem_of_module", "Direction", "Policy", "DeviceFacts",
-            "convwright.core.policy:Objective", "convwright.core.policy:Weights", "convwright.core.dtype:DType", "convwright.core.dtype:Arithmetic",
+            "convwright.core.policy:Objective", "convwright.core.policy:Weights",
+            "convwright.core.dtype:DType", "convwright.core.dtype:Arithmetic",
             "convwright.core.tensor_spec:TensorSpec", "convwright.core.epilogue:Epilogue",
         ),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+from convwright import flags
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -53,10 +54,11 @@ def decide(call: Call) -> Run | None:
     main = _choice(problem, facts, call, call.request.algorithm)
     asked = call.request.algorithm is not None or ambient.current() is not None
     if not call.trains:
-        return _main(main, call) if asked or _worth_a_runner(main) else _torchs_own_instead(main, call)
+        ours = asked and not _is_own(main)
+        return _main(main, call) if ours or _worth_a_runner(main) else _torchs_own_instead(main, call)
     gradients = _gradient_choices(problem, call, facts)
     choices = (main, *(choice for choice in gradients if choice is not None))
-    if all(choice.is_torch for choice in choices) or (not asked and not _worth_a_node(choices)):
+    if all(map(_is_own, choices)) or (not asked and not _worth_a_node(choices)):
         return _torchs_own_instead(main, call)
     return _trained(problem, main, gradients, call)
 
@@ -103,6 +105,12 @@ def _trained(problem: ConvProblem, main: Choice, gradients: list[Choice | None],
 
 def _output_of(problem: ConvProblem, direction: Direction) -> TensorSpec:
     return problem.y if direction is Direction.FORWARD else problem.x
+
+
+def _is_own(choice: Choice) -> bool:
+    """Whether PyTorch's own function, called as its flags are now, is what was chosen."""
+    precision = dict(choice.candidate.config).get("tf32")
+    return choice.is_torch and (precision is None or (precision == "on") is flags.tf32_allowed())
 
 
 def _worth_a_runner(choice: Choice) -> bool:

@@ -33,10 +33,22 @@ def full(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     """What was found out about each candidate, in their order. PyTorch's own call is looked at first."""
     order = list(candidates)  # which searches the problems inside rewrites
     search = _Full(replace(contest, budget=contest.budget.part(1.0)))
-    search.look(sorted(order, key=lambda candidate: candidate != contest.baseline))
+    search.look(_by_turns(order, contest.baseline))
     search.time_all(search.check())
     search.time_best()
     return [search.finding(candidate) for candidate in order]
+
+
+def _by_turns(order: list[Candidate], baseline: Candidate | None) -> list[Candidate]:
+    """PyTorch's own call, then always two of what is quick to build and one of what has to be compiled: at the end of
+    the line those would not have their turn within a budget that is short."""
+    compiled = [candidate for candidate in order if candidate.compiles]
+    ready = [candidate for candidate in order if not candidate.compiles and candidate != baseline]
+    turns = [candidate for candidate in order if candidate == baseline]
+    while compiled or ready:
+        turns += [*ready[:2], *compiled[:1]]
+        del ready[:2], compiled[:1]
+    return turns
 
 
 class _Full:

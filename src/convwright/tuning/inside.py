@@ -14,21 +14,22 @@ from convwright.tuning.choose import choose
 from convwright.tuning.recall import Recall
 from convwright.tuning.search import Search, baseline_of
 
-# All of them together may take this share of the budget, and so many of the best of each are wrapped.
-_SHARE = 0.3
+# All of them together may take this share of the budget, each what is left of it divided by so many, since the most
+# promising come first; and so many of the best of each are wrapped.
+_SHARE, _EACH = 0.4, 3
 _MOST_WRAPPED = 2
 
 
 def searching(search: Search, searched: Callable[[Search, list[Candidate]], object]) -> listing.Promising:
     """Has a problem inside a rewrite ``searched``, each for its share of the time, and names its best."""
-    problems = max(len(listing.inner_problems(search.problem, search.device)), 1)
-    share_us = search.budget.total_us * _SHARE / problems
 
     def promising(problem: ConvProblem) -> list[Candidate]:
         offers = listing.direct(problem, search.device, search.policy)
+        left_us = search.budget.left_us - (1 - _SHARE) * search.budget.total_us
         inner = replace(
-            search, problem=problem, policy=search.timing_policy, mode=Mode.QUICK, budget=Budget(share_us), energy=False
-        )
+            search, problem=problem, policy=search.timing_policy, mode=Mode.QUICK,
+            budget=Budget(max(left_us, 1.0) / _EACH), energy=False,
+        )  # fmt: skip
         direct = listing.candidates(offers)
         late = not search.budget.has(1 - _SHARE)
         if not late and inner.recall(rewrites=False).tried(Mode.QUICK, direct) is None:
