@@ -109,9 +109,9 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
                     and slot.ambient is (asked() if contexts.open else None)
                     and (
                         (
-                            slot.stride is stride and slot.padding is padding and slot.dilation is dilation
-                            and slot.groups is groups and slot.activation is activation
-                            and slot.algorithm is algorithm and slot.policy is policy
+                            slot.plain and activation is None and algorithm is None and policy is None
+                            and slot.stride is stride and slot.padding is padding
+                            and slot.dilation is dilation and slot.groups is groups
                         )
                         or slot.same((
                             bias is None, stride, padding, dilation, groups, activation, algorithm, policy, 0

@@ -38,13 +38,15 @@ class Slot:
     PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
     checked, which bear on the choice; ``short`` says that dilation and groups have their defaults, which PyTorch
     fills in faster than it reads them. A slot with ``varied`` stands for inputs of any size, and nothing is decided.
-    The request's fields are repeated here, since an ``is`` beside each is the quickest way to compare them. ``extra``
-    tells calls with a residual or an output given from those without.
+    The request's fields are repeated here, since an ``is`` beside each is the quickest way to compare them; ``plain``
+    says of three at once that they are None. ``extra`` tells calls with a residual or an output given from those
+    without.
     """
 
     __slots__ = (
         "activation", "algorithm", "alike", "ambient", "dilation", "extra", "flags", "grad", "groups", "matches",
-        "no_bias", "output_padding", "padding", "policy", "request", "run", "same", "short", "stride", "tf32", "varied",
+        "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same", "short", "stride", "tf32",
+        "varied",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +64,7 @@ class Slot:
             self.no_bias, self.stride, self.padding, self.dilation, self.groups,
             self.activation, self.algorithm, self.policy, self.output_padding,
         ) = request  # fmt: skip
+        self.plain = request.activation is request.algorithm is request.policy is None
         self.short = varied is None and (request.dilation, request.groups) == (1, 1)
         self.extra = extra
         self.ambient = ambient.current()
