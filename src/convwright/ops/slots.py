@@ -64,7 +64,7 @@ class Slot:
             self.no_bias, self.stride, self.padding, self.dilation, self.groups,
             self.activation, self.algorithm, self.policy, self.output_padding,
         ) = request  # fmt: skip
-        self.plain = request.activation is request.algorithm is request.policy is None
+        self.plain = request.activation is None and request.algorithm is None and request.policy is None
         self.short = varied is None and (request.dilation, request.groups) == (1, 1)
         self.extra = extra
         self.ambient = ambient.current()
