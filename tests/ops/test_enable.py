@@ -55,14 +55,19 @@ def importer() -> Iterator[ModuleType]:
     del sys.modules[module.__name__]
 
 
-def everything() -> dict[tuple[str, str], int]:
-    """What each name of each module stands for."""
+def everything() -> dict[tuple[str, str], Any]:
+    """What each name of each module stands for, where that can be called."""
     return {
-        (name, attribute): id(value)
+        (name, attribute): value
         for name, module in list(sys.modules.items())
         if isinstance(module, ModuleType)
         for attribute, value in list(vars(module).items())
+        if callable(value)
     }
+
+
+def different(before: dict[Any, Any], after: dict[Any, Any]) -> set[Any]:
+    return {key for key in before.keys() | after.keys() if before.get(key) is not after.get(key)}
 
 
 def trained(model: nn.Module, x: Tensor) -> list[Tensor]:
@@ -165,15 +170,20 @@ def test_off_leaves_no_trace(importer: ModuleType) -> None:
     before = everything()
     for _ in range(2):
         with cw.enabled():
-            assert everything() != before
+            during = everything()
             trained(model, x)
         after = everything()
-        assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} == set()
+        replaced = different(before, during)
+        assert {("torch.nn.functional", "conv2d"), (importer.__name__, "c")} <= replaced
+        # Other names may change while a model runs, as modules import what they need.
+        assert different(before, after) & replaced == set()
+        stand_ins = {id(during[key]) for key in replaced}
+        assert [key for key, value in after.items() if id(value) in stand_ins] == []
     cw.enable()
     cw.enable(policy=Policy(max_workspace_bytes=0))
     cw.disable()
     cw.disable()
-    assert everything() == before
+    assert different(before, everything()) & replaced == set()
     assert dict(torch.jit._builtins._get_builtin_table()) == tables
     assert all(tables[id(function)] == f"aten::{name}" for name, function in OWN.items())
 

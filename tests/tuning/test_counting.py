@@ -34,11 +34,21 @@ def test_either_setting_of_a_flag_counts_and_the_users_is_left_alone(
     before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu = device_facts("cpu")
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=before):
+        monkeypatch.setattr(module, "backends", lambda: [Flagged()])
+        assert counting([cpu.key]) == {cpu.key: {"cpu, benchmark False", "cpu, benchmark True"}}
+        assert torch.backends.cudnn.benchmark is before
+        monkeypatch.setattr(module, "backends", lambda: [Broken()])
+        with pytest.raises(RuntimeError, match="no library"):
+            counting([cpu.key])
+        assert torch.backends.cudnn.benchmark is before
+
+
+def test_frozen_flags_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_torch: dict[str, object] = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(of_torch, "__allow_nonbracketed_mutation_flag", False)
     monkeypatch.setattr(module, "backends", lambda: [Flagged()])
-    assert counting([cpu.key]) == {cpu.key: {"cpu, benchmark False", "cpu, benchmark True"}}
-    assert torch.backends.cudnn.benchmark is before
-    monkeypatch.setattr(module, "backends", lambda: [Broken()])
-    with pytest.raises(RuntimeError, match="no library"):
-        counting([cpu.key])
-    assert torch.backends.cudnn.benchmark is before
+    with pytest.raises(RuntimeError, match="not allowed to set"):
+        torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark
+    cpu = device_facts("cpu")
+    assert len(counting([cpu.key])[cpu.key]) == 2

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from convwright import flags
 from convwright.backends.registry import backends
 from convwright.core.device import DeviceFacts
 from convwright.measuring.machine import device_facts
@@ -35,12 +36,8 @@ def _is_of(key: str, facts: DeviceFacts) -> bool:
 
 def _fingerprints(facts: DeviceFacts) -> frozenset[str]:
     """Those under either setting of cuDNN's benchmark, which is a user's to change from one run to the next."""
-    before = torch.backends.cudnn.benchmark
     found = set()
-    try:
-        for setting in (False, True):
-            torch.backends.cudnn.benchmark = setting
+    for setting in (False, True):
+        with flags.benchmark(setting):
             found |= {backend.fingerprint(facts) for backend in backends()}
-    finally:
-        torch.backends.cudnn.benchmark = before
     return frozenset(found)
