@@ -62,16 +62,18 @@ NOT_FUSIBLE = [call(), call("batch_norm"), call("max_pool2d"), call("none"), cal
 @pytest.mark.parametrize(("layer_call", "epilogue", "folded"), EPILOGUES, ids=str)
 def test_what_could_be_fused(layer_call: LayerCall, epilogue: Epilogue, folded: bool) -> None:
     posed = Posed(PROBLEM, (layer_call,))
-    assert whatif.fusible([posed]) == {replace(PROBLEM, epilogue=epilogue): whatif.Fusible(posed, folded)}
+    found = {replace(PROBLEM, epilogue=epilogue): whatif.Fusible(posed, folded)}
+    assert whatif.fusible([posed], training=False) == found
+    assert whatif.fusible([posed], training=True) == ({} if folded else found)
 
 
 @pytest.mark.parametrize("layer_call", NOT_FUSIBLE, ids=str)
 def test_what_could_not(layer_call: LayerCall) -> None:
-    assert whatif.fusible([Posed(PROBLEM, (layer_call,))]) == {}
+    assert whatif.fusible([Posed(PROBLEM, (layer_call,))], training=False) == {}
 
 
 def test_layers_with_different_followers_are_not_fused_as_one_problem() -> None:
-    assert whatif.fusible([Posed(PROBLEM, (call("relu"), call("silu")))]) == {}
+    assert whatif.fusible([Posed(PROBLEM, (call("relu"), call("silu")))], training=False) == {}
 
 
 def test_fusing_gains_only_what_the_layer_alone_does_not() -> None:

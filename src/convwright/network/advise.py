@@ -120,7 +120,7 @@ class _Search:
         self.posed = distinct(self.recording.layers)
         self.steps = len(self.posed)
         if self.runs:
-            self.fusible = whatif.fusible(self.posed)
+            self.fusible = whatif.fusible(self.posed, training=self.backward)
             forward = sum(not each.is_gradient for each in self.posed)
             self.steps += len(self.fusible) + forward + 1
 

@@ -57,14 +57,18 @@ def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
     return suggest(gains, Kind.INFERENCE, what, 'cw.conv2d(x, w, …, policy=cw.Policy(weights="constant"))')
 
 
-def fusible(posed: Iterable[Posed]) -> dict[ConvProblem, Fusible]:
-    """Forward problems with all that follows them fused, for layers behind which it is the same everywhere."""
+def fusible(posed: Iterable[Posed], *, training: bool) -> dict[ConvProblem, Fusible]:
+    """Forward problems with all that follows them fused, for layers behind which it is the same everywhere.
+
+    In ``training`` batch normalisation takes its statistics from what the layer gives, so that it cannot be folded.
+    """
     found = {}
     for each in posed:
         behind = {_epilogue(call) for call in each.layers}
         if each.problem.direction is Direction.FORWARD and len(behind) == 1 and (known := behind.pop()) is not None:
             epilogue, folded = known
-            found[replace(each.problem, epilogue=epilogue)] = Fusible(each, folded)
+            if not (folded and training):
+                found[replace(each.problem, epilogue=epilogue)] = Fusible(each, folded)
     return found
 
 
