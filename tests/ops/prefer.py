@@ -12,6 +12,7 @@ from torch import Tensor
 from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.finding import Interval
 from convwright.core.tensor_spec import Layout
+from convwright.ops import decide
 from convwright.tuning.session import Choice, Session
 
 TORCH, GEMM, RELAYOUT = "torch/default", "reference/gemm", "relayout(nhwc, reference/gemm)"
@@ -28,6 +29,7 @@ def prefer(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
         return self.last
 
     monkeypatch.setattr(Session, "choose", choose)
+    monkeypatch.setattr(decide, "_proves", lambda choice, call: False)
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, method: str = "__call__") -> list[str]:

@@ -13,7 +13,7 @@ from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
 from convwright.ops.call import Call
 from convwright.ops.composite import PLAIN, check_tensors, composite, foreign, refuse_algorithm
-from convwright.ops.decide import decide
+from convwright.ops.decide import decide, when_proved
 from convwright.ops.form import Form, Request
 from convwright.ops.meetings import Verdict, meetings
 from convwright.ops.proxies import is_proxy, noted
@@ -93,7 +93,10 @@ def _decided(call: Call) -> Run | None:
     run = _lowered(call) if autocasting(call.x) else decide(call)
     # What serves inside a capture was not chosen.
     if not (call.x.is_cuda and _C._cuda_isCurrentStreamCapturing()):
-        call.form.slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, run, call.extra))
+        slot = Slot(call.tensors, call.request, run, call.extra)
+        call.form.slots.remember(call.w, call.tensors, slot)
+        if run is not None:
+            when_proved(run, call, lambda kept: call.form.slots.settle(slot, kept))
     return run
 
 

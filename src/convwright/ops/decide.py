@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -10,7 +11,7 @@ from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
-from convwright.core.policy import Policy, Weights
+from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import Refused
@@ -20,9 +21,9 @@ from convwright.ops.autograd import Training
 from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
 from convwright.ops.node_cost import node_host_us
+from convwright.ops.proving import Proving
 from convwright.ops.runner import Runner, runner
 from convwright.ops.slots import Run
-from convwright.ops.surroundings import surroundings_us
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
 
@@ -31,8 +32,6 @@ _GRADIENTS = {
     Direction.FORWARD: (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT),
     Direction.BACKWARD_DATA: (Direction.FORWARD, Direction.BACKWARD_WEIGHT),
 }
-# No surroundings cost a call as much as this: what gains more need not be compared with them.
-_MOST_SURROUNDINGS_US = 1000.0
 # The activations whose derivative is told by the output alone.
 FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
@@ -54,8 +53,9 @@ def decide(call: Call) -> Run | None:
     main = _choice(problem, facts, call, call.request.algorithm)
     asked = call.request.algorithm is not None or ambient.current() is not None
     if not call.trains:
-        ours = asked and not _is_own(main)
-        return _main(main, call) if ours or _worth_a_runner(main) else _torchs_own_instead(main, call)
+        if main.is_torch and not (asked and not _is_own(main)):
+            return _torchs_own(call)
+        return _proving(main, _main(main, call), _own_runner(call)) if _proves(main, call) else _main(main, call)
     gradients = _gradient_choices(problem, call, facts)
     choices = (main, *(choice for choice in gradients if choice is not None))
     if all(map(_is_own, choices)) or (not asked and not _worth_a_node(choices)):
@@ -97,10 +97,18 @@ def _with_dense_output(problem: ConvProblem) -> ConvProblem:
 
 
 def _trained(problem: ConvProblem, main: Choice, gradients: list[Choice | None], call: Call) -> Training:
-    bound = [None if choice is None or choice.is_torch else _bound(choice, call) for choice in gradients]
+    bound = [None if choice is None or choice.is_torch else _direction(choice, call) for choice in gradients]
     chosen = next((choice for choice in gradients if choice is not None), None)
     gradient = _output_of(chosen.candidate.problem, problem.direction) if chosen is not None else problem.output
-    return Training(problem, gradient, call.form, call.request, _main(main, call), *bound)
+    return Training(problem, gradient, call.form, call.request, _direction(main, call), *bound)
+
+
+def _direction(choice: Choice, call: Call) -> Runner:
+    """A choice for one of the directions of a call that trains."""
+    run = _main(choice, call) if choice.candidate.problem.direction is call.form.direction else _bound(choice, call)
+    if not _proves(choice, call):
+        return run
+    return _proving(choice, run, _direction(_torchs(choice), call))
 
 
 def _output_of(problem: ConvProblem, direction: Direction) -> TensorSpec:
@@ -113,12 +121,40 @@ def _is_own(choice: Choice) -> bool:
     return choice.is_torch and (precision is None or (precision == "on") is flags.tf32_allowed())
 
 
-def _worth_a_runner(choice: Choice) -> bool:
-    """Whether a choice stays surely faster than PyTorch's own call where other layers run in between."""
-    if choice.is_torch or choice.device.kind != "cpu" or choice.device_us is None or choice.torch_device_us is None:
-        return not choice.is_torch
-    gain_us = (1 - TIE) * choice.torch_device_us.low - choice.device_us.high
-    return gain_us > _MOST_SURROUNDINGS_US or gain_us > surroundings_us(choice.device)
+def _proves(choice: Choice, call: Call) -> bool:
+    """Whether a choice has yet to show that it is faster where it is used.
+
+    What was asked for runs, and so does what was chosen for another reason than time, or where results of calls that
+    are alike have to be the same bit for bit.
+    """
+    request = call.request
+    if request.algorithm is not None or ambient.current() is not None or choice.device.kind != "cpu":
+        return False
+    policy = request.policy or Policy()
+    if policy.objective is not Objective.TIME or policy.arithmetic is not None:
+        return False
+    timed = choice.device_us is not None and choice.torch_device_us is not None
+    return timed and not choice.is_torch and not (policy.deterministic or flags.deterministic())
+
+
+def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:
+    proving = Proving(ours, own)
+
+    def told() -> None:
+        if not proving.gain_us and session().last is choice:
+            session().last = _torchs(choice)
+
+    proving.when_settled(told)
+    return proving
+
+
+def when_proved(run: Run, call: Call, then: Callable[[Run | None], None]) -> None:
+    """Call ``then`` with what is to serve calls like this one, once that is known and where it is not known yet."""
+    if isinstance(run, Proving):
+        run.when_settled(lambda: then(run.ours if run.gain_us else _torchs_own(call)))
+    elif isinstance(run, Training):
+        with_node_us, without_us = node_host_us(call.x.device.type)
+        run.when_settled(lambda gain_us: None if gain_us > with_node_us - without_us else then(_torchs_own(call)))
 
 
 def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
@@ -137,17 +173,33 @@ def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
 
 def _torchs_own(call: Call) -> Run | None:
     """PyTorch's own functions and gradient; None where the caller's arguments can go there as they are."""
-    if call.extra is None and activation_named(call.request.activation) is Activation.NONE:
-        return None
-    return torchs_own(call)
+    return torchs_own(call) if _has_more(call) else None
+
+
+def _has_more(call: Call) -> bool:
+    """Whether there is more to a call than ``F.conv2d`` takes."""
+    return call.extra is not None or activation_named(call.request.activation) is not Activation.NONE
+
+
+def _own_runner(call: Call) -> Runner:
+    """PyTorch's own functions, called as a candidate is."""
+    if _has_more(call):
+        return torchs_own(call)
+    own, window = call.form.own, call.form.window(call.request)
+    return lambda x, w, bias=None, _residual=None, _out=None: own(x, w, bias, *window)
 
 
 def _torchs_own_instead(choice: Choice, call: Call) -> Run | None:
     """PyTorch's own functions; ``last_choice`` tells of them, and not of the choice that they stand in for."""
     if not choice.is_torch:
-        own = torch_candidate(choice.candidate.problem, cpu=choice.device.kind == "cpu")
-        session().last = replace(choice, candidate=own, device_us=choice.torch_device_us)
+        session().last = _torchs(choice)
     return _torchs_own(call)
+
+
+def _torchs(choice: Choice) -> Choice:
+    """PyTorch's own call in the place of a choice."""
+    own = torch_candidate(choice.candidate.problem, cpu=choice.device.kind == "cpu")
+    return replace(choice, candidate=own, device_us=choice.torch_device_us)
 
 
 def _main(choice: Choice, call: Call) -> Runner:

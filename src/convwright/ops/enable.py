@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from convwright.ops.beyond import beyond
 from convwright.ops.composite import refuse_algorithm
 from convwright.ops.form import Form, Request, stand_ins
 from convwright.ops.functional import convolution, transposed_convolution
+from convwright.ops.places import Places
 
 _lock = threading.RLock()
 
@@ -35,6 +34,7 @@ class _State:
 
 
 _state = _State()
+_places = Places()
 
 
 def enable(*, policy: Policy | None = None) -> None:
@@ -46,18 +46,22 @@ def enable(*, policy: Policy | None = None) -> None:
     """
     _check(policy)
     with _lock:
-        _set(on=True, policy=policy)
+        _set(on=True, policy=policy, thorough=True)
 
 
 def disable() -> None:
-    """Put PyTorch's own functions back wherever others stand in their place."""
+    """Put PyTorch's own functions back wherever others stand in their place, and forget what was decided for them."""
     with _lock:
-        _set(on=False, policy=None)
+        _set(on=False, policy=None, thorough=True)
+        for form in stand_ins():
+            form.slots.forget()
 
 
 @contextmanager
 def enabled(*, policy: Policy | None = None) -> Iterator[None]:
     """``enable`` for a block; what held before holds again behind it. It holds for all threads.
+
+    What was decided inside is remembered for the next such block.
 
     >>> import torch
     >>> layer = torch.nn.Conv2d(3, 4, 3)
@@ -86,28 +90,18 @@ def _check(policy: object) -> None:
         raise BadInput(f"`policy` must be a Policy, got {type(policy).__name__}")
 
 
-def _set(on: bool, policy: Policy | None) -> None:
+def _set(on: bool, policy: Policy | None, *, thorough: bool = False) -> None:
     _state.on, _state.policy = on, policy
     pairs = [(form.own, _stand_in(form)) for form in stand_ins()]
     for _, ours in pairs:
         ours.__kwdefaults__ = ours.__kwdefaults__ | {"policy": policy}
     if on:
-        _exchange({id(own): ours for own, ours in pairs}, _is_left_alone)
-        return
-    # Modules that were imported in the meantime hold ours too; what else does is served by PyTorch from now on.
-    _exchange({id(ours): own for own, ours in pairs}, lambda name: False)
+        _places.exchange({id(own): ours for own, ours in pairs}, _is_left_alone, thorough=thorough)
+    else:
+        # Modules that were imported in the meantime hold ours too; what else does is served by PyTorch from now on.
+        _places.exchange({id(ours): own for own, ours in pairs}, lambda name: False, thorough=thorough)
     for form in stand_ins():
-        form.slots.forget()
-
-
-def _exchange(by_id: Mapping[int, Any], is_left_alone: Callable[[str], bool]) -> None:
-    """Replace functions wherever a module holds them by a name."""
-    for name, module in list(sys.modules.items()):
-        if isinstance(module, ModuleType) and not is_left_alone(name):
-            held = vars(module)
-            for attribute, value in list(held.items()):
-                if id(value) in by_id:
-                    held[attribute] = by_id[id(value)]
+        form.slots.show(on)
 
 
 def _is_left_alone(name: str) -> bool:

@@ -8,6 +8,7 @@ them into a Python key takes 0.8. The weight's id, or its shape, only finds the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,9 +45,9 @@ class Slot:
     """
 
     __slots__ = (
-        "activation", "algorithm", "alike", "ambient", "dilation", "extra", "flags", "grad", "groups", "matches",
-        "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same", "short", "stride", "tf32",
-        "varied",
+        "activation", "algorithm", "alike", "ambient", "dilation", "extra", "flags", "grad", "groups", "input_alike",
+        "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same", "short",
+        "stride", "tf32", "varied",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +59,8 @@ class Slot:
         varied: Varied | None = None,
     ) -> None:
         self.alike = guard(tensors, any_size=varied is not None)
-        self.matches = self.alike if run is not None else guard(tensors[:1], any_size=varied is not None)
+        self.input_alike = guard(tensors[:1], any_size=varied is not None)
+        self.matches = self.input_alike if run is None else self.alike
         self.request, self.same = request, request.same
         (
             self.no_bias, self.stride, self.padding, self.dilation, self.groups,
@@ -75,6 +77,12 @@ class Slot:
         self.run = run
         self.varied = varied
 
+    def serving(self, run: Run | None) -> Slot:
+        """The same with another ``run``. Another thread may be looking at this one, which stays what it is."""
+        slot = copy(self)
+        slot.run, slot.matches = run, self.input_alike if run is None else self.alike
+        return slot
+
     def stands_for(self, request: Request, tensors: tuple[Tensor, ...], extra: object) -> bool:
         """Whether this is the slot of a call, looked at without hurry and whatever weight it was made for."""
         return (
@@ -89,10 +97,16 @@ class Slot:
 
 
 class Slots:
-    """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands."""
+    """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
+
+    ``resting`` says for how many calls with a weight nothing need be looked at, since PyTorch's own function serves it
+    and is right for whatever it is given.
+    """
 
     def __init__(self) -> None:
         self.latest: dict[int, tuple[Slot, ...]] = {}
+        self.resting: dict[int, int] = {}
+        self._hidden: dict[int, tuple[Slot, ...]] = {}
         self._by_shape: dict[object, list[Slot]] = {}
 
     def matching(self, weight: Tensor, request: Request, tensors: tuple[Tensor, ...], extra: object) -> Slot | None:
@@ -117,6 +131,17 @@ class Slots:
         for other in self.latest.get(id(weight), ()):
             if other.varied is not None:  # where one shape was worth deciding others may be
                 other.varied.look_soon()
+
+    def settle(self, slot: Slot, run: Run | None) -> None:
+        """Let ``run`` serve the calls for which ``slot`` stands."""
+        settled = slot.serving(run)
+        for alike in self._by_shape.values():
+            alike[:] = [settled if other is slot else other for other in alike]
+        for latest in (self.latest, self._hidden):
+            for weight, others in list(latest.items()):
+                if slot in others:
+                    self.resting.pop(weight, None)
+                    latest[weight] = tuple(settled if other is slot else other for other in others)
 
     def loosen(
         self,
@@ -148,14 +173,26 @@ class Slots:
 
     def forget(self) -> None:
         """Drop every slot, so that the next call of each kind decides anew."""
-        self.latest.clear()
-        self._by_shape.clear()
+        for memory in (self.latest, self.resting, self._hidden, self._by_shape):
+            memory.clear()
+
+    def show(self, shown: bool) -> None:
+        """Let the first look find slots, or nothing, until they are shown again."""
+        self.resting.clear()
+        if shown:
+            self.latest.update(self._hidden)
+            self._hidden.clear()
+        else:
+            self._hidden.update(self.latest)
+            self.latest.clear()
 
     def _put_first(self, weight: Tensor, x: Tensor, slot: Slot) -> None:
         if slot.extra is not None:
             return
         if len(self.latest) >= _MOST_WEIGHTS:
             self.latest.clear()
+            self.resting.clear()
+        self.resting.pop(id(weight), None)
         known = self.latest.get(id(weight))
         if known is None:
             self.latest[id(weight)] = (slot,)

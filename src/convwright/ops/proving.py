@@ -1,0 +1,94 @@
+"""A chosen candidate's first calls, on a CPU: it has to be faster where it is used, and not only in the timer's loop.
+
+Among other layers caches are cold and Python has just run something else, from which a plan of several short steps
+suffers more than PyTorch's own call. How much depends on the network, so it is measured there: the two take turns for
+some calls, each of which is timed, and what was surely faster serves from then on. On a CPU a call has ended when it
+returns, so that a look at the clock is all it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter_ns
+
+from torch import Tensor
+
+from convwright.ops.runner import Runner
+from convwright.tuning.choose import TIE
+
+# The first call of each is not counted: it packs, allocates and loads.
+_UNCOUNTED = 2
+_PAIRS = 12
+# By chance one of two equals is ahead in so many of the pairs in one case of fourteen, and then by more than a tie.
+_MOST_OF_THEM = 9
+# So many pairs in a row decide if one was ahead in all of them, for the candidate by so much.
+_SOON, _FAR_AHEAD = 5, 0.8
+
+
+class Proving:
+    """``ours`` and ``own``, PyTorch's, turn by turn, until one has shown to be faster.
+
+    ``gain_us`` is then what a call gains, 0 where PyTorch's own stays, and None until it is known.
+    """
+
+    __slots__ = ("_calls", "_ours_ns", "_own_ns", "_then", "gain_us", "ours", "own")
+
+    def __init__(self, ours: Runner, own: Runner) -> None:
+        self.ours, self.own = ours, own
+        self.gain_us: float | None = None
+        self._calls = 0
+        self._ours_ns: list[int] = []
+        self._own_ns: list[int] = []
+        self._then: list[Callable[[], None]] = []
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        if self.gain_us is not None:
+            return (self.ours if self.gain_us else self.own)(first, second, bias, residual, out)
+        # Of each two calls one is ours, in an order without a period that layers which come in turn could share.
+        call, self._calls = self._calls, self._calls + 1
+        mine = call.bit_count() % 2 == 1
+        begun_ns = perf_counter_ns()
+        result = (self.ours if mine else self.own)(first, second, bias, residual, out)
+        taken_ns = perf_counter_ns() - begun_ns
+        if call >= _UNCOUNTED:
+            (self._ours_ns if mine else self._own_ns).append(taken_ns)
+            if call % 2 == 1:
+                self._look()
+        return result
+
+    def when_settled(self, then: Callable[[], None]) -> None:
+        """Call ``then`` once it is known which of the two serves."""
+        self._then.append(then)
+
+    def _look(self) -> None:
+        gain_ns = gained_ns(self._ours_ns, self._own_ns)
+        if gain_ns is not None:
+            self.gain_us = gain_ns / 1e3
+            for then in self._then:
+                then()
+
+
+def gained_ns(ours_ns: list[int], own_ns: list[int]) -> float | None:
+    """What a call of ours surely gains, from calls of both that came in pairs; 0 for nothing, None if that is open.
+
+    >>> gained_ns([70] * 5, [100] * 5), gained_ns([99] * 5, [100] * 5), gained_ns([101] * 5, [100] * 5)
+    (30.0, None, 0.0)
+    """
+    pairs = list(zip(ours_ns, own_ns, strict=False))
+    ahead = sum(ours < own for ours, own in pairs)
+    ours, own = median(ours_ns), median(own_ns)
+    if len(pairs) >= _PAIRS:
+        return float(own - ours) if ahead >= _MOST_OF_THEM and ours < (1 - TIE) * own else 0.0
+    if len(pairs) >= _SOON and ahead == 0:
+        return 0.0
+    if len(pairs) >= _SOON and ahead == len(pairs) and ours < _FAR_AHEAD * own:
+        return float(own - ours)
+    return None

@@ -1,0 +1,115 @@
+"""Functions are exchanged wherever a module holds them, and modules that have not changed are not looked through."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from torch.nn import functional as F
+
+import convwright as cw
+from convwright.ops import beyond, enable
+from convwright.ops.places import Places
+from ops.prefer import GEMM, count_calls, prefer, randn
+
+
+def old() -> str:
+    return "old"
+
+
+def new() -> str:
+    return "new"
+
+
+TO_NEW, TO_OLD = {id(old): new}, {id(new): old}
+
+
+@pytest.fixture
+def module() -> Iterator[ModuleType]:
+    made = ModuleType("a_module_with_places")
+    made.f = made.g = old  # type: ignore[attr-defined]
+    sys.modules[made.__name__] = made
+    yield made
+    sys.modules.pop(made.__name__, None)
+
+
+def anything(_name: str) -> bool:
+    return False
+
+
+def others(name: str) -> bool:
+    return name != "a_module_with_places"
+
+
+def test_every_name_is_exchanged_and_back(module: ModuleType) -> None:
+    places = Places()
+    for _ in range(3):
+        places.exchange(TO_NEW, others)
+        assert module.f is module.g is new
+        assert old() == "old"  # this module's own, which is left alone
+        places.exchange(TO_OLD, others)
+        assert module.f is module.g is old
+
+
+def test_modules_and_names_that_come_later_are_found(module: ModuleType) -> None:
+    places = Places()
+    places.exchange(TO_NEW, others)
+    module.h = old  # type: ignore[attr-defined]
+    late = ModuleType("a_later_module")
+    late.f = old  # type: ignore[attr-defined]
+    sys.modules[late.__name__] = late
+    try:
+        places.exchange(TO_NEW, lambda name: others(name) and name != late.__name__)
+        assert module.h is late.f is new
+        late.k = new  # type: ignore[attr-defined]
+        places.exchange(TO_OLD, lambda name: others(name) and name != late.__name__)
+        assert late.k is late.f is module.h is module.f is old
+    finally:
+        del sys.modules[late.__name__]
+
+
+def test_a_name_that_was_given_to_something_else_is_left_alone(module: ModuleType) -> None:
+    places = Places()
+    places.exchange(TO_NEW, others)
+    module.f = anything  # type: ignore[attr-defined]
+    places.exchange(TO_OLD, others)
+    assert module.f is anything
+    assert module.g is old
+
+
+def test_a_thorough_look_sees_what_took_the_place_of_another_name(module: ModuleType) -> None:
+    places = Places()
+    module.k = anything  # type: ignore[attr-defined]
+    places.exchange(TO_NEW, others)
+    module.k = new  # type: ignore[attr-defined]
+    places.exchange(TO_OLD, others)
+    assert module.k is new
+    places.exchange(TO_OLD, others, thorough=True)
+    assert module.k is old
+
+
+def test_what_was_decided_in_one_block_serves_in_the_next_and_not_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    called = count_calls(monkeypatch)
+    searched: list[object] = []
+    decided = beyond._decided
+    monkeypatch.setattr(beyond, "_decided", lambda call: searched.append(call) or decided(call))  # type: ignore[func-returns-value]
+    x, w = randn(1, 4, 8, 8), randn(4, 4, 3, 3)
+    for _ in range(3):
+        with cw.enabled():
+            stand_in = F.conv2d
+            for _ in range(4):
+                F.conv2d(x, w)
+        assert not enable.is_enabled()
+        before = len(called)
+        stand_in(x, w)
+        assert len(called) == before
+    assert len(searched) == 1
+    assert called
+    cw.disable()
+    with cw.enabled():
+        F.conv2d(x, w)
+        F.conv2d(x, w)
+    assert len(searched) == 2
