@@ -1,6 +1,7 @@
 """Convolution as one matrix product per group: the textbook algorithm, on one path for 1 to 3 dimensions.
 
-The input is unfolded into columns, one row per channel and tap, one column per image and output position. Then
+The input is unfolded into columns, one row per channel and tap, one column per image and output position. It is not
+where it lies as its own columns: with one tap, or one position in which the taps meet the whole image. Then
 
     forward           y       = w · columns(x)
     backward weight   dw      = dy · columns(x)ᵀ
@@ -79,9 +80,12 @@ class GemmPlan:
             multiply(w, columns, out=buffers["y"].view(self.matrices.y_shape))
             self.matrices.by_group(y).copy_(buffers["y"])
         else:
-            multiply(w, columns, out=self.matrices.by_group(y).view(self.matrices.y_shape))
+            multiply(w, columns, out=self.matrices.as_y(y))
 
     def _backward_data(self, dy: Tensor, w: Tensor, dx: Tensor, buffers: Tensors) -> Tensor:
+        if self.matrices.columns_in_place:
+            multiply(w.mT, self._y_matrix(dy, buffers), out=self.matrices.as_columns(dx))
+            return dx
         columns = buffers["columns"]
         multiply(w.mT, self._y_matrix(dy, buffers), out=columns.view(self.matrices.columns_shape))
         return self._fold(columns, dx, buffers)
@@ -100,6 +104,8 @@ class GemmPlan:
 
     def _unfold(self, x: Tensor, buffers: Tensors) -> Tensor:
         """The columns of ``x``, as a stack of matrices."""
+        if self.matrices.columns_in_place:
+            return self.matrices.as_columns(x)
         if "padded" in buffers:
             padded = buffers["padded"].zero_()
             self.matrices.interior(padded).copy_(x)
@@ -115,10 +121,9 @@ class GemmPlan:
         return dx if padded is dx else dx.copy_(self.matrices.interior(padded))
 
     def _y_matrix(self, dy: Tensor, buffers: Tensors) -> Tensor:
-        grouped = self.matrices.by_group(dy)
-        if "y" in buffers:
-            grouped = buffers["y"].copy_(grouped)
-        return grouped.view(self.matrices.y_shape)
+        if "y" not in buffers:
+            return self.matrices.as_y(dy)
+        return buffers["y"].copy_(self.matrices.by_group(dy)).view(self.matrices.y_shape)
 
     def _taps(self) -> Iterator[tuple[int, ...]]:
         return product(*map(range, self.problem.taps))

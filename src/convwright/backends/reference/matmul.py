@@ -14,23 +14,37 @@ _C: Any = torch._C
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     """``out = a @ b`` for stacks of matrices."""
+    if not _is_loosened(a) and not _C._get_cublas_allow_fp16_accumulation():
+        return torch.bmm(a, b, out=out)
     with _native(a):
         return torch.bmm(a, b, out=out)
 
 
 def multiply_add(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     """``out += a @ b`` for stacks of matrices."""
+    if not _is_loosened(a) and not _C._get_cublas_allow_fp16_accumulation():
+        return torch.baddbmm(out, a, b, out=out)
     with _native(a):
         return torch.baddbmm(out, a, b, out=out)
+
+
+def _is_loosened(operand: Tensor) -> bool:
+    """Whether a user lets products of fp32 be computed in less."""
+    if operand.dtype not in (torch.float32, torch.complex64):
+        return False
+    return _C._get_fp32_precision_getter(_library(operand), "matmul") not in ("none", "ieee")
+
+
+def _library(operand: Tensor) -> str:
+    return "cuda" if operand.is_cuda else "mkldnn"
 
 
 @contextmanager
 def _native(operand: Tensor) -> Iterator[None]:
     """No TF32 or BF16 for fp32, no fp16 sums for fp16. Flags are touched only where a user has loosened them."""
-    library = "cuda" if operand.is_cuda else "mkldnn"
+    library, loosened = _library(operand), _is_loosened(operand)
     precision = _C._get_fp32_precision_getter(library, "matmul")
     half_sums = _C._get_cublas_allow_fp16_accumulation()
-    loosened = operand.dtype in (torch.float32, torch.complex64) and precision not in ("none", "ieee")
     try:
         if loosened:
             _C._set_fp32_precision_setter(library, "matmul", "ieee")

@@ -13,6 +13,8 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
+Strides = tuple[int, int, int]
+
 # The first and the last step that needs a buffer: step 0 makes the columns, step 1 uses them up.
 _LIVES = {
     Direction.FORWARD: {"padded": (0, 0), "columns": (0, 1), "y": (1, 1)},
@@ -33,6 +35,8 @@ class Matrices:
         self.y_shape = (groups, self.rows, outputs)
         self.w_shape = (groups, self.rows, products)
         self.columns_shape = (groups, products, outputs)
+        self.columns_in_place = self._columns_in_place()
+        self.y_in_place = self._y_in_place()
         self.buffers = Buffers(self._needed(), _LIVES[problem.direction])
 
     def windows(self, x: Tensor) -> Tensor:
@@ -44,6 +48,16 @@ class Matrices:
             (problem.groups, self.channels, *problem.taps, *self.positions),
             (self.channels * channel, channel, *steps, image, *jumps),
         )
+
+    def as_columns(self, x: Tensor) -> Tensor:
+        """The input where it lies, which is its own columns."""
+        assert self.columns_in_place is not None
+        return x.as_strided(self.columns_shape, self.columns_in_place)
+
+    def as_y(self, y: Tensor) -> Tensor:
+        """The output where it lies, as a matrix."""
+        assert self.y_in_place is not None
+        return y.as_strided(self.y_shape, self.y_in_place)
 
     def interior(self, padded: Tensor) -> Tensor:
         """The part of a padded input that is the input itself."""
@@ -61,21 +75,65 @@ class Matrices:
         rank = self.problem.rank
         return tensor.movedim(tuple(range(2, 2 + rank)), tuple(range(rank)))
 
+    def _columns_in_place(self) -> Strides | None:
+        """The strides of the columns within the input: with one tap, or one position where the taps meet everything."""
+        problem, spatial = self.problem, self.problem.x.shape[2:]
+        if any(low or high for low, high in problem.padding):
+            return None
+        one_tap = all(tap == 1 for tap in problem.taps) and all(stride == 1 for stride in problem.stride)
+        one_position = self.positions[1:] == (1,) * problem.rank and problem.taps == spatial
+        image, channel, *steps = problem.x.strides
+        if one_tap:
+            across = _merged([(self.channels, channel)])
+            along = _merged([(problem.n, image), *zip(spatial, steps, strict=True)])
+        elif one_position:
+            across = _merged([(self.channels, channel), *zip(spatial, steps, strict=True)])
+            along = _merged([(problem.n, image)])
+        else:
+            return None
+        return _in_place(self.channels * channel, across, along, self.columns_shape)
+
+    def _y_in_place(self) -> Strides | None:
+        """The strides of y as a matrix where it lies."""
+        image, channel, *steps = self.problem.y.strides
+        along = _merged([*zip(self.positions, (image, *steps), strict=True)])
+        return _in_place(self.rows * channel, _merged([(self.rows, channel)]), along, self.y_shape)
+
     def _needed(self) -> dict[str, TensorSpec]:
         """Only what the problem needs. Folding back adds up in fp32 at least."""
         problem, folds = self.problem, self.problem.direction is Direction.BACKWARD_DATA
         half = problem.dtype in (DType.FP16, DType.BF16)
         padded = [size + low + high for size, (low, high) in zip(problem.x.shape[2:], problem.padding, strict=True)]
         columns = (problem.groups, self.channels, *problem.taps, *self.positions)
-        needed = {"columns": TensorSpec(columns, problem.dtype)}
-        if padded != [*problem.x.shape[2:]] or (folds and half):
+        needed = {} if self.columns_in_place else {"columns": TensorSpec(columns, problem.dtype)}
+        if not self.columns_in_place and (padded != [*problem.x.shape[2:]] or (folds and half)):
             dtype = DType.FP32 if folds and half else problem.dtype
             needed["padded"] = TensorSpec((problem.n, problem.c, *padded), dtype)
-        if not is_matrix(problem.y, 1, self.rows):
+        if not self.y_in_place:
             needed["y"] = TensorSpec((problem.groups, self.rows, *self.positions), problem.dtype)
         if problem.direction is Direction.BACKWARD_WEIGHT and (problem.flip or not is_matrix(problem.w, 0, self.rows)):
             needed["w"] = TensorSpec(problem.w.shape, problem.dtype)
         return needed
+
+
+def _in_place(group: int, across: int | None, along: int | None, shape: tuple[int, int, int]) -> Strides | None:
+    """The strides of a stack of matrices, if they can be multiplied as they lie."""
+    if across is None or along is None:
+        return None
+    _, rows, columns = shape
+    return (group, across, along) if (along == 1 and across >= columns) or (across == 1 and along >= rows) else None
+
+
+def _merged(dims: list[tuple[int, int]]) -> int | None:
+    """The stride of these dimensions, (size, stride) each, taken as one; None where they have no common one.
+
+    >>> _merged([(2, 12), (3, 4), (4, 1)]), _merged([(2, 24), (12, 1)]), _merged([(1, 7)])
+    (1, None, 1)
+    """
+    dims = [(size, stride) for size, stride in dims if size > 1] or [(1, 1)]
+    if any(outer != size * inner for (_, outer), (size, inner) in pairwise(dims)):
+        return None
+    return dims[-1][1]
 
 
 def is_matrix(spec: TensorSpec, row: int, rows: int) -> bool:
@@ -84,8 +142,7 @@ def is_matrix(spec: TensorSpec, row: int, rows: int) -> bool:
         return True
     dims = [*zip(spec.shape, spec.strides, strict=True)]
     _, row_stride = dims.pop(row)
-    dims = [(size, stride) for size, stride in dims if size > 1] or [(1, 1)]
-    if any(outer != size * inner for (_, outer), (size, inner) in pairwise(dims)):
+    columns, column_stride = prod(size for size, _ in dims), _merged(dims)
+    if column_stride is None:
         return False
-    columns, column_stride = prod(size for size, _ in dims), dims[-1][1]
     return (column_stride == 1 and row_stride >= columns) or (row_stride == 1 and column_stride >= rows)
