@@ -175,14 +175,17 @@ def test_a_layer_of_very_many_sizes_is_not_searched_for_each(searches: Searches)
 
 
 def test_where_the_last_batch_is_smaller_training_goes_on(searches: Searches) -> None:
-    model, decided = ResNet(width=2), []
+    model = ResNet(width=2)
+
+    def epoch() -> set[str]:
+        for batch in (4, 4, 4, 2):
+            model(torch.randn(batch, 3, 40, 40)).sum().backward()
+        return {key.partition("ic")[0].rpartition("mb")[2] for key in searches}
+
     with cw.enabled():
-        for _ in range(10):  # PyTorch's own function serves the others, and most of its calls are not looked at
-            for batch in (4, 4, 4, 2):
-                model(torch.randn(batch, 3, 40, 40)).sum().backward()
-            decided.append({key.partition("ic")[0].rpartition("mb")[2] for key in searches})
-    assert decided[0] == {"4"}
-    assert decided[-1] == {"4", "2"}
+        assert epoch() == {"4"}
+        # PyTorch's own function serves, and most of its calls are not looked at.
+        assert any(epoch() == {"4", "2"} for _ in range(60))
 
 
 def test_fresh_weights_are_decided_after_enough_that_are_alike(searches: Searches) -> None:

@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
+from random import Random
 from typing import Any, Protocol
 
 import torch
@@ -79,7 +81,7 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
     It is made here for each form, so that the first look is a call of its own and not one more inside another.
     """
     own, latest, resting = form.own, form.slots.latest, form.slots.resting
-    rests_for = resting.get
+    passes, zero, one = cycle(_PASSES).__next__, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, state = flags.tf32_allowed, flags.state
 
@@ -100,11 +102,17 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
     ) -> Tensor:
         if residual is None and out is None and not is_compiling():
             known = id(weight)
-            left = rests_for(known)
-            if left and activation is None and algorithm is None and policy is None and not contexts.open:
-                resting[known] = left - 1
+            if (
+                known in resting and activation is None and algorithm is None and policy is None
+                and not contexts.open and passes()
+            ):  # fmt: skip
                 try:
-                    return own(input, weight, bias, stride, padding, dilation, groups)
+                    # PyTorch reads each argument in 50 ns, and fills in what is not there in none.
+                    if groups is not one or dilation is not one:
+                        return own(input, weight, bias, stride, padding, dilation, groups)
+                    if padding is not zero or stride is not one:
+                        return own(input, weight, bias, stride, padding)
+                    return own(input, weight, bias)
                 except _FAILURES:
                     pass
             try:
@@ -130,7 +138,7 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
                             if len(slots) == 1 and slot.varied is None:
-                                resting[known] = _RESTS
+                                resting.add(known)
                             try:
                                 if slot.short:
                                     return own(input, weight, bias, stride, padding)
@@ -155,7 +163,7 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
 def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
     own, latest, resting = form.own, form.slots.latest, form.slots.resting
-    rests_for = resting.get
+    passes = cycle(_PASSES).__next__
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, state = flags.tf32_allowed, flags.state
 
@@ -177,9 +185,10 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
     ) -> Tensor:
         if residual is None and out is None and not is_compiling():
             known = id(weight)
-            left = rests_for(known)
-            if left and activation is None and algorithm is None and policy is None and not contexts.open:
-                resting[known] = left - 1
+            if (
+                known in resting and activation is None and algorithm is None and policy is None
+                and not contexts.open and passes()
+            ):  # fmt: skip
                 try:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
                 except _FAILURES:
@@ -212,7 +221,7 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
                             and (slot.varied is None or slot.varied.passes(input))
                         ):
                             if len(slots) == 1 and slot.varied is None:
-                                resting[known] = _RESTS
+                                resting.add(known)
                             try:
                                 return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
                             except _FAILURES:
@@ -234,10 +243,10 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
 
 
 _NONE: tuple[Slot, ...] = ()
-# Where PyTorch's own function serves a weight, so many calls of each seven are not looked at: among other layers a look
-# costs 2 µs, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). By an odd number,
-# since shapes that come in turn would hide behind each other.
-_RESTS = 6
+# Where PyTorch's own function serves a weight, six of seven calls are not looked at: among other layers a look costs
+# 2 µs, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). Which ones is drawn by
+# lot, once, since layers and shapes that come in turn would hide behind each other.
+_PASSES = tuple(Random(7).choices((True, False), (6, 1), k=1021))
 # A slot of PyTorch's own function does not look at weight and bias; what is wrong with them is said by a longer look.
 _FAILURES = (RuntimeError, TypeError, ValueError)
 

@@ -99,13 +99,13 @@ class Slot:
 class Slots:
     """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
 
-    ``resting`` says for how many calls with a weight nothing need be looked at, since PyTorch's own function serves it
-    and is right for whatever it is given.
+    ``resting`` are the weights with which most calls need no look, since PyTorch's own function serves them, which is
+    right for whatever it is given.
     """
 
     def __init__(self) -> None:
         self.latest: dict[int, tuple[Slot, ...]] = {}
-        self.resting: dict[int, int] = {}
+        self.resting: set[int] = set()
         self._hidden: dict[int, tuple[Slot, ...]] = {}
         self._by_shape: dict[object, list[Slot]] = {}
 
@@ -140,7 +140,7 @@ class Slots:
         for latest in (self.latest, self._hidden):
             for weight, others in list(latest.items()):
                 if slot in others:
-                    self.resting.pop(weight, None)
+                    self.resting.discard(weight)
                     latest[weight] = tuple(settled if other is slot else other for other in others)
 
     def loosen(
@@ -173,7 +173,8 @@ class Slots:
 
     def forget(self) -> None:
         """Drop every slot, so that the next call of each kind decides anew."""
-        for memory in (self.latest, self.resting, self._hidden, self._by_shape):
+        self.resting.clear()
+        for memory in (self.latest, self._hidden, self._by_shape):
             memory.clear()
 
     def show(self, shown: bool) -> None:
@@ -192,7 +193,7 @@ class Slots:
         if len(self.latest) >= _MOST_WEIGHTS:
             self.latest.clear()
             self.resting.clear()
-        self.resting.pop(id(weight), None)
+        self.resting.discard(id(weight))
         known = self.latest.get(id(weight))
         if known is None:
             self.latest[id(weight)] = (slot,)
