@@ -16,6 +16,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
 from convwright.ops.slots import Slots
+from convwright.tuning.session import when_news
 
 
 class Request(NamedTuple):
@@ -110,3 +111,6 @@ def forget() -> None:
     """Drop every remembered call, so that the next one of each kind decides anew."""
     for form in (*FORMS, *stand_ins()):
         form.slots.forget()
+
+
+when_news(forget)

@@ -24,12 +24,13 @@ SEED = 20
 class Hooks:
     """Who is told what goes on: ``trying`` stands around a candidate's first run, ``looked`` hears what it took,
     ``progress`` what is being done, how much of it is done and of how much. ``energy`` asks for the energy of the best
-    as well."""
+    as well. ``later`` says why a candidate that has to be compiled is not to be built now; without it, all are."""
 
     trying: Trying = lambda candidate: nullcontext()
     progress: Progress = lambda doing, done, of: None
     energy: bool = False
     looked: Callable[[Candidate, float], None] = lambda candidate, look_us: None
+    later: Callable[[Candidate], str | None] | None = None
 
 
 NO_HOOKS = Hooks()

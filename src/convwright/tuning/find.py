@@ -12,6 +12,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import isolation, listing
+from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.candidates import measure_candidates
 from convwright.tuning.checks import FEWEST_KINDS
@@ -44,6 +45,7 @@ def find(
     isolate: bool = False,
     energy: bool = False,
     progress: Progress | None = None,
+    beside: Beside | None = None,
 ) -> Findings:
     """Search for the best candidate. What the store already knows is not measured again.
 
@@ -52,6 +54,7 @@ def find(
     first, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust`` "verify" a winner from the
     store is timed again beside PyTorch's own call, and the search done anew where it no longer holds. ``isolate`` runs
     candidates in a process of their own. ``energy`` measures that of the best; ``progress`` is told what is being done.
+    In mode ``quick`` what has to be compiled is left to ``beside``, where that is given.
     """
     budget = Budget(budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US))
     with budget.paused():
@@ -59,6 +62,7 @@ def find(
     search = Search(
         problem, device, resolved(policy, problem, device), mode, store, budget,
         trust or settings().trust, isolate, energy, progress or NO_HOOKS.progress,
+        beside if mode is Mode.QUICK and not isolate else None,
     )  # fmt: skip
     direct = listing.direct(problem, device, search.policy)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
@@ -101,12 +105,14 @@ def _searched(
         with search.budget.paused():
             warm_up(search.device, search.store)
     recall, baseline = search.recall(rewrites=rewrites), baseline_of(direct, search.policy)
+    beside, device = search.beside, search.device
     promising: listing.Promising = partial(known_best, search)
     if search.mode is Mode.FULL and rewrites:
         promising = searching(search, lambda inner, direct: _searched(inner, direct, [], rewrites=False))
     lineup = Lineup(
         search.problem, search.device, direct, baseline, promising, search.budget,
         most_chains=0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None,
+        is_built=lambda candidate: beside is not None and beside.is_built(candidate, device),
     )  # fmt: skip
     known: dict[str, Finding] = {}  # filled as candidates are taken
 
@@ -120,14 +126,16 @@ def _searched(
             if is_torch(candidate) or listing.objection(candidate, search.policy) is None:
                 yield candidate
 
-    hooks = Hooks(recall.trying, search.progress, search.energy, lineup.hear)
+    later = partial(beside.reason_to_wait, device=device) if beside is not None else None
+    hooks = Hooks(recall.trying, search.progress, search.energy, lineup.hear, later)
     measure = isolation.measure_candidates if search.isolate else measure_candidates
     fresh = measure(
         worth_measuring(), baseline, known, search.problem, search.device, search.policy,
         mode=search.mode, budget=search.budget, hooks=hooks,
     )  # fmt: skip
     recall.record(fresh)
-    recall.record_search(search.mode, lineup.listed)
+    if beside is None or not beside.is_waited_for(search.problem, device):
+        recall.record_search(search.mode, lineup.listed)
     known |= {f.candidate.id: f for f in fresh if f.candidate.id not in known or _is_checked(f)}
     rows = _rows(lineup.listed, known, "was not tried: the budget was spent")
     return _ranked(search, rows, [*refusals, *lineup.refusals])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from convwright.core.candidate import Candidate, Refusal
@@ -35,7 +35,8 @@ class Lineup:
     Backends take turns, each with its most promising candidate first, and the more often the faster they turn out to
     be: who listens to the lineup tells it with ``hear`` what was seen. One that is five times slower than the best has
     every fifth turn. ``listed`` are all candidates that are known of so far, and ``refusals`` what cannot be.
-    ``most_chains`` is how many chains of rewrites are planned, None all there are.
+    ``most_chains`` is how many chains of rewrites are planned, None all there are; ``is_built`` tells what was compiled
+    before.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class Lineup:
         budget: Budget,
         *,
         most_chains: int | None,
+        is_built: Callable[[Candidate], bool] = lambda candidate: False,
     ) -> None:
         self.listed = list(direct)
         self.refusals: list[Refusal] = []
         self._device, self._baseline, self._budget = device, baseline, budget
         self._asked, self._most = (problem, device, promising), most_chains
+        self._is_built = is_built
         self._queues: dict[str, _Queue] = {}
         self._compiled: list[Candidate] = []
 
@@ -74,7 +77,7 @@ class Lineup:
         for candidate in candidates:
             if candidate == self._baseline:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.appendleft(candidate)
-            elif candidate.compiles:
+            elif candidate.compiles and not self._is_built(candidate):
                 self._compiled.append(candidate)
             else:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)

@@ -70,6 +70,14 @@ class _Quick:
         return order
 
     def _reason_to_pass(self, candidate: Candidate) -> str | None:
+        later = self.contest.hooks.later
+        if candidate.compiles and later is not None:
+            return self._reason_not_to_compile(candidate) or later(candidate) or self._reason_to_stop(1 - _LOOKING)
+        reason = self._reason_to_stop(_COMPILING if candidate.compiles else 1 - _LOOKING)
+        return reason or self._reason_not_to_compile(candidate)
+
+    def _reason_to_stop(self, least_left: float) -> str | None:
+        """Where less than a share of the budget is left, or too little for a heat."""
         call_us = self._call_us()
         if call_us is not None and call_us * _FEWEST_CALLS > self.budget.left_us:
             if self.looks.looked.keys() - {self.contest.baseline}:
@@ -78,10 +86,10 @@ class _Quick:
                 f"was not tried: PyTorch's own call takes {call_us / 1e3:.3g} ms, too long to compare it with anything "
                 f"within {self.budget.total_us / 1e3:.3g} ms"
             )
-        compiles = candidate.compiles
-        if not self.budget.has(_COMPILING if compiles else 1 - _LOOKING):
-            return _SPENT
-        least = least_us(candidate, self.contest.device) if compiles else None
+        return None if self.budget.has(least_left) else _SPENT
+
+    def _reason_not_to_compile(self, candidate: Candidate) -> str | None:
+        least = least_us(candidate, self.contest.device) if candidate.compiles else None
         if least is not None and self.looks.looked and least / _REACHABLE > self.looks.best_us:
             return f"was not compiled: it needs {least:.3g} µs at the least, {self.looks.best_us:.3g} µs were seen"
         return None

@@ -15,6 +15,7 @@ from convwright.measuring.energy import counter_of
 from convwright.measuring.machine import free_memory_bytes
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
+from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
 from convwright.tuning.contest import NO_HOOKS, Progress
@@ -36,6 +37,7 @@ class Search:
     isolate: bool = False
     energy: bool = False
     progress: Progress = NO_HOOKS.progress
+    beside: Beside | None = None
 
     @property
     def runs(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from time import perf_counter
@@ -19,6 +20,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.settings import Mode, settings
 from convwright.tuning import listing
+from convwright.tuning.beside import Beside
 from convwright.tuning.choose import device_us, is_torch
 from convwright.tuning.find import Findings, baseline_of, find, resolved
 from convwright.tuning.store import Store
@@ -56,6 +58,7 @@ class Session:
         self.spent_us = 0.0
         self._chosen: dict[object, Choice] = {}
         self._one_search_at_a_time = threading.RLock()
+        self._beside = Beside(self._reconsider)
 
     def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
@@ -74,6 +77,14 @@ class Session:
         """Choose anew, from what the store knows by now."""
         with self._one_search_at_a_time:
             self._chosen.clear()
+
+    def _reconsider(self, problem: ConvProblem) -> None:
+        """More is compiled now than when the choice for ``problem`` was made."""
+        with self._one_search_at_a_time:
+            for key in [key for key, choice in self._chosen.items() if choice.candidate.problem == problem]:
+                del self._chosen[key]
+        for then in _hearers:
+            then()
 
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
@@ -97,12 +108,21 @@ class Session:
             return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
         if self.mode is Mode.OFF:
             return self.torchs_own(problem, device, policy)
-        found = find(problem, device, policy, mode=self.mode, store=self.store)
+        with self._beside.searching():
+            found = find(problem, device, policy, mode=self.mode, store=self.store, beside=self._beside)
         if found.choice is None:
             return self._unmeasured(found)
         return Choice(
             found.choice.candidate, device, _device_us(found.choice, policy), _device_us(found.baseline, policy)
         )
+
+
+_hearers: list[Callable[[], None]] = []
+
+
+def when_news(then: Callable[[], None]) -> None:
+    """Call ``then``, in any thread, whenever a choice may not be the best any more and is to be made anew."""
+    _hearers.append(then)
 
 
 @lru_cache

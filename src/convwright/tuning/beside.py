@@ -1,0 +1,111 @@
+"""Compiling beside the caller, since one kernel takes longer to compile than a quick search may take as a whole.
+
+A search that a call is waiting for passes over what has still to be compiled, and has it compiled here, in a thread of
+its own, once searches have been quiet for a while: what compiles disturbs what is timed. When everything that a problem
+wanted is ready, it is said so, and the problem can be searched again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter, sleep
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.problem import ConvProblem
+from convwright.tuning import listing
+
+# So many of a problem's candidates are compiled beside a quick search, the most promising ones.
+_MOST = 4
+_QUIET_S = 0.5
+_POLL_S = 0.05
+_BEING_COMPILED = "is being compiled beside, and will be tried at a later call"
+_NOT_COMPILED = f"was not compiled: {_MOST} others promised more"
+
+# A candidate on a device, and what came of building it: None as long as nobody knows, a failure in words, or "".
+Wanted = dict[Candidate, str | None]
+Question = tuple[ConvProblem, str]
+
+
+class Beside:
+    """What is compiled for whom. ``then`` is told of a problem when all that was wanted for it is ready."""
+
+    def __init__(self, then: Callable[[ConvProblem], None], *, quiet_s: float = _QUIET_S) -> None:
+        self._then, self._quiet_s = then, quiet_s
+        self._wanted: dict[Question, Wanted] = {}
+        self._changing = threading.Lock()
+        self._searches, self._searched_s = 0, 0.0
+        self._waiting: deque[tuple[Candidate, DeviceFacts]] = deque()
+        self._builder: threading.Thread | None = None
+
+    def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+        """Whether a candidate can be built in no time, since it was compiled here."""
+        return self._of(candidate.problem, device).get(candidate) == ""
+
+    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
+        """Why a candidate is not to be built now, or None where it is compiled; of the first few it soon will be."""
+        with self._changing:
+            wanted = self._wanted.setdefault(_question(candidate.problem, device), {})
+            if candidate in wanted:
+                came = wanted[candidate]
+                return _BEING_COMPILED if came is None else came or None
+            if len(wanted) >= _MOST:
+                return _NOT_COMPILED
+            wanted[candidate] = None
+            self._waiting.append((candidate, device))
+            if self._builder is None:
+                # Not a daemon: one that is inside of a compiler when the interpreter ends takes the process with it.
+                self._builder = threading.Thread(target=self._build_all, name="convwright-beside", daemon=False)
+                self._builder.start()
+        return _BEING_COMPILED
+
+    def is_waited_for(self, problem: ConvProblem, device: DeviceFacts) -> bool:
+        """Whether something is still to be compiled for a problem."""
+        return None in self._of(problem, device).values()
+
+    @contextmanager
+    def searching(self) -> Iterator[None]:
+        """Inside, and for a while afterwards, nothing new is compiled."""
+        self._searches += 1
+        try:
+            yield
+        finally:
+            self._searches -= 1
+            self._searched_s = perf_counter()
+
+    def _of(self, problem: ConvProblem, device: DeviceFacts) -> Wanted:
+        return self._wanted.get(_question(problem, device), {})
+
+    def _build_all(self) -> None:
+        """Until nothing waits any more, or the process has ended but for this thread."""
+        while threading.main_thread().is_alive():
+            if self._searches or perf_counter() < self._searched_s + self._quiet_s:
+                sleep(_POLL_S)
+                continue
+            with self._changing:
+                if not self._waiting:
+                    self._builder = None
+                    return
+                candidate, device = self._waiting.popleft()
+            self._build(candidate, device)
+
+    def _build(self, candidate: Candidate, device: DeviceFacts) -> None:
+        try:
+            listing.build(candidate, device)
+            came = ""
+        except Exception as error:  # compilers have no common one
+            lines = str(error).strip().splitlines()
+            came = f"failed: {lines[0] if lines else type(error).__name__}"
+        wanted = self._of(candidate.problem, device)
+        with self._changing:
+            wanted[candidate] = came
+            is_last = None not in wanted.values()
+        if is_last and "" in wanted.values():
+            self._then(candidate.problem)
+
+
+def _question(problem: ConvProblem, device: DeviceFacts) -> Question:
+    return problem, str(device.torch_name)

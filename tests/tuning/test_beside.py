@@ -1,0 +1,180 @@
+"""What has to be compiled is compiled beside the caller: no call waits for it, and a later one has it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.settings import Mode
+from convwright.tuning import session as sessions
+from convwright.tuning.beside import Beside
+from convwright.tuning.find import Findings, find
+from convwright.tuning.session import Session
+from convwright.tuning.store import Store
+from tuning.made import CPU, PROBLEM
+from tuning.made_backend import Made, Way
+
+BUDGET_US = 200_000.0
+KERNELS = {f"kernel-{i}": Way(500.0 - i, build_us=350_000.0) for i in range(6)}
+COMPILING = "is being compiled beside, and will be tried at a later call"
+
+
+class Told:
+    """What was said of which problem, and when it was."""
+
+    def __init__(self) -> None:
+        self.problems: list[ConvProblem] = []
+        self._said = threading.Event()
+
+    def __call__(self, problem: ConvProblem) -> None:
+        self.problems.append(problem)
+        self._said.set()
+
+    def wait(self) -> None:
+        assert self._said.wait(20)
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+def search(beside: Beside, store: Store, **changed: Any) -> Findings:
+    asked: dict[str, Any] = {"mode": Mode.QUICK, "store": store, "budget_us": BUDGET_US, "beside": beside}
+    with beside.searching():
+        return find(PROBLEM, CPU, Policy(), **(asked | changed))
+
+
+def reasons(found: Findings) -> dict[str, str]:
+    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+
+
+def chosen(found: Findings) -> str | None:
+    return found.choice.candidate.id if found.choice else None
+
+
+def test_no_call_waits_for_a_compiler_and_a_later_one_has_what_it_made(made: Made) -> None:
+    made.quick, made.compiled = {"fast": Way(800.0)}, dict(KERNELS)
+    told, store = Told(), Store.open(None)
+    beside = Beside(told, quiet_s=0.01)
+    first = search(beside, store)
+    assert chosen(first) == "quick/fast"
+    assert made.time() <= BUDGET_US
+    said = [reason for id_, reason in reasons(first).items() if id_.startswith("compiled/")]
+    assert sorted(said) == [COMPILING] * 4 + ["was not compiled: 4 others promised more"] * 2
+    told.wait()
+    assert told.problems == [PROBLEM]
+    begun_us = made.time()
+    second = search(beside, store)
+    assert chosen(second) == "compiled/kernel-3"
+    assert made.time() - begun_us <= BUDGET_US
+    before = list(made.built)
+    assert chosen(search(beside, store)) == "compiled/kernel-3"
+    assert made.built == before  # nothing is searched any more
+
+
+def test_what_is_not_compiled_yet_is_searched_by_the_next_process(made: Made) -> None:
+    made.compiled, go = {"kernel": Way(500.0)}, threading.Event()
+
+    def slow(id_: str) -> None:
+        go.wait(20)
+
+    made.compiler = slow
+    store = Store.open(None)
+    waiting, told = Beside(Told(), quiet_s=0.01), Told()
+    for _ in range(2):
+        assert reasons(search(waiting, store))["compiled/kernel"] == COMPILING
+    go.set()
+    other = Beside(told, quiet_s=0.01)
+    search(other, store)
+    told.wait()
+    assert chosen(search(other, store)) == "compiled/kernel"
+
+
+def test_nothing_is_compiled_while_something_is_searched(made: Made) -> None:
+    made.compiled = {"kernel": Way(500.0)}
+    told = Told()
+    beside = Beside(told, quiet_s=0.2)
+    with beside.searching():
+        search(beside, Store.open(None))
+        time.sleep(0.3)
+        assert made.built.count("compiled/kernel") == 0
+    ended = time.perf_counter()
+    told.wait()
+    assert time.perf_counter() - ended >= 0.2
+
+
+def test_what_cannot_be_compiled_says_so_and_nobody_is_told(made: Made) -> None:
+    made.compiled = {"kernel": Way(500.0)}
+
+    def broken(id_: str) -> None:
+        raise KeyError("no such instruction\nand a long trace")
+
+    made.compiler = broken
+    told, store = Told(), Store.open(None)
+    beside = Beside(told, quiet_s=0.0)
+    search(beside, store)
+    until(lambda: not beside.is_waited_for(PROBLEM, CPU))
+    assert reasons(search(beside, store))["compiled/kernel"].startswith("failed: 'no such instruction")
+    assert told.problems == []
+
+
+def test_who_asks_for_a_search_waits_for_the_compiler(made: Made) -> None:
+    made.compiled = {"kernel": Way(500.0, build_us=90_000.0)}
+    found = find(PROBLEM, CPU, Policy(), mode=Mode.QUICK, store=Store.open(None), budget_us=BUDGET_US)
+    assert chosen(found) == "compiled/kernel"
+    assert chosen(search(Beside(Told()), Store.open(None), mode=Mode.FULL)) == "compiled/kernel"
+
+
+def test_a_session_chooses_anew_when_more_is_ready(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    news = threading.Event()
+    monkeypatch.setattr(sessions, "_hearers", [news.set])
+    made.quick, made.compiled = {"fast": Way(800.0)}, {"kernel": Way(500.0)}
+    session = Session(Mode.QUICK, Store.open(None))
+    assert session.choose(PROBLEM, CPU, Policy(), None).candidate.id == "quick/fast"
+    asked = session.choose(PROBLEM, CPU, Policy(), "quick/fast")
+    assert news.wait(20)
+    assert session.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel"
+    assert session.choose(PROBLEM, CPU, Policy(), "quick/fast").candidate == asked.candidate
+
+
+def test_whoever_remembers_calls_hears_of_it() -> None:
+    from convwright.ops.form import forget
+
+    assert forget in sessions._hearers
+
+
+_ENDS_EARLY = """
+import time
+from convwright.tuning import listing
+from convwright.tuning.beside import Beside
+from tuning.made import CPU, candidate
+
+def compile(candidate, device):
+    print("compiling", flush=True)
+    time.sleep(0.5)
+
+listing.build = compile
+beside = Beside(print, quiet_s=0.0)
+for name in "abc":
+    beside.reason_to_wait(candidate(f"made/{name}"), CPU)
+time.sleep(0.2)
+"""
+
+
+def test_a_process_that_ends_waits_for_one_compiler_only() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", _ENDS_EARLY], capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)}
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "compiling\n", "")
