@@ -55,7 +55,7 @@ def trial(clock: Clock, ours_ns: tuple[int, ...], own_ns: tuple[int, ...]) -> tu
     says: list[str] = []
     told: list[float] = []
     trial = Proving(clock.taking(*ours_ns, says=says, name="ours"), clock.taking(*own_ns, says=says, name="own"))
-    trial.when_settled(lambda: told.append(trial.gain_us or 0.0))
+    trial.when_settled(told.append)
     for _ in range(60):
         trial(X, X)
     return trial, says, told
@@ -180,3 +180,16 @@ def test_results_that_must_be_the_same_each_time_come_from_one_candidate(monkeyp
         torch.use_deterministic_algorithms(False)
     assert len(called) == 12
     assert all(torch.equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("gain_ns", [1e6, 0.0])
+def test_under_autocast_the_casts_are_a_part_of_it(gain_ns: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = chosen(monkeypatch, gain_ns)
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(12):
+            found = cw.conv2d(x, w)
+            assert found.dtype is torch.bfloat16
+            assert_close(found, F.conv2d(x, w))
+    assert (only_slot().run is None) == (gain_ns == 0)
+    assert len(called) == (4 if gain_ns == 0 else 8)

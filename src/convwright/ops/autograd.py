@@ -14,8 +14,9 @@ from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.ops.composite import transformed
-from convwright.ops.form import Form, Request
+from convwright.ops.form import Form
 from convwright.ops.proving import Proving
+from convwright.ops.request import Request
 from convwright.ops.runner import Runner
 
 _aten: Any = torch.ops.aten
@@ -61,7 +62,7 @@ class Training:
         """Call ``then`` with what a step gains, once it is known of every direction which candidate serves."""
         proving = [run for run in (self.forward, self.to_input, self.to_weight) if isinstance(run, Proving)]
 
-        def settled() -> None:
+        def settled(_gain_us: float) -> None:
             gains_us = [run.gain_us for run in proving if run.gain_us is not None]
             if len(gains_us) == len(proving):
                 then(sum(gains_us))

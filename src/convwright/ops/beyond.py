@@ -13,11 +13,13 @@ from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
 from convwright.ops.call import Call
 from convwright.ops.composite import PLAIN, check_tensors, composite, foreign, refuse_algorithm
-from convwright.ops.decide import decide, when_proved
-from convwright.ops.form import Form, Request
+from convwright.ops.decide import decide, own_runner, when_proved
+from convwright.ops.form import Form
 from convwright.ops.meetings import Verdict, meetings
+from convwright.ops.proving import Proving
 from convwright.ops.proxies import is_proxy, noted
 from convwright.ops.regions import check_apart, count_write
+from convwright.ops.request import Request
 from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
 from convwright.ops.varied import Varied
@@ -104,6 +106,8 @@ def _lowered(call: Call) -> Run | None:
     """The decision for the operands that autocast makes of these, behind casts like its own."""
     x, w, bias = cast(call.x, call.w, call.bias)
     run = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
+    if isinstance(run, Proving):
+        return run.instead(lowering(run.ours), own_runner(call))  # the casts are a part of it
     return None if run is None else lowering(run)
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from convwright.core.problem import ConvProblem
 from convwright.ops.describe import problem_of, transposed_problem_of
-from convwright.ops.form import Form, Request
+from convwright.ops.form import Form
+from convwright.ops.request import Request
 
 # Input, weight, bias, residual, output.
 Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]

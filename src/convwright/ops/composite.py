@@ -13,8 +13,9 @@ from convwright.errors import BadInput, Refused
 from convwright.ops import ambient
 from convwright.ops.autocast import autocasting
 from convwright.ops.call import Call
-from convwright.ops.form import Form, Request
+from convwright.ops.form import Form
 from convwright.ops.function_modes import watched
+from convwright.ops.request import Request
 from convwright.tensors import activate
 
 _C: Any = torch._C

@@ -55,7 +55,7 @@ def decide(call: Call) -> Run | None:
     if not call.trains:
         if main.is_torch and not (asked and not _is_own(main)):
             return _torchs_own(call)
-        return _proving(main, _main(main, call), _own_runner(call)) if _proves(main, call) else _main(main, call)
+        return _proving(main, _main(main, call), own_runner(call)) if _proves(main, call) else _main(main, call)
     gradients = _gradient_choices(problem, call, facts)
     choices = (main, *(choice for choice in gradients if choice is not None))
     if all(map(_is_own, choices)) or (not asked and not _worth_a_node(choices)):
@@ -140,8 +140,8 @@ def _proves(choice: Choice, call: Call) -> bool:
 def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:
     proving = Proving(ours, own)
 
-    def told() -> None:
-        if not proving.gain_us and session().last is choice:
+    def told(gain_us: float) -> None:
+        if not gain_us and session().last is choice:
             session().last = _torchs(choice)
 
     proving.when_settled(told)
@@ -151,7 +151,7 @@ def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:
 def when_proved(run: Run, call: Call, then: Callable[[Run | None], None]) -> None:
     """Call ``then`` with what is to serve calls like this one, once that is known and where it is not known yet."""
     if isinstance(run, Proving):
-        run.when_settled(lambda: then(run.ours if run.gain_us else _torchs_own(call)))
+        run.when_settled(lambda gain_us: then(run.ours if gain_us else _torchs_own(call)))
     elif isinstance(run, Training):
         with_node_us, without_us = node_host_us(call.x.device.type)
         run.when_settled(lambda gain_us: None if gain_us > with_node_us - without_us else then(_torchs_own(call)))
@@ -181,7 +181,7 @@ def _has_more(call: Call) -> bool:
     return call.extra is not None or activation_named(call.request.activation) is not Activation.NONE
 
 
-def _own_runner(call: Call) -> Runner:
+def own_runner(call: Call) -> Runner:
     """PyTorch's own functions, called as a candidate is."""
     if _has_more(call):
         return torchs_own(call)

@@ -16,9 +16,10 @@ from convwright.errors import BadInput
 from convwright.ops import ambient
 from convwright.ops.beyond import beyond
 from convwright.ops.composite import refuse_algorithm
-from convwright.ops.form import Form, Request, stand_ins
+from convwright.ops.form import Form, stand_ins
 from convwright.ops.functional import convolution, transposed_convolution
 from convwright.ops.places import Places
+from convwright.ops.request import Request
 
 _lock = threading.RLock()
 

@@ -23,8 +23,9 @@ from convwright.core.problem import IntOrTuple
 from convwright.ops import form as forms
 from convwright.ops.ambient import asked, contexts
 from convwright.ops.beyond import beyond
-from convwright.ops.form import Form, Request
+from convwright.ops.form import Form
 from convwright.ops.function_modes import modes
+from convwright.ops.request import Request
 from convwright.ops.slots import Slot
 
 _jit: Any = torch.jit._builtins

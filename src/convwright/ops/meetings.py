@@ -16,7 +16,7 @@ import torch
 
 from convwright.ops import ambient
 from convwright.ops.call import Call
-from convwright.ops.form import Request
+from convwright.ops.request import Request
 from convwright.settings import QUICK_BUDGET_US, Mode
 from convwright.tuning.session import session
 

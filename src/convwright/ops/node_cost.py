@@ -12,7 +12,8 @@ from torch import Tensor
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.ops.autograd import Training
 from convwright.ops.describe import problem_of
-from convwright.ops.form import CONV2D, Request
+from convwright.ops.form import CONV2D
+from convwright.ops.request import Request
 
 _REPEATS = 12
 _CALLS = 20

@@ -40,7 +40,7 @@ class Proving:
         self._calls = 0
         self._ours_ns: list[int] = []
         self._own_ns: list[int] = []
-        self._then: list[Callable[[], None]] = []
+        self._then: list[Callable[[float], None]] = []
 
     def __call__(
         self,
@@ -64,16 +64,22 @@ class Proving:
                 self._look()
         return result
 
-    def when_settled(self, then: Callable[[], None]) -> None:
-        """Call ``then`` once it is known which of the two serves."""
+    def when_settled(self, then: Callable[[float], None]) -> None:
+        """Call ``then`` with what a call gains, once it is known which of the two serves."""
         self._then.append(then)
+
+    def instead(self, ours: Runner, own: Runner) -> Proving:
+        """The same trial of these two."""
+        trial = Proving(ours, own)
+        trial._then = self._then
+        return trial
 
     def _look(self) -> None:
         gain_ns = gained_ns(self._ours_ns, self._own_ns)
         if gain_ns is not None:
             self.gain_us = gain_ns / 1e3
             for then in self._then:
-                then()
+                then(self.gain_us)
 
 
 def gained_ns(ours_ns: list[int], own_ns: list[int]) -> float | None:

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import handle_torch_function
 
-from convwright.ops.form import Form, Request
+from convwright.ops.form import Form
+from convwright.ops.request import Request
 
 
 def is_proxy(operand: object) -> bool:

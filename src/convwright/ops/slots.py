@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +19,8 @@ from convwright import flags
 from convwright.core.policy import Weights
 from convwright.ops import ambient
 from convwright.ops.function_modes import watched
+from convwright.ops.request import Request
 from convwright.ops.varied import Varied
-
-if TYPE_CHECKING:
-    from convwright.ops.form import Request
 
 Run = Callable[..., Tensor]
 # A layer that sees many shapes is served by the second look, which finds a slot by its shape.

@@ -17,7 +17,8 @@ from convwright.errors import Refused
 from convwright.ops.autocast import autocasting, cast
 from convwright.ops.call import Call
 from convwright.ops.composite import composite, refuse_algorithm
-from convwright.ops.form import FORMS, Form, Request
+from convwright.ops.form import FORMS, Form
+from convwright.ops.request import Request
 from convwright.tensors import activate
 
 _aten: Any = torch.ops.aten

@@ -1,0 +1,51 @@
+"""What a caller asks for besides the tensors."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import NamedTuple
+
+from convwright.core.policy import Policy
+from convwright.core.problem import IntOrTuple
+from convwright.errors import BadInput
+
+
+class Request(NamedTuple):
+    """The arguments of a call that are no tensors. ``output_padding`` is a transposed convolution's."""
+
+    no_bias: bool
+    stride: IntOrTuple
+    padding: IntOrTuple | str
+    dilation: IntOrTuple
+    groups: int
+    activation: str | None
+    algorithm: str | None
+    policy: Policy | None
+    output_padding: IntOrTuple = 0
+
+    def kept(self) -> Request:
+        """The same, to be remembered: a caller's list may be changed after the call, and other numbers become ints."""
+        if _FIXED.issuperset(map(type, self)):
+            return self
+        return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
+
+    def same(self, other: tuple[object, ...]) -> bool:
+        """Whether these are equal; arrays and tensors, which compare by element, never are."""
+        try:
+            return bool(self == other)
+        except (ValueError, TypeError, RuntimeError):
+            return False
+
+
+_FIXED = {int, bool, str, tuple, type(None), Policy}
+
+
+def _kept(name: str, value: object) -> object:
+    if value is None or isinstance(value, int | str | tuple | Policy):
+        return value
+    if isinstance(value, list):
+        return [*value]
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise BadInput(f"`{name}` must be an int or a tuple of ints, got {value!r}") from None
