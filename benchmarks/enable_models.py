@@ -86,8 +86,8 @@ def main() -> None:
         lines.append(json.dumps(row) + "\n")
         ratio, errors = row["ratio"]["ratio"], row["relative_l2"]
         print(
-            f"{row['model']:20} {row['ours_us'] / 1e3:8.3f} {row['torch_us'] / 1e3:8.3f} ms {row['ratio']['outcome']:9} "
-            f"{ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}] of PyTorch's time; "
+            f"{row['model']:20} {row['ours_us'] / 1e3:8.3f} {row['torch_us'] / 1e3:8.3f} ms "
+            f"{row['ratio']['outcome']:9} {ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}] of PyTorch's time; "
             f"errors {errors['ours']:.1e} and {errors['torch']:.1e}",
             flush=True,
         )

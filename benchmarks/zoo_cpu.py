@@ -4,7 +4,8 @@
 
 One process searches and keeps its findings in a store. A second one, which knows nothing but that store, takes new
 inputs and times ``cw.conv2d``, which takes the stored finding at its second call and keeps it if it proves to be faster
-in use, and ``F.conv2d`` interleaved in one run of the timer. The rows are those of the suite `zoo-sample`, one image and eight.
+in use, and ``F.conv2d`` interleaved in one run of the timer. The rows are those of the suite `zoo-sample`, one image
+and eight.
 
 A run that other work on the machine disturbed, so that the ratio is known to no more than ±2 %, is taken again, twice
 at most, and the one with the narrowest interval counts, whatever it says. Where PyTorch's own call is chosen the two
