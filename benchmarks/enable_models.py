@@ -87,7 +87,7 @@ def main() -> None:
         ratio, errors = row["ratio"]["ratio"], row["relative_l2"]
         print(
             f"{row['model']:20} {row['ours_us'] / 1e3:8.3f} {row['torch_us'] / 1e3:8.3f} ms "
-            f"{row['ratio']['outcome']:9} {ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}] of PyTorch's time; "
+            f"{row['ratio']['outcome']:9} {ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}] of PyTorch's; "
             f"errors {errors['ours']:.1e} and {errors['torch']:.1e}",
             flush=True,
         )
