@@ -3,7 +3,7 @@
     python benchmarks/tables.py [--write]
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers in README.md:
-``<!-- table: find -->`` or ``<!-- table: cpu-zoo -->``, and ``<!-- end of table -->``. A table whose record is not
+``<!-- table: find -->``, ``cpu-zoo`` or ``cpu-models``, and ``<!-- end of table -->``. A table whose record is not
 there yet is left out.
 """
 
@@ -23,6 +23,7 @@ from convwright.report.bench import geometric_mean
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "h200-find.jsonl"
 ZOO_RESULTS = ROOT / "benchmarks" / "results" / "cpu-zoo.jsonl"
+MODELS_RESULTS = ROOT / "benchmarks" / "results" / "cpu-enable-models.jsonl"
 START, END = "<!-- table: find -->", "<!-- end of table -->"
 
 
@@ -74,7 +75,22 @@ def zoo_table() -> str:
     where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in words)])
     return (
         f"{head}\n{body}\n\n{where}; `cw.conv2d` beside `F.conv2d`, fp32, NCHW, hot cache, in a process that only "
-        f"read what another had found in mode {lines[0]['search_mode']}, on other inputs.{_disturbed(lines)}"
+        f"read what another had found in mode {lines[0]['search_mode']}, on other inputs."
+        f"{_slow(lines)}{_disturbed(lines)}"
+    )
+
+
+def _slow(lines: list[dict[str, Any]]) -> str:
+    """Where PyTorch's own call is the choice and its time is not reached, what the look-up takes is what is missing."""
+    slow = [line for line in lines if line["outcome"] == "slow"]
+    own = [line for line in slow if line["choice"] == "torch/default"]
+    if not own:
+        return ""
+    lost = [line["ours_us"]["value"] - line["torch_us"]["value"] for line in own]
+    longest = max(line["torch_us"]["value"] for line in own)
+    return (
+        f" In {len(own)} of the {len(slow)} SLOW rows PyTorch's own call is what was chosen, takes at most "
+        f"{longest:.0f} µs, and finding that out {min(lost):.1f} to {max(lost):.1f} µs."
     )
 
 
@@ -103,8 +119,29 @@ def _zoo_row(batch: str, kind: str, lines: list[dict[str, Any]]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def models_table() -> str:
+    """Whole models under ``cw.enable()``, beside PyTorch's own convolutions."""
+    lines = [json.loads(line) for line in MODELS_RESULTS.read_text().splitlines()]
+    head = (
+        "| model | `cw.enable()`, ms | PyTorch, ms | of PyTorch's time | error | PyTorch's |\n|---|---|---|---|---|---|"
+    )
+    rows = []
+    for line in lines:
+        ratio, errors = line["ratio"]["ratio"], line["relative_l2"]
+        times = f"{line['ours_us'] / 1e3:.2f} | {line['torch_us'] / 1e3:.2f}"
+        among = f"{ratio['value']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
+        rows.append(f"| {line['model']} | {times} | {among} | {errors['ours']:.1e} | {errors['torch']:.1e} |")
+    known, words = lines[0]["conditions"], ("threads", "torch", "torchvision", "python", "system")
+    where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in words)])
+    return "\n".join([head, *rows, "", f"{where}; fp32, batch {lines[0]['batch']}, 224 × 224, no gradient."])
+
+
 # By the name that stands in the markers: the record, and what makes a table of it.
-TABLES: dict[str, tuple[Path, Callable[[], str]]] = {"find": (RESULTS, table), "cpu-zoo": (ZOO_RESULTS, zoo_table)}
+TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
+    "find": (RESULTS, table),
+    "cpu-zoo": (ZOO_RESULTS, zoo_table),
+    "cpu-models": (MODELS_RESULTS, models_table),
+}
 
 
 def written(readme: str, name: str, text: str) -> str:

@@ -21,6 +21,7 @@ def line(problem: str, batch: int, ratio: float, outcome: str, choice: str = "to
     return json.dumps({
         "benchmark": "cpu zoo", "problem": problem, "batch": batch, "choice": choice, "outcome": outcome,
         "ratio": {"value": ratio, "low": ratio, "high": ratio}, "search_mode": "full",
+        "ours_us": {"value": 10.0 * ratio}, "torch_us": {"value": 10.0},
         "conditions": {"device": "a cpu", "threads": "2", "torch": "2.13", "python": "3.11", "system": "Linux"},
     })  # fmt: skip
 
@@ -46,6 +47,31 @@ def test_the_zoo_by_batch_and_kind(tables: dict[str, Any], tmp_path: Path) -> No
         "| 8 | **all** | 3 | 2 | 0 | 0 | 1 | 2.00 (2.00 to 2.00) | 4.00 | 1.00 |",
     ]
     assert rows[-1].endswith("1 of the FAST are PyTorch's own call on both sides: other work disturbed them.")
+
+
+def test_where_only_the_look_up_is_slow_that_is_said(tables: dict[str, Any], tmp_path: Path) -> None:
+    record = tmp_path / "cpu-zoo.jsonl"
+    lines = [line("ic8ih8oc8kh1", 1, 1.5, "slow"), line("ic9ih8oc8kh1", 1, 1.04, "slow", "torch/default")]
+    record.write_text("\n".join(lines) + "\n")
+    tables["zoo_table"].__globals__["ZOO_RESULTS"] = record
+    assert tables["zoo_table"]().endswith(
+        "In 1 of the 2 SLOW rows PyTorch's own call is what was chosen, takes at most 10 µs, "
+        "and finding that out 0.4 to 0.4 µs."
+    )
+
+
+def test_whole_models(tables: dict[str, Any], tmp_path: Path) -> None:
+    record = tmp_path / "cpu-enable-models.jsonl"
+    known = {"device": "a cpu", "threads": "2", "torch": "2", "torchvision": "0", "python": "3", "system": "Linux"}
+    record.write_text(json.dumps({
+        "model": "net", "batch": 1, "relative_l2": {"ours": 2e-7, "torch": 3e-7}, "ours_us": 9000.0,
+        "torch_us": 10_000.0, "ratio": {"ratio": {"value": 0.9, "low": 0.89, "high": 0.91}}, "conditions": known,
+    }) + "\n")  # fmt: skip
+    tables["models_table"].__globals__["MODELS_RESULTS"] = record
+    assert tables["models_table"]().splitlines()[2:] == [
+        "| net | 9.00 | 10.00 | 0.900 (0.890 to 0.910) | 2.0e-07 | 3.0e-07 |", "",
+        "a cpu, threads 2, torch 2, torchvision 0, python 3, system Linux; fp32, batch 1, 224 × 224, no gradient.",
+    ]  # fmt: skip
 
 
 def test_a_table_replaces_what_stands_between_its_markers(tables: dict[str, Any]) -> None:
