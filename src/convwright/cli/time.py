@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convwright.errors import BadInput
+from convwright.report.amounts import percent_text
 
 if TYPE_CHECKING:
     from convwright.measuring.compare import Verdict
@@ -121,7 +122,7 @@ def _cells(timing: Timing, verdict: Verdict | None) -> dict[str, str]:
     energy, extra_bytes = timing.energy, timing.peak_extra_bytes
     return {
         "µs": f"{timing.call_us.value:.4g}",
-        "± %": f"{timing.call_us.relative_halfwidth:.1%}".removesuffix("%"),
+        "± %": percent_text(timing.call_us),
         "overhead µs": "" if timing.overhead_us is None else f"{timing.overhead_us:.3g}",
         "samples": str(timing.samples),
         "extra KiB": "" if extra_bytes is None else f"{extra_bytes / 1024:.0f}",

@@ -1,8 +1,10 @@
-"""Times, dates and ages in words."""
+"""Times, their uncertainty, dates and ages in words."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
+from convwright.core.finding import Interval
 
 
 def time_text(time_us: float | None) -> str:
@@ -12,6 +14,16 @@ def time_text(time_us: float | None) -> str:
     ('12.35 µs', 'an unknown time')
     """
     return "an unknown time" if time_us is None else f"{time_us:.2f} µs"
+
+
+def percent_text(interval: Interval) -> str:
+    """Half the width of an interval, in percent of its middle.
+
+    >>> percent_text(Interval(10.0, 9.5, 10.5)), percent_text(Interval(10.0, -90.0, 110.0))
+    ('5.0', '>100')
+    """
+    percent = 100 * interval.relative_halfwidth
+    return f"{percent:.1f}" if percent <= 100 else ">100"
 
 
 def date_text(seconds: float) -> str:

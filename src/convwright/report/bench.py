@@ -15,6 +15,7 @@ from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.network.compact import compact
+from convwright.report.amounts import percent_text
 from convwright.report.result import Outcome, Result
 
 _UNKNOWN = "–"
@@ -152,4 +153,4 @@ def _cells(result: Result) -> dict[str, str]:
 
 def _time(interval: Interval) -> str:
     figure = f"{interval.value:,.1f}" if interval.value >= 100 else f"{interval.value:.2f}"
-    return f"{figure} ± {100 * interval.relative_halfwidth:.1f} %"
+    return f"{figure} ± {percent_text(interval)} %"

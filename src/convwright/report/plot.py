@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
+from convwright.report.amounts import percent_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,8 +111,8 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
 def _draw_fit(axes: Axes, fit: Fit) -> None:
     counts, times_us = [n for n, _ in fit.samples], [time_us for _, time_us in fit.samples]
     axes.plot(counts, times_us, ".", color=_GREY, markersize=3, label=f"{len(counts)} samples")
-    slope, half = fit.call_us, fit.call_us.relative_halfwidth
-    label = f"{slope.value:.4g} µs a call ± {half:.1%}"
+    slope = fit.call_us
+    label = f"{slope.value:.4g} µs a call ± {percent_text(slope)}%"
     if fit.overhead_us is not None:
         # The slope is known to an interval, and all lines go through the middle of the samples: the band is a bow tie.
         middle, ends = sum(counts) / len(counts), [0, max(counts)]

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convwright.core.limits import limits
+from convwright.report.amounts import percent_text
 from convwright.tuning.choose import Verdict
 from convwright.tuning.find import Findings
 
@@ -78,7 +79,7 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     normal = next((error for error in measured.errors if error.kind == "normal"), None)
     return cells | {
         "device µs": f"{measured.device_us.value:.2f}",
-        "± %": f"{100 * measured.device_us.relative_halfwidth:.1f}",
+        "± %": percent_text(measured.device_us),
         "host µs": _figure(measured.host_us.value if measured.host_us else None),
         "pack µs": _figure(measured.prepare_us.value if measured.prepare_us else None),
         "share": f"{share:.0%}" if share is not None else _UNKNOWN,

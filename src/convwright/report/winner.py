@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from convwright.core.finding import Finding, Measurement
 from convwright.core.limits import limits
 from convwright.core.policy import Objective, Weights
-from convwright.report.amounts import time_text
+from convwright.report.amounts import percent_text, time_text
 from convwright.tuning.choose import TIE, Verdict, eager_us
 from convwright.tuning.find import Findings
 
@@ -75,7 +75,7 @@ def _cost(finding: Finding, measured: Measurement, found: Findings) -> str:
         parts.append(f"packing the weight {time_text(measured.prepare_us.value)}{kept}")
     if measured.host_us is not None:
         parts.append(f"host {time_text(measured.host_us.value)}")
-    text = f"A call takes {time_text(time_us.value)} ± {time_us.relative_halfwidth * 100:.1f} %: {', '.join(parts)}."
+    text = f"A call takes {time_text(time_us.value)} ± {percent_text(time_us)} %: {', '.join(parts)}."
     bound = limits(finding.candidate, found.device)
     share = bound.share(measured.device_us.value)
     if share is not None:
