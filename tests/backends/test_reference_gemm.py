@@ -110,6 +110,61 @@ def test_a_dense_output_is_written_where_it_lies() -> None:
         assert gemm(problem).workspace_bytes == columns
 
 
+IN_PLACE = [
+    "ic6ih9oc8kh1",
+    "mb3ic6ih9oc8kh1",
+    "mb3ic6ih9oc8kh1 tag:nhwc",
+    "mb3ic6ih9oc8kh1 tag:x=nhwc,w=nchw,y=nhwc",
+    "g2ic6ih9oc8kh1",
+    "mb3ic6iw20oc8kw1",
+    "mb2ic3id4ih5oc4kd1kh1",
+    "mb5ic6ih1oc8kh1",
+    "mb5ic6ih7oc8kh7",
+    "g2mb5ic6ih7oc8kh7",
+    "mb0ic6ih9oc8kh1",
+]
+COPIED = [
+    "mb3ic6ih9oc8kh1sh2",
+    "ic6ih9oc8kh1ph1",
+    "g2mb3ic6ih9oc8kh1",
+    "mb2ic6ih9oc8kh3",
+    "mb2ic6ih7oc8kh5ph1",
+    "mb5ic6ih7iw3oc8kh7kw3 tag:nhwc",
+]
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("text", IN_PLACE)
+def test_what_lies_as_its_own_columns_is_not_unfolded(text: str, direction: Direction) -> None:
+    problem = ConvProblem.parse(text).asking(direction)
+    # A sum over images is one product.
+    several = problem.n > 1 and problem.x.layout is Layout.NCHW and max(problem.taps) < max(problem.x.shape[2:])
+    copied = several and direction is Direction.BACKWARD_WEIGHT
+    assert (gemm(problem).workspace_bytes > 0) == copied
+    given = operands(problem, 4)
+    assert torch.equal(compute(problem, given).double(), oracle(problem, given))
+
+
+@pytest.mark.parametrize("text", COPIED)
+def test_what_does_not_is_unfolded(text: str) -> None:
+    problem = ConvProblem.parse(text)
+    assert gemm(problem).workspace_bytes > 0
+    given = operands(problem, 4)
+    assert torch.equal(compute(problem, given).double(), oracle(problem, given))
+
+
+@pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD_DATA])
+def test_images_of_a_larger_buffer_are_multiplied_where_they_lie(direction: Direction) -> None:
+    problem = ConvProblem.parse("mb3ic6ih4oc8kh1")
+    wide = {"x": (10 * 16, 16, 4, 1), "y": (20 * 16, 16, 4, 1)}
+    for name, strides in wide.items():
+        problem = replace(problem, **{name: replace(getattr(problem, name), strides=strides)})
+    problem = problem.asking(direction)
+    assert gemm(problem).workspace_bytes == 0
+    given = operands(problem, 5)
+    assert torch.equal(compute(problem, given).double(), oracle(problem, given))
+
+
 def test_what_is_said_of_a_candidate() -> None:
     candidate = gemm(ConvProblem.parse("mb2ic8ih9oc8kh3ph1"))
     assert candidate.id == "reference/gemm"

@@ -1,7 +1,8 @@
 """Convolution as one matrix product per group: the textbook algorithm, on one path for 1 to 3 dimensions.
 
 The input is unfolded into columns, one row per channel and tap, one column per image and output position. It is not
-where it lies as its own columns: with one tap, or one position in which the taps meet the whole image. Then
+where it lies as its own columns, all images or each: with one tap, or one position in which the taps meet everything.
+Then
 
     forward           y       = w · columns(x)
     backward weight   dw      = dy · columns(x)ᵀ
@@ -75,7 +76,7 @@ class GemmPlan:
         return self._backward_weight(first, second, out, buffers)
 
     def _forward(self, x: Tensor, w: Tensor, y: Tensor, buffers: Tensors) -> None:
-        columns = self._unfold(x, buffers)
+        w, columns = self.matrices.as_w(w), self._unfold(x, buffers)
         if "y" in buffers:
             multiply(w, columns, out=buffers["y"].view(self.matrices.y_shape))
             self.matrices.by_group(y).copy_(buffers["y"])
@@ -83,7 +84,8 @@ class GemmPlan:
             multiply(w, columns, out=self.matrices.as_y(y))
 
     def _backward_data(self, dy: Tensor, w: Tensor, dx: Tensor, buffers: Tensors) -> Tensor:
-        if self.matrices.columns_in_place:
+        w = self.matrices.as_w(w)
+        if self.matrices.columns_in_place or self.matrices.by_image:
             multiply(w.mT, self._y_matrix(dy, buffers), out=self.matrices.as_columns(dx))
             return dx
         columns = buffers["columns"]
@@ -104,7 +106,7 @@ class GemmPlan:
 
     def _unfold(self, x: Tensor, buffers: Tensors) -> Tensor:
         """The columns of ``x``, as a stack of matrices."""
-        if self.matrices.columns_in_place:
+        if self.matrices.columns_in_place or self.matrices.by_image:
             return self.matrices.as_columns(x)
         if "padded" in buffers:
             padded = buffers["padded"].zero_()

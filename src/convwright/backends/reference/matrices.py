@@ -37,7 +37,8 @@ class Matrices:
         self.columns_shape = (groups, products, outputs)
         self.columns_in_place = self._columns_in_place()
         self.y_in_place = self._y_in_place()
-        self.buffers = Buffers(self._needed(), _LIVES[problem.direction])
+        self.by_image = self.columns_in_place is None and self._lie_by_image()
+        self.buffers = Buffers({} if self.by_image else self._needed(), _LIVES[problem.direction])
 
     def windows(self, x: Tensor) -> Tensor:
         """What each tap sees at each position: a view (G, C/G, taps…, N, positions…) of a padded input."""
@@ -51,13 +52,21 @@ class Matrices:
 
     def as_columns(self, x: Tensor) -> Tensor:
         """The input where it lies, which is its own columns."""
+        if self.by_image:
+            return x.as_strided((self.problem.n, *self._image(x.shape)), (*x.stride()[:2], 1))
         assert self.columns_in_place is not None
         return x.as_strided(self.columns_shape, self.columns_in_place)
 
     def as_y(self, y: Tensor) -> Tensor:
         """The output where it lies, as a matrix."""
+        if self.by_image:
+            return y.as_strided((self.problem.n, *self._image(y.shape)), (*y.stride()[:2], 1))
         assert self.y_in_place is not None
         return y.as_strided(self.y_shape, self.y_in_place)
+
+    def as_w(self, w: Tensor) -> Tensor:
+        """The packed weight, as many times as there are products."""
+        return w.expand(self.problem.n, -1, -1) if self.by_image else w
 
     def interior(self, padded: Tensor) -> Tensor:
         """The part of a padded input that is the input itself."""
@@ -92,6 +101,19 @@ class Matrices:
         else:
             return None
         return _in_place(self.channels * channel, across, along, self.columns_shape)
+
+    def _lie_by_image(self) -> bool:
+        """Whether each image of x and y is a matrix, where one tap is to be multiplied with several images."""
+        problem = self.problem
+        one_tap = problem.taps == problem.stride == (1,) * problem.rank and not any(map(any, problem.padding))
+        if not one_tap or problem.groups > 1 or problem.direction is Direction.BACKWARD_WEIGHT:
+            return False
+        positions = self._image(problem.y.shape)[1]
+        along = [_merged([*zip(spec.shape[2:], spec.strides[2:], strict=True)]) for spec in (problem.x, problem.y)]
+        return along == [1, 1] and all(spec.strides[1] >= positions for spec in (problem.x, problem.y))
+
+    def _image(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        return shape[1], prod(shape[2:])
 
     def _y_in_place(self) -> Strides | None:
         """The strides of y as a matrix where it lies."""
