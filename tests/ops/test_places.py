@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+import torch
+import torch.fx
 from torch.nn import functional as F
 
 import convwright as cw
@@ -113,3 +115,54 @@ def test_what_was_decided_in_one_block_serves_in_the_next_and_not_between(monkey
         F.conv2d(x, w)
         F.conv2d(x, w)
     assert len(searched) == 2
+
+
+def test_blocks_of_several_threads_may_overlap() -> None:
+    first, second = cw.enabled(), cw.enabled()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert enable.is_enabled()
+    second.__exit__(None, None, None)
+    assert not enable.is_enabled()
+    assert F.conv2d is torch.conv2d
+
+
+def test_what_is_imported_between_two_blocks_is_pytorchs_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = ModuleType("imported_between")
+    with cw.enabled():
+        monkeypatch.setitem(sys.modules, late.__name__, late)
+        exec("from torch.nn.functional import conv2d", vars(late))
+        with cw.enabled():
+            pass
+    assert late.conv2d is torch.conv2d
+
+
+class Odd(ModuleType):
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no truth here")
+
+    __hash__ = ModuleType.__hash__
+
+
+def test_odd_modules_and_those_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    places, odd = Places(), Odd("an_odd_module")
+    odd.f = old  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, odd.__name__, odd)
+    for exchange in (TO_NEW, TO_OLD):
+        places.exchange(exchange, lambda name: name != odd.__name__)
+    assert odd.f is old
+    assert any(module == odd.__name__ for module, _ in places._found)
+    monkeypatch.delitem(sys.modules, odd.__name__)
+    places.exchange(TO_NEW, lambda name: True)
+    assert not any(module == odd.__name__ for module, _ in places._found)
+
+
+def test_every_trace_holds_the_call_though_most_calls_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, "torch/default")
+    x, w = randn(1, 4, 8, 8), randn(4, 4, 3, 3)
+    for _ in range(20):
+        cw.conv2d(x, w)
+    for _ in range(20):
+        graph = torch.fx.Tracer().trace(lambda x: cw.conv2d(x, w))
+        assert [node.target for node in graph.nodes if node.op == "call_function"] == [cw.conv2d]

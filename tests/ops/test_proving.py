@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -193,3 +195,95 @@ def test_under_autocast_the_casts_are_a_part_of_it(gain_ns: float, monkeypatch: 
             assert_close(found, F.conv2d(x, w))
     assert (only_slot().run is None) == (gain_ns == 0)
     assert len(called) == (4 if gain_ns == 0 else 8)
+
+
+def test_what_raises_or_comes_in_several_threads_decides_nothing(clock: Clock) -> None:
+    broken = iter([True])
+
+    def ours(*operands: Tensor | None) -> Tensor:
+        if len(trial._own_ns) == 0 and trial._calls > 2 and next(broken, False):
+            raise MemoryError
+        return X
+
+    trial = Proving(ours, lambda *operands: X)
+    raised = 0
+    for _ in range(40):
+        try:
+            trial(X, X)
+        except MemoryError:
+            raised += 1
+    assert raised == 1
+    assert trial.gain_us == 0.0
+    at_once = Proving(lambda *operands: X, lambda *operands: X)
+    threads = [threading.Thread(target=lambda: [at_once(X, X) for _ in range(200)]) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert at_once.gain_us is not None
+
+
+def test_the_tensors_of_the_first_call_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen(monkeypatch, None)
+    w = randn(6, 4, 3, 3, grad=True)
+    first = randn(2, 4, 8, 8, grad=True)
+    gone = weakref.ref(first)
+    cw.conv2d(first, w).sum().backward()
+    cw.conv2d(first, w, activation="silu").sum().backward()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cw.conv2d(first.float(), w.float()).sum().backward()
+    del first
+    assert gone() is None
+
+
+def test_flags_that_change_during_a_trial_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = chosen(monkeypatch, None)
+    x, w = randn(2, 4, 8, 8), randn(6, 4, 3, 3)
+    for _ in range(5):
+        cw.conv2d(x, w)
+    before = len(called)
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(10):
+            cw.conv2d(x, w)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(called) == before + 10
+
+
+def test_a_result_that_would_lie_otherwise_in_memory_is_left_to_pytorch() -> None:
+    there, here = torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    trial = Proving(lambda *operands: here, lambda *operands: there)
+    strides = [trial(X, X).stride() for _ in range(10)]
+    assert strides[2:] == [there.stride()] * 8
+
+
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_step_that_gains_nothing_is_given_back_whatever_is_around_it(
+    activation: str | None, autocast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = chosen(monkeypatch, 0.0)
+    x, w = (randn(*shape, dtype=torch.float32, grad=True) for shape in ((2, 4, 8, 8), (6, 4, 3, 3)))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        for _ in range(12):
+            cw.conv2d(x, w, activation=activation).sum().backward()
+        before = len(called)
+        node = cw.conv2d(x, w, activation=activation).grad_fn
+        cw.conv2d(x, w, activation=activation).sum().backward()
+    assert len(called) == before
+    names = []
+    while node is not None and len(names) < 6:
+        names.append(node.name())
+        node = node.next_functions[0][0] if node.next_functions else None
+    assert "ConvolutionBackward" not in names
+    assert any(name.startswith("ConvolutionBackward0") for name in names)
+
+
+def test_autocast_to_another_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
+    for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+        with torch.autocast("cpu", dtype=dtype):
+            for _ in range(4):
+                assert_close(cw.conv2d(x, w), F.conv2d(x, w))

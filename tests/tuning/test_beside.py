@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from convwright.tuning.find import Findings, find
 from convwright.tuning.session import Session
 from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM
-from tuning.made_backend import Made, Way
+from tuning.made_backend import Made, Way, offer
 
 BUDGET_US = 200_000.0
 KERNELS = {f"kernel-{i}": Way(500.0 - i, build_us=350_000.0) for i in range(6)}
@@ -115,19 +116,53 @@ def test_nothing_is_compiled_while_something_is_searched(made: Made) -> None:
     assert time.perf_counter() - ended >= 0.2
 
 
-def test_what_cannot_be_compiled_says_so_and_nobody_is_told(made: Made) -> None:
+@pytest.mark.parametrize(
+    "error", [ValueError("no such instruction\nand a long trace"), SystemExit("no such instruction")]
+)
+def test_what_cannot_be_compiled_says_so_and_the_search_is_done(made: Made, error: BaseException) -> None:
     made.compiled = {"kernel": Way(500.0)}
 
     def broken(id_: str) -> None:
-        raise KeyError("no such instruction\nand a long trace")
+        raise error
 
     made.compiler = broken
     told, store = Told(), Store.open(None)
     beside = Beside(told, quiet_s=0.0)
     search(beside, store)
-    until(lambda: not beside.is_waited_for(PROBLEM, CPU))
-    assert reasons(search(beside, store))["compiled/kernel"].startswith("failed: 'no such instruction")
-    assert told.problems == []
+    told.wait()
+    reason = reasons(search(beside, store))["compiled/kernel"]
+    assert reason == "failed: no such instruction"
+    built = list(made.built)
+    search(Beside(Told()), store)
+    assert made.built == built
+
+
+def test_a_search_during_which_a_compiler_ends_is_not_done(made: Made) -> None:
+    made.compiled = {"kernel": Way(500.0)}
+    told, store = Told(), Store.open(None)
+    beside = Beside(told, quiet_s=0.0)
+    beside.reason_to_wait(replace(offer(PROBLEM, "compiled/kernel"), compiles=True), CPU)
+    told.wait()
+    # It was still being compiled when it was this candidate's turn, and is ready at the end of the search.
+    beside.reason_to_wait = lambda candidate, device: COMPILING  # type: ignore[method-assign]
+    search(beside, store)
+    assert not beside.is_waited_for(PROBLEM, CPU)
+    assert chosen(search(Beside(Told()), store)) != "compiled/kernel"
+    assert reasons(search(Beside(Told()), store))["compiled/kernel"] == COMPILING
+
+
+def test_where_no_thread_can_be_started_that_is_said(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made.compiled = {"kernel": Way(500.0)}
+    beside = Beside(Told())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        assert reasons(search(beside, Store.open(None)))["compiled/kernel"] == (
+            "was not compiled: can't start new thread"
+        )
+    assert reasons(search(beside, Store.open(None)))["compiled/kernel"] == COMPILING
 
 
 def test_who_asks_for_a_search_waits_for_the_compiler(made: Made) -> None:

@@ -32,8 +32,8 @@ def uncast(x: Tensor, call: Callable[[], _Result]) -> _Result:
         return call()
 
 
-def lowering(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """``run``, which was made for cast operands, for those that autocast casts."""
+def lowering(run: Callable[..., Tensor], dtype: torch.dtype, own: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """``run``, which was made for operands of ``dtype``, for those that autocast casts to it; ``own`` for others."""
 
     def lowered(
         x: Tensor,
@@ -42,6 +42,8 @@ def lowering(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
         residual: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
+        if lowered_dtype(x) is not dtype:
+            return own(x, w, bias, residual, out)
         operands = cast(x, w, bias)
         return uncast(x, lambda: run(*operands, residual, out))
 

@@ -16,7 +16,7 @@ from convwright.ops.composite import PLAIN, check_tensors, composite, foreign, r
 from convwright.ops.decide import decide, own_runner, when_proved
 from convwright.ops.form import Form
 from convwright.ops.meetings import Verdict, meetings
-from convwright.ops.proving import Proving
+from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.proxies import is_proxy, noted
 from convwright.ops.regions import check_apart, count_write
 from convwright.ops.request import Request
@@ -92,13 +92,15 @@ def _run(run: Run | None, call: Call) -> Tensor:
 
 def _decided(call: Call) -> Run | None:
     """What runs a call that no slot stands for, and will run the next one like it."""
+    forgotten = call.form.slots.forgotten
     run = _lowered(call) if autocasting(call.x) else decide(call)
     # What serves inside a capture was not chosen.
     if not (call.x.is_cuda and _C._cuda_isCurrentStreamCapturing()):
-        slot = Slot(call.tensors, call.request, run, call.extra)
-        call.form.slots.remember(call.w, call.tensors, slot)
+        slot, slots = Slot(call.tensors, call.request, run, call.extra), call.form.slots
+        if slots.forgotten == forgotten:  # or else there were news, and the next call decides again
+            slots.remember(call.w, call.tensors, slot)
         if run is not None:
-            when_proved(run, call, lambda kept: call.form.slots.settle(slot, kept))
+            when_proved(run, call, lambda kept: slots.settle(slot, kept))
     return run
 
 
@@ -106,9 +108,10 @@ def _lowered(call: Call) -> Run | None:
     """The decision for the operands that autocast makes of these, behind casts like its own."""
     x, w, bias = cast(call.x, call.w, call.bias)
     run = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
+    own = own_runner(call)
     if isinstance(run, Proving):
-        return run.instead(lowering(run.ours), own_runner(call))  # the casts are a part of it
-    return None if run is None else lowering(run)
+        return run.instead(lowering(run.ours, x.dtype, own), own)  # the casts are a part of it
+    return None if run is None else Wrapped(lowering(run, x.dtype, own), run)
 
 
 def _is_promoted(call: Call) -> bool:

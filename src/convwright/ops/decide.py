@@ -21,7 +21,7 @@ from convwright.ops.autograd import Training
 from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
 from convwright.ops.node_cost import node_host_us
-from convwright.ops.proving import Proving
+from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.runner import Runner, runner
 from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
@@ -48,7 +48,8 @@ def decide(call: Call) -> Run | None:
             raise
         return _torchs_own(call)
     if call.trains and activation_named(call.request.activation) not in FROM_OUTPUT:
-        return activated(decide(replace(call, request=call.request._replace(activation=None))), call)
+        run = decide(replace(call, request=call.request._replace(activation=None)))
+        return Wrapped(activated(run, call), run)
     facts = device_facts(call.x.device)
     main = _choice(problem, facts, call, call.request.algorithm)
     asked = call.request.algorithm is not None or ambient.current() is not None
@@ -149,12 +150,16 @@ def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:
 
 
 def when_proved(run: Run, call: Call, then: Callable[[Run | None], None]) -> None:
-    """Call ``then`` with what is to serve calls like this one, once that is known and where it is not known yet."""
-    if isinstance(run, Proving):
-        run.when_settled(lambda gain_us: then(run.ours if gain_us else _torchs_own(call)))
-    elif isinstance(run, Training):
+    """Call ``then`` with what is to serve calls like this one, once that is known and where it is not known yet.
+
+    What is kept until then knows nothing of the call's tensors.
+    """
+    trial, own = run.trial if isinstance(run, Wrapped) else run, _torchs_own(call)
+    if isinstance(trial, Proving):
+        trial.when_settled(lambda gain_us: then(trial.ours if gain_us else own))
+    elif isinstance(trial, Training):
         with_node_us, without_us = node_host_us(call.x.device.type)
-        run.when_settled(lambda gain_us: None if gain_us > with_node_us - without_us else then(_torchs_own(call)))
+        trial.when_settled(lambda gain_us: None if gain_us > with_node_us - without_us else then(own))
 
 
 def _worth_a_node(choices: tuple[Choice, ...]) -> bool:

@@ -25,16 +25,17 @@ _lock = threading.RLock()
 
 
 class _State:
-    """Whether PyTorch's functions are replaced at the moment, and what is allowed to what replaces them."""
+    """Whether PyTorch's functions are replaced, and what is allowed to what replaces them."""
 
     __slots__ = ("on", "policy")
 
-    def __init__(self) -> None:
-        self.on = False
-        self.policy: Policy | None = None
+    def __init__(self, on: bool, policy: Policy | None) -> None:
+        self.on, self.policy = on, policy
 
 
-_state = _State()
+# What holds outside of all blocks, and in each that is open; what holds is the last. Blocks of several threads may
+# overlap, and need not end in the order in which they began.
+_states = [_State(False, None)]
 _places = Places()
 
 
@@ -47,13 +48,15 @@ def enable(*, policy: Policy | None = None) -> None:
     """
     _check(policy)
     with _lock:
-        _set(on=True, policy=policy, thorough=True)
+        _states[-1].on, _states[-1].policy = True, policy
+        _put(thorough=True)
 
 
 def disable() -> None:
     """Put PyTorch's own functions back wherever others stand in their place, and forget what was decided for them."""
     with _lock:
-        _set(on=False, policy=None, thorough=True)
+        _states[-1].on, _states[-1].policy = False, None
+        _put(thorough=True)
         for form in stand_ins():
             form.slots.forget()
 
@@ -71,19 +74,21 @@ def enabled(*, policy: Policy | None = None) -> Iterator[None]:
     torch.Size([1, 4, 6, 6])
     """
     _check(policy)
-    with _lock:
-        before = _state.on, _state.policy
-        _set(on=True, policy=policy)
+    block = _State(True, policy)
     try:
+        with _lock:
+            _states.append(block)
+            _put()
         yield
     finally:
         with _lock:
-            _set(*before)
+            _states.remove(block)
+            _put()
 
 
 def is_enabled() -> bool:
     """Whether PyTorch's functions are replaced at the moment."""
-    return _state.on
+    return _states[-1].on
 
 
 def _check(policy: object) -> None:
@@ -91,8 +96,9 @@ def _check(policy: object) -> None:
         raise BadInput(f"`policy` must be a Policy, got {type(policy).__name__}")
 
 
-def _set(on: bool, policy: Policy | None, *, thorough: bool = False) -> None:
-    _state.on, _state.policy = on, policy
+def _put(*, thorough: bool = False) -> None:
+    """Put in place what holds now."""
+    on, policy = _states[-1].on, _states[-1].policy
     pairs = [(form.own, _stand_in(form)) for form in stand_ins()]
     for _, ours in pairs:
         ours.__kwdefaults__ = ours.__kwdefaults__ | {"policy": policy}
@@ -131,7 +137,7 @@ def _or_torchs_own(
 ) -> Tensor:
     """``beyond``; PyTorch's own function for whatever that does not serve, and for everything when this is over."""
     own = (x, w, bias, *form.window(request))
-    if torch.compiler.is_dynamo_compiling() or not _state.on or not isinstance(x, Tensor):
+    if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(x, Tensor):
         return form.own(*own)
     if not x.is_floating_point():
         refuse_algorithm(form, request)

@@ -82,7 +82,7 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
     It is made here for each form, so that the first look is a call of its own and not one more inside another.
     """
     own, latest, resting = form.own, form.slots.latest, form.slots.resting
-    passes, zero, one = cycle(_PASSES).__next__, 0, 1
+    passes, tensor, zero, one = cycle(_PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, state = flags.tf32_allowed, flags.state
 
@@ -104,8 +104,8 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
         if residual is None and out is None and not is_compiling():
             known = id(weight)
             if (
-                known in resting and activation is None and algorithm is None and policy is None
-                and not contexts.open and passes()
+                known in resting and type(input) is tensor and activation is None and algorithm is None
+                and policy is None and not contexts.open and passes()
             ):  # fmt: skip
                 try:
                     # PyTorch reads each argument in 50 ns, and fills in what is not there in none.
@@ -164,7 +164,7 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
 def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
     own, latest, resting = form.own, form.slots.latest, form.slots.resting
-    passes = cycle(_PASSES).__next__
+    passes, tensor = cycle(_PASSES).__next__, Tensor
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, state = flags.tf32_allowed, flags.state
 
@@ -187,8 +187,8 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
         if residual is None and out is None and not is_compiling():
             known = id(weight)
             if (
-                known in resting and activation is None and algorithm is None and policy is None
-                and not contexts.open and passes()
+                known in resting and type(input) is tensor and activation is None and algorithm is None
+                and policy is None and not contexts.open and passes()
             ):  # fmt: skip
                 try:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -14,6 +14,7 @@ from time import perf_counter_ns
 
 from torch import Tensor
 
+from convwright import flags
 from convwright.ops.runner import Runner
 from convwright.tuning.choose import TIE
 
@@ -32,7 +33,7 @@ class Proving:
     ``gain_us`` is then what a call gains, 0 where PyTorch's own stays, and None until it is known.
     """
 
-    __slots__ = ("_calls", "_ours_ns", "_own_ns", "_then", "gain_us", "ours", "own")
+    __slots__ = ("_calls", "_ours_ns", "_own_ns", "_strides", "_then", "gain_us", "ours", "own")
 
     def __init__(self, ours: Runner, own: Runner) -> None:
         self.ours, self.own = ours, own
@@ -40,6 +41,7 @@ class Proving:
         self._calls = 0
         self._ours_ns: list[int] = []
         self._own_ns: list[int] = []
+        self._strides: set[tuple[int, ...]] = set()
         self._then: list[Callable[[float], None]] = []
 
     def __call__(
@@ -52,6 +54,8 @@ class Proving:
     ) -> Tensor:
         if self.gain_us is not None:
             return (self.ours if self.gain_us else self.own)(first, second, bias, residual, out)
+        if flags.deterministic():  # since the choice was made, or results would not be by turns
+            return self.ours(first, second, bias, residual, out)
         # Of each two calls one is ours, in an order without a period that layers which come in turn could share.
         call, self._calls = self._calls, self._calls + 1
         mine = call.bit_count() % 2 == 1
@@ -62,6 +66,10 @@ class Proving:
             (self._ours_ns if mine else self._own_ns).append(taken_ns)
             if call % 2 == 1:
                 self._look()
+        else:
+            self._strides.add(result.stride())
+            if len(self._strides) > 1:
+                self._settle(0.0)  # whoever looks at a result's strides finds those that PyTorch gives
         return result
 
     def when_settled(self, then: Callable[[float], None]) -> None:
@@ -75,20 +83,46 @@ class Proving:
         return trial
 
     def _look(self) -> None:
-        gain_ns = gained_ns(self._ours_ns, self._own_ns)
+        pairs = min(len(self._ours_ns), len(self._own_ns))  # another thread may be in the middle of one
+        gain_ns = gained_ns(self._ours_ns[:pairs], self._own_ns[:pairs]) if pairs else None
         if gain_ns is not None:
-            self.gain_us = gain_ns / 1e3
-            for then in self._then:
-                then(self.gain_us)
+            self._settle(gain_ns / 1e3)
+
+    def _settle(self, gain_us: float) -> None:
+        if self.gain_us is None:
+            self.gain_us = gain_us
+            told, self._then = self._then, []
+            for then in told:
+                then(gain_us)
+
+
+class Wrapped:
+    """``run``, and the ``trial`` inside of it that tells what a step gains once that is known."""
+
+    __slots__ = ("_run", "trial")
+
+    def __init__(self, run: Runner, trial: object) -> None:
+        self._run = run
+        self.trial: object = trial.trial if isinstance(trial, Wrapped) else trial
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        return self._run(first, second, bias, residual, out)
 
 
 def gained_ns(ours_ns: list[int], own_ns: list[int]) -> float | None:
-    """What a call of ours surely gains, from calls of both that came in pairs; 0 for nothing, None if that is open.
+    """What a call of ours surely gains, from calls of both in pairs; 0 for nothing, None if that is open.
 
     >>> gained_ns([70] * 5, [100] * 5), gained_ns([99] * 5, [100] * 5), gained_ns([101] * 5, [100] * 5)
     (30.0, None, 0.0)
     """
-    pairs = list(zip(ours_ns, own_ns, strict=False))
+    pairs = list(zip(ours_ns, own_ns, strict=True))
     ahead = sum(ours < own for ours, own in pairs)
     ours, own = median(ours_ns), median(own_ns)
     if len(pairs) >= _PAIRS:

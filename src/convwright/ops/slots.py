@@ -104,6 +104,7 @@ class Slots:
     def __init__(self) -> None:
         self.latest: dict[int, tuple[Slot, ...]] = {}
         self.resting: set[int] = set()
+        self.forgotten = 0  # how often everything was
         self._hidden: dict[int, tuple[Slot, ...]] = {}
         self._by_shape: dict[object, list[Slot]] = {}
 
@@ -133,11 +134,11 @@ class Slots:
     def settle(self, slot: Slot, run: Run | None) -> None:
         """Let ``run`` serve the calls for which ``slot`` stands."""
         settled = slot.serving(run)
-        for alike in self._by_shape.values():
+        for alike in list(self._by_shape.values()):
             alike[:] = [settled if other is slot else other for other in alike]
         for latest in (self.latest, self._hidden):
             for weight, others in list(latest.items()):
-                if slot in others:
+                if slot in others and latest.get(weight) is others:
                     self.resting.discard(weight)
                     latest[weight] = tuple(settled if other is slot else other for other in others)
 
@@ -171,6 +172,7 @@ class Slots:
 
     def forget(self) -> None:
         """Drop every slot, so that the next call of each kind decides anew."""
+        self.forgotten += 1
         self.resting.clear()
         for memory in (self.latest, self._hidden, self._by_shape):
             memory.clear()

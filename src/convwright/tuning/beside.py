@@ -22,7 +22,7 @@ from convwright.tuning import listing
 _MOST = 4
 _QUIET_S = 0.5
 _POLL_S = 0.05
-_BEING_COMPILED = "is being compiled beside, and will be tried at a later call"
+BEING_COMPILED = "is being compiled beside, and will be tried at a later call"
 _NOT_COMPILED = f"was not compiled: {_MOST} others promised more"
 
 # A candidate on a device, and what came of building it: None as long as nobody knows, a failure in words, or "".
@@ -51,16 +51,20 @@ class Beside:
             wanted = self._wanted.setdefault(_question(candidate.problem, device), {})
             if candidate in wanted:
                 came = wanted[candidate]
-                return _BEING_COMPILED if came is None else came or None
+                return BEING_COMPILED if came is None else came or None
             if len(wanted) >= _MOST:
                 return _NOT_COMPILED
+            if self._builder is None or not self._builder.is_alive():
+                # Not a daemon: one that is inside of a compiler when the interpreter ends takes the process with it.
+                builder = threading.Thread(target=self._build_all, name="convwright-beside", daemon=False)
+                try:
+                    builder.start()
+                except RuntimeError as error:
+                    return f"was not compiled: {error}"
+                self._builder = builder
             wanted[candidate] = None
             self._waiting.append((candidate, device))
-            if self._builder is None:
-                # Not a daemon: one that is inside of a compiler when the interpreter ends takes the process with it.
-                self._builder = threading.Thread(target=self._build_all, name="convwright-beside", daemon=False)
-                self._builder.start()
-        return _BEING_COMPILED
+        return BEING_COMPILED
 
     def is_waited_for(self, problem: ConvProblem, device: DeviceFacts) -> bool:
         """Whether something is still to be compiled for a problem."""
@@ -96,14 +100,14 @@ class Beside:
         try:
             listing.build(candidate, device)
             came = ""
-        except Exception as error:  # compilers have no common one
+        except BaseException as error:  # compilers have no common one, and nobody else is there to hear of it
             lines = str(error).strip().splitlines()
             came = f"failed: {lines[0] if lines else type(error).__name__}"
         wanted = self._of(candidate.problem, device)
         with self._changing:
             wanted[candidate] = came
             is_last = None not in wanted.values()
-        if is_last and "" in wanted.values():
+        if is_last:
             self._then(candidate.problem)
 
 

@@ -12,7 +12,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import isolation, listing
-from convwright.tuning.beside import Beside
+from convwright.tuning.beside import BEING_COMPILED, Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.candidates import measure_candidates
 from convwright.tuning.checks import FEWEST_KINDS
@@ -126,15 +126,23 @@ def _searched(
             if is_torch(candidate) or listing.objection(candidate, search.policy) is None:
                 yield candidate
 
-    later = partial(beside.reason_to_wait, device=device) if beside is not None else None
-    hooks = Hooks(recall.trying, search.progress, search.energy, lineup.hear, later)
+    waiting: list[Candidate] = []
+
+    def later(candidate: Candidate) -> str | None:
+        assert beside is not None
+        reason = beside.reason_to_wait(candidate, device)
+        if reason == BEING_COMPILED:
+            waiting.append(candidate)
+        return reason
+
+    hooks = Hooks(recall.trying, search.progress, search.energy, lineup.hear, None if beside is None else later)
     measure = isolation.measure_candidates if search.isolate else measure_candidates
     fresh = measure(
         worth_measuring(), baseline, known, search.problem, search.device, search.policy,
         mode=search.mode, budget=search.budget, hooks=hooks,
     )  # fmt: skip
     recall.record(fresh)
-    if beside is None or not beside.is_waited_for(search.problem, device):
+    if not waiting:  # or else the search is not done yet
         recall.record_search(search.mode, lineup.listed)
     known |= {f.candidate.id: f for f in fresh if f.candidate.id not in known or _is_checked(f)}
     rows = _rows(lineup.listed, known, "was not tried: the budget was spent")

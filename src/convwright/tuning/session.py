@@ -57,6 +57,7 @@ class Session:
         self.last: Choice | None = None
         self.spent_us = 0.0
         self._chosen: dict[object, Choice] = {}
+        self._before: dict[object, Choice] = {}
         self._one_search_at_a_time = threading.RLock()
         self._beside = Beside(self._reconsider)
 
@@ -82,13 +83,14 @@ class Session:
         """More is compiled now than when the choice for ``problem`` was made."""
         with self._one_search_at_a_time:
             for key in [key for key, choice in self._chosen.items() if choice.candidate.problem == problem]:
-                del self._chosen[key]
+                self._before[key] = self._chosen.pop(key)
         for then in _hearers:
             then()
 
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
-        return self._chosen.get(_question(problem, device, policy, None)) or self.torchs_own(problem, device, policy)
+        key = _question(problem, device, policy, None)
+        return self._chosen.get(key) or self._before.get(key) or self.torchs_own(problem, device, policy)
 
     def _unmeasured(self, found: Findings) -> Choice:
         """Where nothing was measured: PyTorch's own call if policy allows it, else the first that it does."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 _C: Any = torch._C
+_FP32, _EXACT = (torch.float32, torch.complex64), ("none", "ieee")
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -30,9 +31,9 @@ def multiply_add(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
 
 def _is_loosened(operand: Tensor) -> bool:
     """Whether a user lets products of fp32 be computed in less."""
-    if operand.dtype not in (torch.float32, torch.complex64):
+    if operand.dtype not in _FP32:
         return False
-    return _C._get_fp32_precision_getter(_library(operand), "matmul") not in ("none", "ieee")
+    return _C._get_fp32_precision_getter(_library(operand), "matmul") not in _EXACT
 
 
 def _library(operand: Tensor) -> str:
@@ -42,8 +43,9 @@ def _library(operand: Tensor) -> str:
 @contextmanager
 def _native(operand: Tensor) -> Iterator[None]:
     """No TF32 or BF16 for fp32, no fp16 sums for fp16. Flags are touched only where a user has loosened them."""
-    library, loosened = _library(operand), _is_loosened(operand)
+    library = _library(operand)
     precision = _C._get_fp32_precision_getter(library, "matmul")
+    loosened = operand.dtype in _FP32 and precision not in _EXACT
     half_sums = _C._get_cublas_allow_fp16_accumulation()
     try:
         if loosened:
