@@ -133,7 +133,9 @@ def models_table() -> str:
         rows.append(f"| {line['model']} | {times} | {among} | {errors['ours']:.1e} | {errors['torch']:.1e} |")
     known, words = lines[0]["conditions"], ("threads", "torch", "torchvision", "python", "system")
     where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in words)])
-    return "\n".join([head, *rows, "", f"{where}; fp32, batch {lines[0]['batch']}, 224 × 224, no gradient."])
+    how = "the share of PyTorch's time is the median over rounds in which both ran"
+    about = f"{where}; fp32, batch {lines[0]['batch']}, 224 × 224, no gradient; {how}."
+    return "\n".join([head, *rows, "", about])
 
 
 # By the name that stands in the markers: the record, and what makes a table of it.

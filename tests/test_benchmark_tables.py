@@ -70,7 +70,8 @@ def test_whole_models(tables: dict[str, Any], tmp_path: Path) -> None:
     tables["models_table"].__globals__["MODELS_RESULTS"] = record
     assert tables["models_table"]().splitlines()[2:] == [
         "| net | 9.00 | 10.00 | 0.900 (0.890 to 0.910) | 2.0e-07 | 3.0e-07 |", "",
-        "a cpu, threads 2, torch 2, torchvision 0, python 3, system Linux; fp32, batch 1, 224 × 224, no gradient.",
+        "a cpu, threads 2, torch 2, torchvision 0, python 3, system Linux; fp32, batch 1, 224 × 224, no gradient; "
+        "the share of PyTorch's time is the median over rounds in which both ran.",
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.epilogue import activation_named
+from convwright.ops.autocast import autocasting
 from convwright.ops.call import Call
 from convwright.ops.composite import composite
 from convwright.ops.runner import Runner
@@ -52,7 +53,7 @@ def activated(run: Runner | None, call: Call) -> Runner:
 def torchs_own(call: Call) -> Runner:
     """PyTorch's own functions for a call with more to it than ``F.conv2d`` takes."""
     form, request = call.form, call.request
-    if not form.transposed and not call.trains:
+    if not (form.transposed or call.trains or autocasting(call.x)):
         return TorchPlan(torch_candidate(call.problem()))
 
     def runs(
