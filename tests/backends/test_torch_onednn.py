@@ -89,10 +89,41 @@ def test_a_refusal_names_the_value(text: str, words: str) -> None:
 
 def test_it_is_not_offered_where_it_is_switched_off() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
-        assert not offers(ConvProblem.parse("ic4ih9oc4kh3"))
+        (refusal,) = offers(ConvProblem.parse("ic4ih9oc4kh3"))
+    assert isinstance(refusal, Refusal)
+    assert "switched off" in refusal.reason
 
 
 def test_every_activation_has_a_name_in_onednn() -> None:
     from convwright.backends.torch_native.onednn import _ATTRIBUTE
 
     assert set(_ATTRIBUTE) == set(Activation)
+
+
+@pytest.mark.parametrize("bias", [torch.randn(8, 2)[:, 1], torch.randn(1).expand(8), torch.randn(16)[::2]])
+def test_a_bias_that_does_not_lie_dense_is_read_as_it_lies(bias: torch.Tensor) -> None:
+    import convwright as cw
+
+    x, w = torch.randn(1, 3, 16, 16), torch.randn(8, 3, 3, 3)
+    for activation in (None, "relu"):
+        expected = torch.nn.functional.conv2d(x.double(), w.double(), bias.double(), padding=1)
+        expected = expected if activation is None else expected.relu()
+        for _ in range(2):
+            y = cw.conv2d(x, w, bias, padding=1, algorithm="torch/onednn", activation=activation)
+            torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_call_packs_the_weight_and_a_constant_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import convwright as cw
+    from convwright.backends.torch_native.onednn import OneDnnPlan
+
+    packed: list[int] = []
+    own = OneDnnPlan.prepare
+    monkeypatch.setattr(OneDnnPlan, "prepare", lambda self, weight: packed.append(1) or own(self, weight))
+    x, w = torch.randn(2, 3, 17, 16), torch.randn(8, 3, 3, 3)
+    for policy, more in ((None, 3), (cw.Policy(weights="constant"), 0)):
+        cw.conv2d(x, w, padding=1, algorithm="torch/onednn", policy=policy)
+        before = len(packed)
+        for _ in range(3):
+            cw.conv2d(x, w, padding=1, algorithm="torch/onednn", policy=policy)
+        assert len(packed) - before == more

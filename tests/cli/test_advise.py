@@ -13,6 +13,37 @@ from convwright.cli.main import main
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
 
 
+SOURCE = """
+import torch
+
+print("imported")
+
+
+class Loud(torch.nn.Conv2d):
+    def forward(self, x):
+        print("ran")
+        return super().forward(x)
+
+
+def made():
+    print("made")
+    return Loud(2, 4, 1), torch.ones(1, 2, 4, 4)
+
+
+def narrow():
+    return torch.nn.Conv2d(3, 4, 1), torch.ones(1, 2, 4, 4)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a model that prints, and with one that its example does not fit."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "own.py"
+    path.write_text(SOURCE)
+    return path
+
+
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["convwright", "advise", *words])
     with pytest.raises(SystemExit) as done:
@@ -51,6 +82,25 @@ def test_measured_on_this_machine(
     assert code == 0
     assert "1 convolutions, 1 of them distinct, take" in out
     assert "of the model's" in out
+
+
+def test_what_a_model_prints_is_no_part_of_the_json(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{own}:made", "--mode", "heuristic", "--json")
+    assert code == 0
+    assert json.loads(out)["mode"] == "heuristic"
+    assert err.split() == ["imported", "made", "ran"]
+
+
+def test_a_model_that_does_not_run_is_one_sentence(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{own}:narrow", "--mode", "heuristic", "--json")
+    assert (code, out) == (2, "")
+    sentence = err.removeprefix("imported\n")
+    assert sentence.startswith("convwright: the model does not run on its example: RuntimeError: Given groups=1, ")
+    assert sentence.count("\n") == 1
 
 
 MISTAKES = [

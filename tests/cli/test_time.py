@@ -17,6 +17,7 @@ def often():
     for _ in range(8): y = torch.ones(2000).exp()
     return y
 def nothing(): sum(range(2000))
+def prints(): print("a word of its own")
 def fails(): raise ValueError("no [bold]luck[/]")
 """
 QUICK = ["--budget", "0.05"]
@@ -63,6 +64,15 @@ def test_json(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert verdict["ratio"]["value"] == pytest.approx(often["call_us"]["value"] / once["call_us"]["value"], rel=0.3)
 
 
+def test_what_a_target_prints_is_no_part_of_the_json(
+    made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{made}:prints", "--device", "cpu", "--json", *QUICK)
+    assert code == 0
+    assert json.loads(out)["timings"]
+    assert "a word of its own" in err
+
+
 def test_a_comparison_is_a_column(
     made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,12 +112,15 @@ MISTAKES = [
     (["{made}:absent"], "no attribute 'absent'"),
     (["{made}:fails"], "raised ValueError: no [bold]luck[/]"),
     (["{made}:once", "{made}:once"], "each target can be given once"),
-    (["{made}:once", "--budget", "0"], "a budget"),
-    (["{made}:once", "--precision", "0"], "precision"),
+    (["{made}:once", "--budget", "0"], "--budget takes a finite number above 0, got 0"),
+    (["{made}:once", "--budget", "nan"], "--budget takes a finite number above 0, got nan"),
+    (["{made}:once", "--precision", "0"], "--precision takes a finite number above 0, got 0"),
+    (["{made}:once", "--precision", "nan"], "--precision takes a finite number above 0, got nan"),
     (["{made}:once", "--cache", "network"], "warm"),
     (["{made}:once", "--cache", "cool"], "'cool'"),
     (["{made}:once", "--cache", "cold", "--energy"], "hot cache"),
     (["{made}:once", "--threads", "0"], "`threads`"),
+    (["{made}:once", "--threads", "100000"], "`threads` must be at most"),
     (["{made}:once", "--device", "gtx480"], "'gtx480'"),
 ]
 

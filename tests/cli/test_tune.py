@@ -15,6 +15,37 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
 SMALL = [f"{EXAMPLE}:small", "--mode", "quick", "--budget", "0.1"]
 
 
+SOURCE = """
+import torch
+
+print("imported")
+
+
+class Loud(torch.nn.Conv2d):
+    def forward(self, x):
+        print("ran")
+        return super().forward(x)
+
+
+def made():
+    print("made")
+    return Loud(2, 4, 1), torch.ones(1, 2, 4, 4)
+
+
+def narrow():
+    return torch.nn.Conv2d(3, 4, 1), torch.ones(1, 2, 4, 4)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a model that prints, and with one that its example does not fit."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "own.py"
+    path.write_text(SOURCE)
+    return path
+
+
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["convwright", "tune", *words])
     with pytest.raises(SystemExit) as done:
@@ -45,11 +76,11 @@ def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeyp
         return find(*args, **options)
 
     monkeypatch.setattr(tuned, "find", interrupted)
-    code, out, err = run(capsys, monkeypatch, *SMALL)
+    code, out, err = run(capsys, monkeypatch, *SMALL, "--budget", "1")
     assert (code, out) == (130, "")
     assert err == "convwright: stopped after 2 of 5 problems, which are remembered\n"
     monkeypatch.setattr(tuned, "find", find)
-    _, out, _ = run(capsys, monkeypatch, *SMALL)
+    _, out, _ = run(capsys, monkeypatch, *SMALL, "--budget", "1")
     assert "5 distinct problems, 2 of them known before" in out
 
 
@@ -64,6 +95,25 @@ def test_json_for_a_device_that_is_elsewhere(
     assert directions == {"forward", "backward_data", "backward_weight"}
 
 
+def test_what_a_model_prints_is_no_part_of_the_json(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{own}:made", "--mode", "heuristic", "--json")
+    assert code == 0
+    assert json.loads(out)["mode"] == "heuristic"
+    assert err.split() == ["imported", "made", "ran"]
+
+
+def test_a_model_that_does_not_run_is_one_sentence(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{own}:narrow", "--mode", "heuristic", "--json")
+    assert (code, out) == (2, "")
+    sentence = err.removeprefix("imported\n")
+    assert sentence.startswith("convwright: the model does not run on its example: RuntimeError: Given groups=1, ")
+    assert sentence.count("\n") == 1
+
+
 def test_a_mistake_is_one_sentence_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,3 +121,10 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert (code, out) == (2, "")
     assert err.startswith("convwright: mode must be one of")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("budget", ["0", "-5", "nan", "inf"])
+def test_a_budget_is_a_time(budget: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--budget", budget)
+    assert (code, out) == (2, "")
+    assert err == f"convwright: --budget takes a finite number above 0, got {budget}\n"

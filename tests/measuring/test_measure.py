@@ -89,8 +89,12 @@ MISTAKES = [
     ({"cache": "cold", "energy": True}, "hot cache only"),
     ({"device": "mps"}, "got device 'mps'"),
     ({"device": "nonsense"}, "got device 'nonsense'"),
-    ({"budget_us": -1}, "a budget"),
-    ({"precision": 0}, "precision above 0"),
+    ({"threads": 100_000}, "`threads` must be at most .* for each core of this machine, got 100000"),
+    ({"budget_us": -1}, "`budget_us` takes a finite number above 0, got -1"),
+    ({"budget_us": nan}, "`budget_us` takes a finite number above 0, got nan"),
+    ({"budget_us": inf}, "`budget_us` takes a finite number above 0, got inf"),
+    ({"precision": 0}, "`precision` takes a finite number above 0, got 0"),
+    ({"precision": nan}, "`precision` takes a finite number above 0, got nan"),
 ]
 
 

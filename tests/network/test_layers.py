@@ -15,7 +15,7 @@ from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.tensor_spec import Layout
-from convwright.errors import BadInput
+from convwright.errors import BadInput, Refused
 from convwright.network.example import Subject
 from convwright.network.layers import LayerCall, convolutions_of, record
 from convwright.ops.describe import problem_of, transposed_problem_of
@@ -294,16 +294,28 @@ def test_nothing_of_the_model_changes() -> None:
     assert [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()] == hooks
 
 
-def test_a_model_that_fails_is_restored_too_and_its_error_is_its_own() -> None:
+def test_a_model_that_fails_is_restored_too_and_its_error_is_said() -> None:
     def forward(net: Any, x: Tensor) -> Tensor:
         net.bn(net.conv(x))
         raise KeyError("mine")
 
     model = Net(forward, conv=nn.Conv2d(3, 3, 3), bn=nn.BatchNorm2d(3))
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(BadInput, match="does not run on its example: KeyError: 'mine'") as raised:
         convolutions_of(model, X)
+    assert isinstance(raised.value.__cause__, KeyError)
     assert model.bn.num_batches_tracked == 0
     assert not model.conv._forward_hooks
+
+
+def test_an_error_of_convwright_passes_through_unchanged() -> None:
+    own = Refused("this one cannot serve it")
+
+    def forward(net: Any, x: Tensor) -> Tensor:
+        raise own
+
+    with pytest.raises(Refused) as raised:
+        convolutions_of(Net(forward), X)
+    assert raised.value is own
 
 
 def test_no_activation_outlives_its_use() -> None:
@@ -338,6 +350,9 @@ MISTAKES: list[tuple[Any, Any, str]] = [
     (3, X, "`model` must be an nn.Module or another callable, got int"),
     (nn.Conv2d(3, 3, 3), [X], "`example` must be a tensor, a tuple of arguments or a dict .*, got list"),
     (nn.Conv2d(3, 3, 3), {1: X}, "got dict"),
+    (nn.Conv2d(4, 3, 3), X, "^the model does not run on its example: RuntimeError: Given groups=1, [^\\n]*$"),
+    (nn.Conv2d(3, 3, 3), {"image": X}, "the model does not run on its example: TypeError: .* 'image'"),
+    (nn.Conv2d(3, 3, 3), X.double(), "the model does not run on its example: RuntimeError: "),
     (nn.LazyConv2d(3, 3), X, "`weight` gets its shape at the first call"),
 ]
 

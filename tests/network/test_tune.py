@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -145,6 +146,7 @@ def test_what_is_left_out_is_said() -> None:
         ({"mode": "off"}, "tune takes mode heuristic, quick or full, got 'off'"),
         ({"mode": "slow"}, "mode must be one of .*, got 'slow'"),
         ({"device": "gtx480"}, "gtx480"),
+        *(({"budget_us": bad}, f"`budget_us` takes a finite number above 0, got {bad}") for bad in (0, -5, nan, inf)),
         ({"progress": 3}, "`progress` must be True, False or a function .*, got 3"),
     ],
 )

@@ -103,3 +103,22 @@ def test_hooks_and_checkpoints_see_the_node(monkeypatch: pytest.MonkeyPatch) -> 
     ours = torch.autograd.grad(y.sum(), (x, w, b))
     assert len(seen) == 1
     assert_close(ours, torch.autograd.grad(F.conv2d(x, w, b).relu().sum(), (x, w, b)))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("algorithm", ["reference/gemm", "reference/direct", "reference/fft", "reference/winograd"])
+def test_operands_whose_elements_share_memory(algorithm: str, transposed: bool) -> None:
+    overlapping = randn(2, 4, 40).unfold(2, 9, 4).detach()
+    expanded = randn(1, 4, 9, 9).expand(3, 4, 9, 9)
+    sliced = randn(2, 12, 9, 9)[:, 2:6]
+    ours, own = (cw.conv_transpose2d, F.conv_transpose2d) if transposed else (cw.conv2d, F.conv2d)
+    for x in (overlapping, expanded, sliced):
+        for w in (randn(4, 4, 3, 3), randn(1, 4, 3, 3).expand(4, 4, 3, 3), randn(4, 4, 5).unfold(2, 3, 1).detach()):
+            leaves = [operand.detach().requires_grad_() for operand in (x, w)]
+            with cw.algorithms(forward=algorithm, backward_data=algorithm, backward_weight=algorithm, strict=False):
+                found = ours(*leaves)
+                made = torch.autograd.grad(found.square().sum(), leaves)
+            expected = own(*leaves)
+            wanted = torch.autograd.grad(expected.square().sum(), leaves)
+            assert_close([found, *made], [expected, *wanted])
+            assert [each.stride() for each in made] == [each.stride() for each in wanted]

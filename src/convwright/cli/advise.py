@@ -27,7 +27,7 @@ def advise(
     """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
     from rich.console import Console
 
-    from convwright.cli.targets import called, load
+    from convwright.cli.targets import called, load, stdout_kept
     from convwright.core.policy import Policy
     from convwright.network.advise import advise as look
     from convwright.network.example import Subject
@@ -36,8 +36,8 @@ def advise(
     from convwright.report.progress import progress_bar
 
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
-    subject = Subject.made(called(target, load(target)), by=target)
-    with progress_bar() as progress:
+    with stdout_kept(as_json), progress_bar() as progress:
+        subject = Subject.made(called(target, load(target)), by=target)
         advice = look(
             subject.model, subject.example,
             device=device, backward=backward, mode=mode, policy=policy, top=top, progress=progress,

@@ -66,6 +66,7 @@ def bench(
     from convwright import suites
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
+    from convwright.measuring.timer import check_above_0
     from convwright.ops.face import find
     from convwright.report.bench_run import Run
     from convwright.report.lines import Lines
@@ -75,8 +76,8 @@ def bench(
     from convwright.tuning.store import Store
 
     for option, given in (("--limit", limit), ("--batch", batch), ("--budget", budget)):
-        if given is not None and not given > 0:
-            raise BadInput(f"{option} takes a number above 0, got {given}")
+        if given is not None:
+            check_above_0(option, given)
     sweeps = [Sweep.parse(text) for text in sweep or ()]
     suite = suites.asked_for(what).with_(
         batch=batch, dtype=dtype, layout=layout, direction=direction, epilogue=epilogue

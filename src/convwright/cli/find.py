@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from convwright.errors import BadInput
 from convwright.naming import one_of
 
 _SHAPE = "sizes, comma-separated, for example 32,256,14,14"
+_EACH = "one number, or one per dimension"
 
 
 def find(
@@ -21,10 +23,10 @@ def find(
     *,
     input: Annotated[str | None, typer.Option(help=f"Instead of PROBLEM: the input's {_SHAPE}.")] = None,  # noqa: A002
     weight: Annotated[str | None, typer.Option(help="The weight's sizes, for example 256,256,3,3.")] = None,
-    stride: Annotated[str, typer.Option(help="With --input: one number, or one per dimension.")] = "1",
-    padding: Annotated[str, typer.Option(help="With --input: one number, or one per dimension.")] = "0",
-    dilation: Annotated[str, typer.Option(help="With --input: one number, or one per dimension; 1 is dense.")] = "1",
-    groups: Annotated[int, typer.Option(help="With --input: number of groups.")] = 1,
+    stride: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 1 by default.")] = None,
+    padding: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 0 by default.")] = None,
+    dilation: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 1, dense, by default.")] = None,
+    groups: Annotated[int | None, typer.Option(help="With --input: number of groups; 1 by default.")] = None,
     dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
@@ -55,7 +57,7 @@ def find(
     from rich.console import Console
 
     from convwright.core.policy import Objective, Policy
-    from convwright.core.problem import ConvProblem
+    from convwright.measuring.timer import check_above_0
     from convwright.ops.face import find as search
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
@@ -63,15 +65,15 @@ def find(
 
     if problem is not None and (input is not None or weight is not None):
         raise BadInput("find takes a problem's text or --input and --weight, got both")
-    if problem is None:
-        if input is None or weight is None:
-            raise BadInput("find needs a problem such as mb32ic256ih14oc256kh3ph1, or both --input and --weight")
-        described = ConvProblem.of(
-            _numbers("--input", input), _numbers("--weight", weight),
-            stride=_numbers("--stride", stride), padding=_numbers("--padding", padding),
-            dilation=_numbers("--dilation", dilation), groups=groups,
-        )  # fmt: skip
-        problem = described.key.partition(" ")[0]
+    if budget is not None:
+        check_above_0("--budget", budget)
+    windows = {"--stride": stride, "--padding": padding, "--dilation": dilation}
+    if problem is not None:
+        _check_alone(problem, windows, groups)
+    elif input is None or weight is None:
+        raise BadInput("find needs a problem such as mb32ic256ih14oc256kh3ph1, or both --input and --weight")
+    else:
+        problem = _described(input, weight, windows, groups)
     problem = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
     policy = Policy(
         max_workspace_bytes=max_workspace,
@@ -90,6 +92,38 @@ def find(
     else:
         # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
         print_findings(found, Console() if sys.stdout.isatty() else Console(width=200), refusals=refusals)
+
+
+def _check_alone(problem: str, windows: Mapping[str, str | None], groups: int | None) -> None:
+    """A problem's text says everything, so that an option for a part of it would be ignored."""
+    for option, given in windows.items():
+        if given is not None:
+            words = _words(problem, option, _numbers(option, given))
+            raise BadInput(f"{option} belongs to --input and --weight; write {words} in the problem")
+    if groups is not None:
+        raise BadInput(f"--groups belongs to --input and --weight; write g{groups} in the problem")
+
+
+def _words(problem: str, option: str, numbers: tuple[int, ...]) -> str:
+    """What a problem's text says for an option, for example sh2. One number there is for all dimensions."""
+    letter = option.removeprefix("--")[0]
+    alone = "w" if "iw" in problem and "ih" not in problem else "h"
+    axes = alone if len(numbers) == 1 else "dhw"[-len(numbers) :]
+    # There a dilation counts what lies between two taps: 0 is dense.
+    sizes = [number - 1 for number in numbers] if letter == "d" else numbers
+    return "".join(f"{letter}{axis}{size}" for axis, size in zip(axes, sizes, strict=False))
+
+
+def _described(sizes: str, weight: str, windows: Mapping[str, str | None], groups: int | None) -> str:
+    """The text of the problem that the options describe."""
+    from convwright.core.problem import ConvProblem
+
+    given = {option: _numbers(option, text) for option, text in windows.items() if text is not None}
+    described = ConvProblem.of(
+        _numbers("--input", sizes), _numbers("--weight", weight), groups=1 if groups is None else groups,
+        stride=given.get("--stride", 1), padding=given.get("--padding", 0), dilation=given.get("--dilation", 1),
+    )  # fmt: skip
+    return described.key.partition(" ")[0]
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
@@ -12,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from convwright.errors import BadInput
+from convwright.network.in_words import in_words
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -38,7 +40,12 @@ def called(target: str, function: Callable[..., Any]) -> Any:
     try:
         return function()
     except Exception as error:
-        raise BadInput(f"{target!r} is called without arguments and raised {_in_words(error)}") from error
+        raise BadInput(f"{target!r} is called without arguments and raised {in_words(error)}") from error
+
+
+def stdout_kept(as_json: bool) -> AbstractContextManager[object]:
+    """While users' code runs: what it prints goes to stderr where stdout is to hold JSON and nothing else."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def _by_name(name: str) -> ModuleType:
@@ -46,7 +53,7 @@ def _by_name(name: str) -> ModuleType:
     try:
         return import_module(name)
     except Exception as error:
-        raise BadInput(f"module {name!r} cannot be imported: {_in_words(error)}") from error
+        raise BadInput(f"module {name!r} cannot be imported: {in_words(error)}") from error
 
 
 def _from_file(path: str) -> ModuleType:
@@ -61,16 +68,10 @@ def _from_file(path: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise BadInput(f"file {path!r} cannot be imported: {_in_words(error)}") from error
+        raise BadInput(f"file {path!r} cannot be imported: {in_words(error)}") from error
     return module
 
 
 def _search(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-
-
-def _in_words(error: Exception) -> str:
-    """The first line of an error with its kind; nothing of its traceback."""
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__

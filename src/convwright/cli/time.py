@@ -39,18 +39,20 @@ def time_(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What a call takes: its time with an interval, and how that of others compares with the first one's."""
-    from convwright.cli.targets import called, load
+    from convwright.cli.targets import called, load, stdout_kept
     from convwright.measuring.compare import compare
-    from convwright.measuring.timer import measure_together
+    from convwright.measuring.timer import check_above_0, measure_together
 
     if len(set(targets)) < len(targets):
         raise BadInput(f"each target can be given once, got {' '.join(targets)}")
     if cache == "network":
         raise BadInput("cache 'network' needs to know which tensors are warm: use convwright.measure(…, warm=[x])")
-    calls: dict[str, Callable[..., Any]] = {target: load(target) for target in targets}
-    for target, call in calls.items():
-        called(target, call)  # A mistake in it shows here, in words.
-    with _progress() as progress:
+    check_above_0("--budget", budget)
+    check_above_0("--precision", precision)
+    with stdout_kept(as_json), _progress() as progress:
+        calls: dict[str, Callable[..., Any]] = {target: load(target) for target in targets}
+        for target, call in calls.items():
+            called(target, call)  # A mistake in it shows here, in words.
         timings = measure_together(
             calls, device=device, budget_us=budget * 1e6, precision=precision / 100,
             cache=cache, threads=threads, memory=memory, energy=energy, progress=progress,

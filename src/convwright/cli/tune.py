@@ -34,18 +34,21 @@ def tune(
     """
     from rich.console import Console
 
-    from convwright.cli.targets import called, load
+    from convwright.cli.targets import called, load, stdout_kept
     from convwright.core.policy import Policy
+    from convwright.measuring.timer import check_above_0
     from convwright.network.example import Subject
     from convwright.network.tuned import tune as search
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
     from convwright.report.tuned import print_tuned
 
+    if budget is not None:
+        check_above_0("--budget", budget)
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
-    subject = Subject.made(called(target, load(target)), by=target)
     done, steps = 0, 0
-    with progress_bar() as bar:
+    with stdout_kept(as_json), progress_bar() as bar:
+        subject = Subject.made(called(target, load(target)), by=target)
 
         def progress(step: int, total: int, what: str) -> None:
             nonlocal done, steps

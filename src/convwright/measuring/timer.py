@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from math import inf
 from random import Random
 
 import torch
@@ -29,6 +31,8 @@ from convwright.measuring.timing import Timing as Timing
 from convwright.naming import one_of
 
 _run_numbers = count()
+# Many more threads than cores only disturb each other, and OpenMP ends the process where it cannot start them all.
+_MOST_THREADS_A_CORE = 4
 
 
 def measure(
@@ -91,6 +95,7 @@ def measure_together(
     state = one_of(Cache, "cache", cache)
     if energy and state is not Cache.HOT:
         raise BadInput(f"energy can be measured with a hot cache only, got cache {state.value!r}")
+    _check_threads(threads)
     with pinned(threads) as thread_count:
         where = _device_of(calls, getattr(clock, "device", "cpu") if device is None and clock else device)
         timer = clock or (CudaGraphClock(where) if where.type == "cuda" else WallClock())
@@ -134,10 +139,10 @@ def measure_calls(
     cache. ``watch`` looks for a device that was slowed down; rounds in which it was are discarded. ``progress`` is
     told after each round which share of the budget is spent.
     """
-    if not calls or budget_us <= 0 or precision <= 0:
-        raise BadInput(
-            f"a run needs calls, a budget and a precision above 0, got {len(calls)}, {budget_us}, {precision}"
-        )
+    if not calls:
+        raise BadInput("a run needs at least one call to time, got none")
+    check_above_0("`budget_us`", budget_us)
+    check_above_0("`precision`", precision)
     before = before or {}
     if unknown := before.keys() - calls.keys():
         raise BadInput(f"`before` names calls that are not measured: {', '.join(sorted(unknown))}")
@@ -148,6 +153,24 @@ def measure_calls(
     # Other work on the host does not touch the time of a device.
     causes, run = () if isinstance(clock, CudaGraphClock) else background.causes(), next(_run_numbers)
     return {name: _timing(subject, rounds, precision, causes, run) for name, subject in subjects.items()}
+
+
+def check_above_0(name: str, value: float) -> None:
+    """Refuse what is no amount to spend or to aim at: 0 and less, infinity and NaN. ``name`` is the user's word for it.
+
+    >>> check_above_0("--budget", 0.5)
+    """
+    if not 0 < value < inf:
+        raise BadInput(f"{name} takes a finite number above 0, got {value:g}")
+
+
+def _check_threads(threads: int | None) -> None:
+    cores = os.cpu_count() or 1
+    most = _MOST_THREADS_A_CORE * cores
+    if threads is not None and threads > most:
+        raise BadInput(
+            f"`threads` must be at most {most}, {_MOST_THREADS_A_CORE} for each core of this machine, got {threads}"
+        )
 
 
 def _device_of(calls: Mapping[str, Call], device: str | torch.device | None) -> torch.device:

@@ -16,6 +16,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput, ConvwrightError
 from convwright.network.example import Model, Subject
+from convwright.network.in_words import in_words
 from convwright.network.intercept import Convolution, Watcher, watching
 from convwright.network.trails import Follower, Trail, Trails
 from convwright.network.unchanged import unchanged
@@ -81,9 +82,19 @@ def record(subject: Subject, *, backward: bool = False) -> Recording:
         stack.enter_context(torch.enable_grad() if backward else torch.no_grad())
         stack.enter_context(recorder.names_kept())
         with watching(recorder):
-            results = subject()
+            results = _result(subject)
         recorder.trails.keep(results)
     return recorder.recording()
+
+
+def _result(subject: Subject) -> Any:
+    """What the model returns. That it does not run is a mistake in the model or in its example."""
+    try:
+        return subject()
+    except ConvwrightError:
+        raise
+    except Exception as error:
+        raise BadInput(f"the model does not run on its example: {in_words(error)}") from error
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
+from convwright.measuring.timer import check_above_0
 from convwright.naming import one_of
 from convwright.network.compact import compact
 from convwright.network.distinct import Posed, distinct
@@ -126,6 +127,8 @@ def tune(
     wanted = one_of(Mode, "mode", mode)
     if wanted is Mode.OFF:
         raise BadInput("tune takes mode heuristic, quick or full, got 'off'")
+    if budget_us is not None:
+        check_above_0("`budget_us`", budget_us)
     tell, begun = progress_to(progress), perf_counter()
     recording = record(Subject.of(model, example), backward=backward)
     facts = where(device, recording)

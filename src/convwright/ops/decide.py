@@ -85,16 +85,19 @@ def _choice(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: st
 def _gradient_choices(problem: ConvProblem, call: Call, device: DeviceFacts) -> list[Choice | None]:
     behind = _with_dense_output(problem)
     return [
-        _choice(behind.asking(direction), device, call, None) if tensor.requires_grad else None
+        _choice(_with_dense_output(behind.asking(direction)), device, call, None) if tensor.requires_grad else None
         for direction, tensor in zip(_GRADIENTS[problem.direction], (call.x, call.w), strict=True)
     ]
 
 
 def _with_dense_output(problem: ConvProblem) -> ConvProblem:
-    """The problem with its output, whose gradient is to come, dense."""
+    """The problem with a dense result. The gradient that is to come is dense, and so is one that is made, however its
+    operand lies: elements of that may share memory."""
     output = problem.output
     dense = output.dense(output.layout if output.layout is not Layout.STRIDED else Layout.NCHW)
-    return replace(problem, y=dense) if problem.direction is Direction.FORWARD else replace(problem, x=dense)
+    if problem.direction is Direction.FORWARD:
+        return replace(problem, y=dense)
+    return replace(problem, x=dense) if problem.direction is Direction.BACKWARD_DATA else replace(problem, w=dense)
 
 
 def _trained(problem: ConvProblem, main: Choice, gradients: list[Choice | None], call: Call) -> Training:

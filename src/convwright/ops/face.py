@@ -6,7 +6,7 @@ from torch import Tensor
 
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.policy import Policy
+from convwright.core.policy import Policy, check_policy, is_above_0
 from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
@@ -61,11 +61,13 @@ def find(
     wanted = one_of(Mode, "mode", mode)
     if wanted is Mode.OFF:
         raise BadInput("find takes mode heuristic, quick or full, got 'off'")
-    if budget_us is not None and not budget_us > 0:
-        raise BadInput(f"the budget must be a time above 0, got {budget_us / 1e6:g} s")
+    check_policy(policy)
+    _check_budget(budget_us)
+    if store is not None and not isinstance(store, Store):
+        raise BadInput(f"`store` must be a Store or None, got {store!r}")
     if isinstance(what, Tensor):
-        if weight is None:
-            raise BadInput("find takes a problem, its text, or an input tensor and its weight; the weight is missing")
+        _check_operands(weight, bias)
+        assert weight is not None
         problem = problem_of(
             what, weight, bias,
             stride=stride, padding=padding, dilation=dilation, groups=groups,
@@ -74,6 +76,8 @@ def find(
         device = device or str(what.device)
     else:
         problem = ConvProblem.parse(what) if isinstance(what, str) else what
+        if not isinstance(problem, ConvProblem):
+            raise BadInput(f"find takes a problem, its text, or an input tensor and its weight, got {what!r}")
     return tuner.find(
         problem,
         device_facts(device),
@@ -86,6 +90,21 @@ def find(
         energy=energy,
         progress=progress,
     )
+
+
+def _check_budget(given: object) -> None:
+    if given is None or is_above_0(given):
+        return
+    told = f"{given / 1e6:g} s" if isinstance(given, int | float) and not isinstance(given, bool) else repr(given)
+    raise BadInput(f"the budget must be a time above 0, got {told}")
+
+
+def _check_operands(weight: object, bias: object) -> None:
+    if weight is None:
+        raise BadInput("find takes a problem, its text, or an input tensor and its weight; the weight is missing")
+    for name, given in (("weight", weight), ("bias", bias)):
+        if given is not None and not isinstance(given, Tensor):
+            raise BadInput(f"`{name}` must be a tensor, got {given!r}")
 
 
 def last_choice() -> Choice | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import index
 from typing import NamedTuple
 
-from convwright.core.policy import Policy
+from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
 
@@ -24,7 +24,12 @@ class Request(NamedTuple):
     output_padding: IntOrTuple = 0
 
     def kept(self) -> Request:
-        """The same, to be remembered: a caller's list may be changed after the call, and other numbers become ints."""
+        """The same, to be remembered: a caller's list may be changed after the call, and other numbers become ints.
+
+        What names no algorithm, and what is no policy, is refused here, where a call is looked at for the first time.
+        """
+        _check_algorithm(self.algorithm)
+        check_policy(self.policy)
         if _FIXED.issuperset(map(type, self)):
             return self
         return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
@@ -38,6 +43,11 @@ class Request(NamedTuple):
 
 
 _FIXED = {int, bool, str, tuple, type(None), Policy}
+
+
+def _check_algorithm(given: object) -> None:
+    if given is not None and not (isinstance(given, str) and given):
+        raise BadInput(f"`algorithm` must be an algorithm's id, for example 'torch/default', or None, got {given!r}")
 
 
 def _kept(name: str, value: object) -> object:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from convwright.backends.torch_native.own import TorchPlan
 from convwright.core.direction import Direction
 from convwright.core.plan import Plan
 from convwright.ops.workspace import workspace
@@ -26,8 +27,8 @@ def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant
     What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
     operands that are less aligned than the problem says goes to PyTorch's own plan.
     """
-    if not plan.writes_out and plan.candidate.inner is None:
-        return plan
+    if isinstance(plan, TorchPlan):
+        return plan  # PyTorch packs nothing, and takes whatever lies wherever
     device = operands[0].device
     second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT
     pack = _packing(plan, operands[1], weights_constant=weights_constant) if second_is_weight else None

@@ -110,6 +110,10 @@ class Session:
             return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
         if self.mode is Mode.OFF:
             return self.torchs_own(problem, device, policy)
+        if self.mode is Mode.HEURISTIC and not self.store.findings(problem.key, device.key):
+            own = self.torchs_own(problem, device, policy)
+            if listing.objection(own.candidate, resolved(policy, problem, device)) is None:
+                return own  # which would come of listing all that there is, too
         with self._beside.searching():
             found = find(problem, device, policy, mode=self.mode, store=self.store, beside=self._beside)
         if found.choice is None:

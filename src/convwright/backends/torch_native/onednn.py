@@ -36,7 +36,11 @@ _HALF_SUPPORT = {DType.BF16: "_is_mkldnn_bf16_supported", DType.FP16: "_is_mkldn
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """``torch/onednn`` and, where there is an activation, ``torch/onednn-fused``; or why they cannot serve."""
-    if device.kind != "cpu" or not (_mkldnn.is_available() and _mkldnn.enabled):
+    if device.kind != "cpu":
+        yield Refusal(f"torch/{NAME}", f"computes on a CPU, this is {device.name} ({device.kind})")
+        return
+    if not (_mkldnn.is_available() and _mkldnn.enabled):
+        yield Refusal(f"torch/{NAME}", "needs oneDNN, which torch.backends.mkldnn says is absent or switched off")
         return
     activation = problem.epilogue.activation
     for name in (NAME,) if activation is Activation.NONE else (NAME, FUSED):
