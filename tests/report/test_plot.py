@@ -115,6 +115,13 @@ def test_a_fit_is_written(tmp_path: Path, figures: list) -> None:
     assert "no regression" in second.get_lines()[1].get_label()
 
 
+def test_an_overhead_below_nothing_is_no_figure(tmp_path: Path, figures: list) -> None:
+    fit = Fit("a", tuple((n, 2.0 * n) for n in (10, 30, 40)), Interval(2.0, 1.9, 2.1), -0.5)
+    draw_fits([fit], tmp_path / "fit.png", title="")
+    (axes,) = figures[0].axes
+    assert axes.get_lines()[1].get_label().endswith("intercept –")
+
+
 def test_the_samples_of_a_fit_are_those_of_the_timing() -> None:
     calls = {"short": lambda: sum(range(500)), "long": lambda: sum(range(5000))}
     short, long = fits_of(calls, torch.device("cpu"), budget_us=100_000)

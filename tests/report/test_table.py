@@ -16,7 +16,7 @@ from convwright.report.table import print_findings
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings
-from tuning.made import PROBLEM, candidate, finding
+from tuning.made import CPU, PROBLEM, candidate, finding
 
 ROWS = [
     finding("torch/default", 100.0),
@@ -87,3 +87,34 @@ def test_memory_and_energy_have_columns_where_any_candidate_has_them(monkeypatch
     assert "energy mJ" in printed()
     assert "2 MB" in line("reference/gemm")
     assert "0.123" in line("reference/gemm")
+
+
+def rows_of(text: str) -> list[str]:
+    """The lines of the table itself."""
+    lines = text.splitlines()
+    return lines[next(index for index, line in enumerate(lines) if line.startswith("candidate")) :]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_table_keeps_names_and_reasons_and_has_no_blank_lines(width: int) -> None:
+    head, *rows = rows_of(printed(width, refusals=False))
+    assert "why" in head
+    assert all(len(row) <= width and row.strip() for row in rows)
+    assert "failed: out" in " ".join(rows)
+
+
+def test_a_narrow_table_leaves_out_first_what_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    unmeasured = [replace(row, measurement=None, note="was not measured") for row in ROWS[:2]]
+    monkeypatch.setitem(globals(), "ROWS", unmeasured)
+    assert rows_of(printed(80, refusals=False))[0].split() == ["candidate", "limit", "µs", "why"]
+    assert "device µs" in printed(200)
+
+
+def test_a_count_of_one_is_singular() -> None:
+    verdicts = choose(ROWS, ROWS[0], Policy())
+    device = replace(CPU, threads=1)
+    out = StringIO()
+    found = Findings(PROBLEM, device, Policy(), Mode.FULL, verdicts, (), ROWS[0])
+    print_findings(found, Console(file=out, width=200))
+    assert "1 thread ·" in out.getvalue()
+    assert device.key.endswith("1 threads")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from typing import Annotated, Any
 
 import typer
 
+from convwright import __version__
 from convwright.cli.advise import advise
 from convwright.cli.bench import bench
 from convwright.cli.explain import explain
@@ -16,11 +20,16 @@ from convwright.cli.time import time_
 from convwright.cli.tune import tune
 from convwright.errors import BadInput, ConvwrightError
 
+# The class of all mistakes in words and options. Where it lives differs between versions of Typer.
+_USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
+# What a full disk, a file that may not grow, a closed file and a terminal that is gone answer to a write.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
+
 app = typer.Typer(
-    help="Finds, for any convolution, every way of running it, says what each costs, and runs the best one.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.command("advise")(advise)
 app.command("bench")(bench)
@@ -32,13 +41,66 @@ app.command("time")(time_)
 app.command("tune")(tune)
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"convwright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _convwright(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Finds, for any convolution, every way of running it, says what each costs, and runs the best one."""
+
+
 def main() -> None:
     """Run the command line. A user's mistake is one sentence and exit code 2."""
+    if sys.stdout is None:  # as Python leaves it where the shell has closed it
+        _end("standard output is closed, so nothing can be printed", 1)
     try:
-        app()
+        code = app(standalone_mode=False)
+        sys.stdout.flush()  # What cannot be written shows here, and not when Python ends.
+    except _USAGE_ERROR as error:
+        _end(_mistake(error), 2)
     except BadInput as error:
-        print(f"convwright: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(error), 2)
     except ConvwrightError as error:
-        print(f"convwright: {error}", file=sys.stderr)
+        _end(str(error), 1)
+    except typer.Abort:
+        print("Aborted.", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        _end(_unwritable(error), 1)
+    sys.exit(code)
+
+
+def _end(sentence: str, code: int) -> None:
+    if sentence:
+        print(f"convwright: {sentence}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _mistake(error: Any) -> str:
+    """What Typer says of wrong words and options, as one sentence with the value; empty where it printed the help."""
+    said = " ".join(error.format_message().split()).removesuffix(".")
+    said = said.replace(". Did you mean", ", did you mean").replace("': Input", "': input")
+    if not said or type(error).__name__ == "NoArgsIsHelpError":
+        return ""
+    # Typer hands on what a validator says, which tells the kind of value that is expected but not the one given.
+    details = getattr(error.__cause__, "errors", None)
+    given = f", got {details()[0]['input']!r}" if callable(details) else ""
+    where = f" (`{error.ctx.command_path} --help` tells more)" if error.ctx is not None else ""
+    return f"{said[0].lower()}{said[1:]}{given}{where}"
+
+
+def _unwritable(error: OSError) -> str:
+    """That the output cannot be written, and why; nothing where nobody reads it any more."""
+    if error.filename is not None or error.errno not in (*_UNWRITABLE, errno.EPIPE):
+        raise error
+    # Python writes what is left in the buffer once more when it ends, and would complain again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return "" if error.errno == errno.EPIPE else f"the output cannot be written: {os.strerror(error.errno)}"

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from convwright.network.advice import Advice
 from convwright.network.advice_text import COLUMNS, LEFT, rows, suggestion_lines, summary, title
+from convwright.report.amounts import singular
 
 _WINNING = "bold green"
 _DECISIVE = ("layers", "now µs", "best µs", "gain", "candidate")
@@ -17,7 +18,7 @@ _GAIN = COLUMNS.index("gain")
 
 def print_advice(advice: Advice, console: Console) -> None:
     """One row for each distinct problem, what the whole comes to, and the suggestions."""
-    console.print(Text(title(advice), style="bold"))
+    console.print(Text(singular(title(advice)), style="bold"))
     if advice.layers:
         console.print(_table(advice, console.width))
     for sentence in (*summary(advice), *advice.notes):

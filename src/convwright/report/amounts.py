@@ -1,10 +1,13 @@
-"""Times, their uncertainty, dates and ages in words."""
+"""Times, their uncertainty, amounts of memory, counts, dates and ages in words."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from convwright.core.finding import Interval
+
+_ONE = re.compile(r"(?<![\w.,])1 (thread|distinct problem|other value)s\b")
 
 
 def time_text(time_us: float | None) -> str:
@@ -24,6 +27,30 @@ def percent_text(interval: Interval) -> str:
     """
     percent = 100 * interval.relative_halfwidth
     return f"{percent:.1f}" if percent <= 100 else ">100"
+
+
+def bytes_text(nbytes: float | None) -> str:
+    """An amount of memory with three digits, or a dash where it is not known.
+
+    >>> bytes_text(0), bytes_text(64), bytes_text(1_500_000), bytes_text(None)
+    ('0 B', '64 B', '1.5 MB', '–')
+    """
+    if nbytes is None:
+        return "–"
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 999.5:  # which three digits would show as 1e+03
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} GB"
+
+
+def singular(text: str) -> str:
+    """``text`` with nouns in the singular behind a count of one. A device's key has a plural for any count.
+
+    >>> singular("a CPU, 1 threads · mode quick"), singular("a CPU, 21 threads")
+    ('a CPU, 1 thread · mode quick', 'a CPU, 21 threads')
+    """
+    return _ONE.sub(r"1 \1", text)
 
 
 def date_text(seconds: float) -> str:

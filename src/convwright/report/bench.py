@@ -16,6 +16,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.network.compact import compact
 from convwright.report.amounts import percent_text
+from convwright.report.columns import fitting, is_empty, least_width
 from convwright.report.result import Outcome, Result
 
 _UNKNOWN = "–"
@@ -23,8 +24,9 @@ _COLUMNS = (
     "name", "problem", "PyTorch µs", "winner", "µs", "times faster", "95 %", "outcome", "limit µs", "share",
     "rel. L2", "PyTorch's",
 )  # fmt: skip
-_LEFT = ("name", "problem", "winner", "outcome")
-_DECISIVE = ("name", "PyTorch µs", "winner", "µs", "times faster")
+_FOLDED = ("name", "problem", "winner")
+_DECISIVE = ("name", "PyTorch µs", "winner", "µs", "times faster", "outcome")
+_KEPT = ("name", "outcome", "winner", "times faster")
 _WIDE = 150
 _STYLES = {Outcome.FASTER: "bold green", Outcome.SLOWER: "red", Outcome.AMBIGUOUS: "yellow"}
 
@@ -106,16 +108,17 @@ def print_results(results: Sequence[Result], console: Console) -> None:
 def _table(results: Sequence[Result], width: int) -> Table:
     """All columns where there is room for them and something in them, else those that decide."""
     rows = [_cells(result) for result in results]
-    empty = {name for name in _COLUMNS if all(row[name] == _UNKNOWN for row in rows)}
+    empty = {name for name in _COLUMNS if name != "name" and is_empty(rows, name)}
     if all(_is_named_by_text(result) for result in results):
         empty.add("problem")
-    shown = [name for name in _COLUMNS if (width >= _WIDE or name in _DECISIVE) and name not in empty]
+    known = [name for name in _COLUMNS if (width >= _WIDE or name in _DECISIVE) and name not in empty]
+    shown = fitting(rows, known, kept=_KEPT, folded=_FOLDED, width=width)
     table = Table(box=None, pad_edge=False)
     for name in shown:
-        if name in _LEFT:
-            table.add_column(name, overflow="fold", min_width=8)
+        if name in _FOLDED:
+            table.add_column(name, overflow="fold", min_width=least_width(width))
         else:
-            table.add_column(name, justify="right", no_wrap=True)
+            table.add_column(name, justify="left" if name == "outcome" else "right", no_wrap=True)
     for result, row in zip(results, rows, strict=True):
         style = _STYLES.get(result.outcome, "") if result.outcome is not None else ""
         table.add_row(*(Text(row[name], style=style) for name in shown))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from convwright.core.finding import Finding
-from convwright.report.amounts import age_text, date_text
+from convwright.report.amounts import age_text, date_text, singular
 from convwright.report.groups import grouped
 from convwright.tuning.find import Findings
 from convwright.tuning.quarantine import Quarantined
@@ -58,4 +58,4 @@ def _conditions(findings: Iterable[Finding]) -> Iterable[str]:
 
 def _either(values: Sequence[str]) -> str:
     shown, rest = values[:_MOST_VALUES], len(values) - _MOST_VALUES
-    return " or ".join(shown) + (f" or {rest} other values" if rest > 0 else "")
+    return " or ".join(shown) + (singular(f" or {rest} other values") if rest > 0 else "")

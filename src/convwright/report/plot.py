@@ -118,7 +118,7 @@ def _draw_fit(axes: Axes, fit: Fit) -> None:
         middle, ends = sum(counts) / len(counts), [0, max(counts)]
         height = fit.overhead_us + slope.value * middle
         low, value, high = ([height + by * (n - middle) for n in ends] for by in (slope.low, slope.value, slope.high))
-        axes.plot(ends, value, color=_COLOURS[0], label=f"{label}, intercept {fit.overhead_us:.3g} µs")
+        axes.plot(ends, value, color=_COLOURS[0], label=f"{label}, intercept {_overhead(fit.overhead_us)}")
         axes.fill_between(ends, low, high, color=_COLOURS[0], alpha=0.2, linewidth=0, label="95 % of the slope")
     else:
         axes.plot([], [], " ", label=f"{label}, no regression: samples of one length")
@@ -148,3 +148,8 @@ def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence
         figure.savefig(path)
     except OSError as error:
         raise BadInput(f"{str(path)!r} cannot be written to: {error.strerror or error}") from error
+
+
+def _overhead(time_us: float) -> str:
+    """Beyond its calls no sample takes less than nothing: what comes out negative is noise and no figure."""
+    return f"{time_us:.3g} µs" if time_us >= 0 else "–"

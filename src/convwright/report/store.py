@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convwright.report.amounts import date_text, time_text
+from convwright.report.amounts import date_text, singular, time_text
 from convwright.tuning.quarantine import Place, Quarantined
 from convwright.tuning.store import Stored
 from convwright.tuning.upkeep import KnownProblem, Summary
@@ -25,7 +25,14 @@ def print_summary(summary: Summary, console: Console) -> None:
         console.print("nothing is remembered yet")
         return
     rows = [
-        (each.device, each.problems, each.findings, each.failures, date_text(each.oldest), date_text(each.newest))
+        (
+            singular(each.device),
+            each.problems,
+            each.findings,
+            each.failures,
+            date_text(each.oldest),
+            date_text(each.newest),
+        )
         for each in summary.devices
     ]
     console.print(_table(("device", "problems", "findings", "of them failures", "oldest", "newest"), rows))
@@ -47,7 +54,9 @@ def summary_to_json(summary: Summary) -> dict[str, Any]:
 
 def print_problems(problems: Iterable[KnownProblem], console: Console) -> None:
     """One row per problem and device."""
-    rows = [(each.problem, each.device, each.findings, each.failures, date_text(each.newest)) for each in problems]
+    rows = [
+        (each.problem, singular(each.device), each.findings, each.failures, date_text(each.newest)) for each in problems
+    ]
     if rows:
         console.print(_table(("problem", "device", "findings", "of them failures", "newest"), rows))
     else:
@@ -66,7 +75,7 @@ def print_known(key: str, known: Mapping[str, Mapping[str, Stored]], console: Co
     if not known:
         console.print("nothing is remembered of it")
     for device, findings in known.items():
-        console.print(Text(device), soft_wrap=True)
+        console.print(Text(singular(device)), soft_wrap=True)
         rows = [
             (name, _outcome(stored), stored.fingerprint, date_text(stored.created))
             for name, stored in sorted(findings.items(), key=lambda item: _rank(item[1]))
@@ -88,7 +97,7 @@ def known_to_json(key: str, known: Mapping[str, Mapping[str, Stored]]) -> dict[s
 def print_quarantine(kept: Mapping[Place, Quarantined], console: Console) -> None:
     """One row per candidate, with the reason."""
     rows = [
-        (place.candidate, place.problem, place.device, each.fingerprint, date_text(each.since), each.why)
+        (place.candidate, place.problem, singular(place.device), each.fingerprint, date_text(each.since), each.why)
         for place, each in kept.items()
     ]
     if rows:

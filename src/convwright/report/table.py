@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from convwright.core.limits import limits
-from convwright.report.amounts import percent_text
+from convwright.report.amounts import bytes_text, percent_text, singular
+from convwright.report.columns import fitting, is_empty, least_width
 from convwright.tuning.choose import Verdict
 from convwright.tuning.find import Findings
 
@@ -17,7 +20,7 @@ _UNKNOWN = "–"
 def print_findings(found: Findings, console: Console, *, refusals: bool = True) -> None:
     """The problem, its limits, one row per candidate with its reason, and what was refused."""
     console.print(Text(found.problem.key, style="bold"))
-    console.print(f"{found.device.key} · {_amount(found)} · mode {found.mode}")
+    console.print(singular(f"{found.device.key} · {_amount(found)} · mode {found.mode}"))
     console.print(_table(found, console.width))
     if refusals and found.refusals:
         console.print(f"{len(found.refusals)} refused:")
@@ -41,16 +44,22 @@ def _table(found: Findings, width: int) -> Table:
     """All columns where there is room for them, else those that decide."""
     table = Table(box=None, pad_edge=False)
     rows = [_cells(verdict, found) for verdict in found.verdicts]
-    wanted = [name for name in _COLUMNS if name not in _IF_ANY or any(row[name] != _UNKNOWN for row in rows)]
-    shown = [name for name in wanted if width >= _WIDE or name in _DECISIVE]
+    shown = _shown(rows, width)
     for name in shown:
-        if name in ("candidate", "why"):
-            table.add_column(name, overflow="fold", min_width=20)
+        if name in _FOLDED:
+            table.add_column(name, overflow="fold", min_width=least_width(width))
         else:
             table.add_column(name, justify="left" if name == "arithmetic" else "right", no_wrap=True)
     for verdict, row in zip(found.verdicts, rows, strict=True):
         table.add_row(*(Text(row[name], style="bold green" if verdict.won else "") for name in shown))
     return table
+
+
+def _shown(rows: Sequence[dict[str, str]], width: int) -> list[str]:
+    wide = width >= _WIDE
+    names = [name for name in _COLUMNS if wide or name in _DECISIVE]
+    known = [name for name in names if name in _KEPT or not is_empty(rows, name) or (wide and name not in _IF_ANY)]
+    return fitting(rows, known, kept=_KEPT, folded=_FOLDED, width=width)
 
 
 _COLUMNS = (
@@ -60,6 +69,7 @@ _COLUMNS = (
 # Shown where any candidate has them.
 _IF_ANY = ("peak", "energy mJ")
 _DECISIVE = ("candidate", "device µs", "limit µs", "why")
+_KEPT = _FOLDED = ("candidate", "why")
 _WIDE = 150
 
 
@@ -69,7 +79,7 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     cells = dict.fromkeys(_COLUMNS, _UNKNOWN) | {
         "candidate": candidate.id,
         "limit µs": _figure(bound.limit_us),
-        "workspace": _bytes(measured.workspace_bytes if measured else candidate.workspace_bytes),
+        "workspace": bytes_text(measured.workspace_bytes if measured else candidate.workspace_bytes),
         "arithmetic": candidate.arithmetic,
         "why": verdict.reason,
     }
@@ -84,7 +94,7 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
         "pack µs": _figure(measured.prepare_us.value if measured.prepare_us else None),
         "share": f"{share:.0%}" if share is not None else _UNKNOWN,
         "rel. L2": f"{normal.relative_l2:.1e}" if normal else _UNKNOWN,
-        "peak": _bytes(measured.peak_bytes),
+        "peak": bytes_text(measured.peak_bytes),
         "energy mJ": _UNKNOWN if measured.energy_mj is None else f"{measured.energy_mj:.3g}",
         "scaled": _figure(max(error.scaled_max for error in measured.errors)) if measured.errors else _UNKNOWN,
     }
@@ -92,13 +102,3 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
 
 def _figure(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:.2f}"
-
-
-def _bytes(value: int | None) -> str:
-    if value is None:
-        return _UNKNOWN
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value = value / 1000  # type: ignore[assignment]
-    return f"{value:.3g} GB"

@@ -9,6 +9,7 @@ from rich.text import Text
 from convwright.network.advice_text import UNKNOWN, names
 from convwright.network.compact import compact
 from convwright.network.tuned import Tuned, TunedProblem
+from convwright.report.amounts import bytes_text, singular
 from convwright.tuning.choose import device_us
 
 _LEFT = ("layers", "problem", "candidate")
@@ -17,12 +18,12 @@ _COLUMNS = ("layers", "problem", "calls", "candidate", "µs", "torch µs", "work
 
 def print_tuned(tuned: Tuned, console: Console) -> None:
     """One row for each distinct problem, and what it all took."""
-    console.print(Text(f"{tuned.device.key} · mode {tuned.mode}", style="bold"))
+    console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
     if tuned.problems:
         console.print(_table(tuned))
     for name, reason in tuned.left_out:
         console.print(Text(f"{name} is left out: {reason}."))
-    console.print(Text(_sentence(tuned)))
+    console.print(Text(singular(_sentence(tuned))))
 
 
 def _table(tuned: Tuned) -> Table:
@@ -49,7 +50,7 @@ def _cells(each: TunedProblem) -> tuple[str, ...]:
         str(each.posed.calls),
         candidate.id if candidate else UNKNOWN,
         *times,
-        UNKNOWN if each.workspace_bytes is None else _kilobytes(each.workspace_bytes),
+        bytes_text(each.workspace_bytes),
         "known" if each.known else f"{each.seconds:.1f}",
     )
 
@@ -57,10 +58,6 @@ def _cells(each: TunedProblem) -> tuple[str, ...]:
 def _sentence(tuned: Tuned) -> str:
     if not tuned.problems:
         return "The model runs no convolution that is known here."
-    workspace = "unknown" if tuned.workspace_bytes is None else _kilobytes(tuned.workspace_bytes)
+    workspace = "unknown" if tuned.workspace_bytes is None else bytes_text(tuned.workspace_bytes)
     said = f"{len(tuned.problems)} distinct problems, {tuned.known} of them known before, in {tuned.seconds:.1f} s"
     return f"{said}; workspace that all share: {workspace}."
-
-
-def _kilobytes(nbytes: int) -> str:
-    return f"{nbytes / 1000:,.0f} kB"

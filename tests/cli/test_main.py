@@ -1,0 +1,118 @@
+"""The command line as a whole: wrong words and options, the version, help, and output that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from convwright import __version__
+from convwright.cli import main as cli
+from convwright.cli.main import main
+
+MAIN = "from convwright.cli.main import main; main()"
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command line in this process."""
+    monkeypatch.setattr(sys, "argv", ["convwright", *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+MISTAKES = [
+    (["find", "--budget", "x"], "--budget", "'x'"),
+    (["store", "prune", "--older-than", "soon"], "--older-than", "'soon'"),
+    (["find", "--nonsense"], "--nonsense", "convwright find --help"),
+    (["find", "one", "two"], "two", "convwright find --help"),
+    (["find", "--json=3"], "--json", "value"),
+    (["bench", "--limit"], "--limit", "argument"),
+    (["time"], "missing argument", "targets"),
+    (["fnd"], "'fnd'", "did you mean 'find'?"),
+    (["store", "fnd"], "'fnd'", "convwright store --help"),
+]
+
+
+@pytest.mark.parametrize(("words", "option", "value"), MISTAKES, ids=[" ".join(words) for words, *_ in MISTAKES])
+def test_wrong_words_and_options_are_one_sentence_and_exit_code_2(
+    words: list[str], option: str, value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("convwright: ")
+    assert option in err
+    assert value in err
+
+
+def test_without_a_word_the_help_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch)
+    assert (code, err) == (2, "")
+    assert "show-env" in out
+
+
+@pytest.mark.parametrize("words", [[], ["find"], ["store"], ["store", "prune"]], ids=" ".join)
+def test_h_is_help(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    short, long = (run(capsys, monkeypatch, *words, option) for option in ("-h", "--help"))
+    assert short == long
+    assert short[0] == 0
+    assert "Usage" in short[1]
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(capsys, monkeypatch, "--version") == (0, f"convwright {__version__}\n", "")
+
+
+@pytest.mark.parametrize(("raised", "code"), [(typer.Exit(7), 7), (typer.Abort(), 1), (KeyboardInterrupt(), 130)])
+def test_other_ends_keep_their_exit_codes(
+    raised: BaseException, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end() -> None:
+        raise raised
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(end)
+    monkeypatch.setattr(cli, "app", app)
+    assert run(capsys, monkeypatch)[:2] == (code, "")
+
+
+def test_an_error_of_the_system_that_is_not_about_output_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end() -> None:
+        Path("/nowhere/at/all").read_text()
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(end)
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(sys, "argv", ["convwright"])
+    with pytest.raises(FileNotFoundError):
+        main()
+
+
+def ended(command: str, shell: str) -> tuple[int, str]:
+    """Exit code and stderr of a process whose stdout goes where ``shell`` says."""
+    words = f'exec "$0" -c "{MAIN}" {command} {shell}'
+    done = subprocess.run(["sh", "-c", words, sys.executable], stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("command", ["--help", "--version"])
+def test_output_that_cannot_be_written_is_one_sentence(command: str) -> None:
+    assert ended(command, ">&-") == (1, "convwright: standard output is closed, so nothing can be printed\n")
+    if not Path("/dev/full").exists():
+        pytest.skip("no device here is always full")
+    code, err = ended(command, ">/dev/full")
+    assert (code, err) == (1, "convwright: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_and_version_need_no_torch(word: str) -> None:
+    script = f"import sys; sys.argv = ['convwright', '{word}']\ntry:\n {MAIN}\nfinally:\n print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout.split()[-1]) == (0, "", "False")

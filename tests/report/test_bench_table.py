@@ -1,0 +1,49 @@
+"""A benchmark's table in terminals of any width: which problem a row is of, and how it came out, can always be read."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from convwright.core.finding import Interval
+from convwright.core.problem import ConvProblem
+from convwright.report.bench import print_results
+from convwright.report.result import Outcome, Result
+
+KEY = ConvProblem.parse("ic64ih56oc64kh3ph1").key
+OWN, OURS = "torch/default", "reference/gemm"
+
+
+def result(name: str, outcome: Outcome, time_us: float) -> Result:
+    times_us = {OWN: Interval(1000.0, 999.0, 1001.0), OURS: Interval(time_us, time_us - 1, time_us + 1)}
+    ratio = Interval(1000 / time_us, 999 / (time_us + 1), 1001 / (time_us - 1))
+    return Result(name, KEY, (), None, OWN, OURS, times_us, ratio, outcome)
+
+
+RESULTS = [result("layer1", Outcome.FASTER, 500.0), result("layer2", Outcome.AMBIGUOUS, 990.0)]
+
+
+def printed(width: int, *results: Result) -> list[str]:
+    out = StringIO()
+    print_results(results or RESULTS, Console(file=out, width=width))
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 150, 200])
+def test_a_row_says_which_problem_it_is_and_its_outcome(width: int) -> None:
+    lines = printed(width)
+    assert all(len(line) <= width for line in lines[:-1])
+    for name, outcome in (("layer1", "faster"), ("layer2", "ambiguous")):
+        row = next(line for line in lines if line.startswith(name))
+        assert outcome in row
+    assert "winner" in lines[0]
+    assert all(line.strip() for line in lines)
+
+
+def test_a_failure_can_be_read_at_40_columns() -> None:
+    failed = Result("layer3", KEY, (), "no memory")
+    text = " ".join(printed(40, *RESULTS, failed))
+    assert "layer3" in text
+    assert "failed:" in text
