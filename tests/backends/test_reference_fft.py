@@ -19,6 +19,7 @@ from convwright.backends.reference import fourier, spectra
 from convwright.backends.reference.backend import Reference
 from convwright.backends.reference.fourier import Fourier, lines
 from convwright.backends.reference.fourier_plan import FourierPlan
+from convwright.backends.reference.overlap import quick_length
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import Arithmetic, DType
@@ -141,6 +142,39 @@ def test_the_last_piece_may_have_the_largest_blocks(monkeypatch: pytest.MonkeyPa
     )
     assert first < last
     check(tiled(problem, 8), 0, 8)
+
+
+def test_pieces_are_made_as_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fourier, "_PIECE_BYTES", 80_000)
+    problem = ConvProblem.parse("mb3ic8ih30oc8kh5ph1")
+    pieces = Fourier(problem, [line.tiled(8) for line in lines(problem)]).pieces
+    assert len(pieces) > problem.n
+    assert [pieces[place - len(pieces)] for place in range(len(pieces))] == [*pieces]
+    covered = [(p.images, p.lines[0].skipped, p.lines[0].skipped + p.lines[0].outputs) for p in pieces]
+    for image in range(problem.n):
+        rows = [(start, end) for images, start, end in covered if images == slice(image, image + 1)]
+        assert [0, *(end for _, end in rows)] == [*(start for start, _ in rows), problem.y.shape[2]]
+    with pytest.raises(IndexError):
+        pieces[len(pieces)]
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize(
+    "text", ["mb999999999999999999ic8ih9oc8kh3", "mb2ic8ih999999999999999999oc8kh3", "ic8iw999999999999999999oc8kw3"]
+)
+def test_an_offer_takes_no_longer_for_a_large_problem(text: str, direction: Direction) -> None:
+    problem = ConvProblem.parse(text).asking(direction)
+    for algorithm in FFT, TILED:
+        assert (candidate(problem, algorithm).workspace_bytes or 0) > 0
+
+
+def test_quick_lengths_are_the_next_ones() -> None:
+    def is_quick(length: int) -> bool:
+        return 210**11 % length == 0  # 2**11 is the largest power of a factor up to 2400
+
+    quick = [length for length in range(1, 2401) if is_quick(length)]
+    expected = [next(length for length in quick if length >= least) for least in range(1, 2401)]
+    assert [quick_length(least) for least in range(1, 2401)] == expected
 
 
 SIZES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -202,3 +203,10 @@ def parsed_or_refused(text: str) -> ConvProblem | None:
     with suppress(BadInput):
         return ConvProblem.parse(text)
     return None
+
+
+@pytest.mark.parametrize("given", [5, None, b"ic8ih9oc8kh3"])
+def test_only_text_is_read(given: Any) -> None:
+    with pytest.raises(BadInput, match=r"a problem's text must be a str, .* got") as said:
+        ConvProblem.parse(given)
+    assert str(said.value).endswith(repr(given))

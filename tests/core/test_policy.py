@@ -53,6 +53,16 @@ def test_what_is_allowed(policy: Policy, changed: dict[str, Any]) -> None:
         ({"max_workspace_bytes": -1}, "`max_workspace_bytes` .* got -1"),
         ({"max_error": 0.0}, r"`max_error` .* got 0\.0"),
         ({"max_error": float("nan")}, "`max_error` .* got nan"),
+        ({"max_error": "x"}, "`max_error` .* got 'x'"),
+        ({"max_error": True}, "`max_error` .* got True"),
+        ({"max_workspace_bytes": float("nan")}, "`max_workspace_bytes` must be a whole number .* got nan"),
+        ({"max_workspace_bytes": "x"}, "`max_workspace_bytes` must be a whole number .* got 'x'"),
+        ({"max_workspace_bytes": 1.5}, r"`max_workspace_bytes` must be a whole number .* got 1\.5"),
+        ({"deterministic": "x"}, "`deterministic` must be True or False, got 'x'"),
+        ({"finite_inputs": None}, "`finite_inputs` must be True or False, got None"),
+        ({"arithmetic": "fp32"}, "`arithmetic` must be a set of fp64, fp32, .*, or None, got 'fp32'"),
+        ({"arithmetic": 5}, "`arithmetic` must be a set .* got 5"),
+        ({"arithmetic": {"x"}}, "each of `arithmetic` must be one of fp64, .* got 'x'"),
         ({"weights": "frozen"}, "`weights` must be one of changing, constant, got 'frozen'"),
         ({"objective": "beauty"}, "`objective` must be one of time, device-time, .*workspace.*, got 'beauty'"),
     ],
@@ -63,10 +73,11 @@ def test_impossible_policies_are_refused(arguments: dict[str, Any], words: str) 
 
 
 def test_words_become_members() -> None:
-    policy = Policy(weights="constant", objective="workspace")  # type: ignore[arg-type]
+    policy = Policy(weights="constant", objective="workspace", arithmetic=["fp32"])  # type: ignore[arg-type]
+    assert policy.arithmetic == FP32_ONLY
     assert policy.weights is Weights.CONSTANT
     assert policy.objective is Objective.WORKSPACE
-    assert policy == Policy(weights=Weights.CONSTANT, objective=Objective.WORKSPACE)
+    assert policy == Policy(weights=Weights.CONSTANT, objective=Objective.WORKSPACE, arithmetic=FP32_ONLY)
 
 
 @pytest.mark.parametrize("dtype", DType)

@@ -85,6 +85,16 @@ def test_bad_input_is_refused_in_one_sentence(
     assert isinstance(refused.value, ConvwrightError)
 
 
+def test_shapes_and_epilogues_of_another_kind_are_refused() -> None:
+    wrong: dict[str, Any] = {"x": 5, "w": 6}
+    with pytest.raises(BadInput, match=r"^`input` must be made of whole numbers, got 5$"):
+        ConvProblem.of(**wrong)
+    with pytest.raises(BadInput, match=r"^`weight` must be made of whole numbers, got 6$"):
+        ConvProblem.of(**(wrong | {"x": X}))
+    with pytest.raises(BadInput, match=r"`epilogue` must be an Epilogue or its text, .* got 5$"):
+        ConvProblem.of(X, W, epilogue=5)  # type: ignore[arg-type]
+
+
 def test_an_output_of_the_wrong_shape_is_refused() -> None:
     dense = [TensorSpec(shape, DType.FP32) for shape in (X, W, (2, 4, 7, 7))]
     with pytest.raises(BadInput, match=r"`output` must have shape \(2, 4, 7, 6\), got \(2, 4, 7, 7\)"):

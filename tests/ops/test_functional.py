@@ -310,6 +310,22 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("function", [cw.conv2d, cw.conv_transpose2d])
+@pytest.mark.parametrize("algorithm", [5, "", []])
+def test_an_algorithm_is_asked_for_by_its_id(function: Any, algorithm: Any) -> None:
+    for _ in range(2):
+        with pytest.raises(BadInput, match=r"`algorithm` must be an algorithm's id, .* got") as said:
+            function(randn(2, 4, 9, 8), randn(4, 4, 3, 3), algorithm=algorithm)
+        assert str(said.value).endswith(repr(algorithm))
+
+
+@pytest.mark.parametrize("policy", ["x", 3])
+def test_what_is_no_policy_is_refused(policy: Any) -> None:
+    out = torch.empty(2, 6, 7, 6, dtype=torch.float64)
+    with pytest.raises(BadInput, match=f"^`policy` must be a Policy or None, got {policy!r}$"):
+        cw.conv2d(randn(2, 4, 9, 8), randn(6, 4, 3, 3), policy=policy, out=out)
+
+
 @pytest.mark.parametrize("algorithm", [None, GEMM])
 @pytest.mark.parametrize(("changed", "words"), BAD, ids=[" ".join(words)[:50] for _, words in BAD])
 def test_bad_input_is_one_sentence(changed: dict[str, Any], words: list[str], algorithm: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import find as tuner
 from convwright.tuning import listing
+from convwright.tuning.beside import Beside
 from convwright.tuning.find import Findings, find
 from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM, FakeTuner
@@ -143,11 +145,38 @@ def test_a_device_elsewhere_is_listed_and_nothing_runs(store: Store, fake: FakeT
     found = search(store, device=profile("h200"), mode=Mode.FULL)
     assert fake.calls == []
     assert found.choice is None
+    assert found.mode is Mode.HEURISTIC
+    assert {verdict.reason for verdict in found.verdicts} == {"was not measured: NVIDIA H200 is elsewhere"}
     ids = {verdict.finding.candidate.id for verdict in found.verdicts}
     assert GEMM in ids
     refused = {refusal.id: refusal.reason for refusal in found.refusals}
     assert "can only be asked on a device that is present" in refused["torch/default"]
     assert all(refusal.reason for refusal in found.refusals)
+
+
+@pytest.mark.parametrize("text", ["mb100000ic64ih224oc64kh3ph1", "mb999999999999999999ic8ih9oc8kh3"])
+def test_operands_that_fit_into_no_memory_are_never_made(store: Store, fake: FakeTuner, text: str) -> None:
+    problem, device = ConvProblem.parse(text), replace(CPU, memory_bytes=64_000_000_000)
+    with pytest.raises(BadInput, match=r"its operands take [\d,.]+ GB, .* has 64\.0 GB of memory"):
+        search(store, problem, device=device)
+    assert fake.calls == []
+    assert search(store, problem, device=device, mode=Mode.HEURISTIC).verdicts
+
+
+def test_a_call_whose_operands_cannot_be_made_twice_is_left_to_pytorch(store: Store, fake: FakeTuner) -> None:
+    found = search(store, device=replace(CPU, memory_bytes=1000), beside=Beside(lambda _problem: None))
+    assert fake.calls == []
+    assert (found.choice, found.mode) == (None, Mode.HEURISTIC)
+    rows = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+    assert rows["torch/default"].startswith("was not measured: its operands take")
+
+
+def test_operands_fit_as_far_as_is_known(store: Store, fake: FakeTuner) -> None:
+    needed = sum(spec.nbytes for spec in (PROBLEM.x, PROBLEM.w, PROBLEM.y))
+    for memory_bytes in (needed, None):
+        assert search(store, device=replace(CPU, memory_bytes=memory_bytes)).choice is not None
+    with pytest.raises(BadInput, match="its operands take"):
+        search(store, device=replace(CPU, memory_bytes=needed - 1))
 
 
 def test_refusals_have_reasons(store: Store) -> None:
@@ -281,9 +310,16 @@ def test_find_takes_text_problems_and_tensors() -> None:
         ({"device": "cuda:7"}, "'cuda:7' was asked for"),
         ({"device": "gtx480"}, "got 'gtx480'"),
         ({"device": "cpu", "mode": "slow"}, "mode must be one of off, heuristic, quick, full, got 'slow'"),
+        ({"device": "cpu", "policy": 3}, "`policy` must be a Policy or None, got 3"),
+        ({"device": "cpu", "store": 3}, "`store` must be a Store or None, got 3"),
+        ({"device": "cpu", "budget_us": "x"}, "the budget must be a time above 0, got 'x'"),
+        ({"device": "cpu", "budget_us": True}, "the budget must be a time above 0, got True"),
+        ({"device": "cpu", "budget_us": float("nan")}, "the budget must be a time above 0, got nan s"),
+        ({"device": "cpu", "budget_us": 0}, "the budget must be a time above 0, got 0 s"),
+        ({"device": "cpu", "budget_us": -1}, "the budget must be a time above 0, got -1e-06 s"),
     ],
 )
-def test_bad_questions_are_refused(arguments: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_questions_are_refused(arguments: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(BadInput, match=words):
         cw.find("ic4ih8oc4kh3", **arguments)
@@ -294,6 +330,14 @@ def test_a_tensor_needs_a_weight() -> None:
 
     with pytest.raises(BadInput, match="the weight is missing"):
         cw.find(torch.ones(1, 1, 4, 4))
+    with pytest.raises(BadInput, match="`weight` must be a tensor, got 'w'"):
+        cw.find(torch.ones(1, 1, 4, 4), "w")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", [5, None, (1, 4, 8, 8)])
+def test_only_problems_texts_and_tensors_are_searched(what: Any) -> None:
+    with pytest.raises(BadInput, match="find takes a problem, its text, or an input tensor and its weight, got"):
+        cw.find(what)
 
 
 def test_find_uses_the_store_it_is_given(fake: FakeTuner, tmp_path: Path) -> None:

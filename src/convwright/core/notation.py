@@ -47,6 +47,8 @@ def parse(text: str) -> ConvProblem:
     >>> parse("mb32ic256ih14oc256kh3ph1").key
     'g1mb32ic256oc256ih14iw14oh14ow14kh3kw3sh1sw1ph1pw1dh0dw0 dt:fp32 dir:forward tag:nchw ep:none'
     """
+    if not isinstance(text, str):
+        raise BadInput(f"a problem's text must be a str, for example 'mb32ic256ih14oc256kh3ph1', got {text!r}")
     words = text.split()
     if not words:
         raise BadInput("a problem's text must not be empty, for example mb32ic256ih14oc256kh3ph1")

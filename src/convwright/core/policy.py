@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Real
 
 from convwright.core.dtype import Arithmetic
+from convwright.core.window import is_whole
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -48,10 +51,13 @@ class Policy:
     finite_inputs: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_workspace_bytes is not None and self.max_workspace_bytes < 0:
-            raise BadInput(f"`max_workspace_bytes` must not be negative, got {self.max_workspace_bytes}")
-        if not self.max_error > 0:
-            raise BadInput(f"`max_error` must be positive (multiples of PyTorch's error), got {self.max_error}")
+        _check_workspace(self.max_workspace_bytes)
+        if not is_above_0(self.max_error):
+            raise BadInput(f"`max_error` must be positive (multiples of PyTorch's error), got {self.max_error!r}")
+        for name in ("deterministic", "finite_inputs"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadInput(f"`{name}` must be True or False, got {getattr(self, name)!r}")
+        object.__setattr__(self, "arithmetic", _arithmetic_of(self.arithmetic))
         object.__setattr__(self, "weights", one_of(Weights, "`weights`", self.weights))
         object.__setattr__(self, "objective", one_of(Objective, "`objective`", self.objective))
 
@@ -67,3 +73,32 @@ class Policy:
         if self.deterministic and not deterministic:
             return "is not known to be deterministic" if deterministic is None else "is not deterministic"
         return None
+
+
+def check_policy(given: object) -> None:
+    """Refuse what is given in the place of a policy and is none."""
+    if given is not None and not isinstance(given, Policy):
+        raise BadInput(f"`policy` must be a Policy or None, got {given!r}")
+
+
+def is_above_0(given: object) -> bool:
+    """True for numbers above 0. ``True`` is none, and NaN is above nothing.
+
+    >>> is_above_0(0.5), is_above_0("0.5"), is_above_0(float("nan"))
+    (True, False, False)
+    """
+    return isinstance(given, Real) and not isinstance(given, bool) and float(given) > 0
+
+
+def _check_workspace(given: int | None) -> None:
+    if given is not None and not (is_whole(given) and given >= 0):
+        raise BadInput(f"`max_workspace_bytes` must be a whole number that is not negative, or None, got {given!r}")
+
+
+def _arithmetic_of(given: Iterable[Arithmetic] | None) -> frozenset[Arithmetic] | None:
+    """The members that are given or named. A word by itself would be read as its letters."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadInput(f"`arithmetic` must be a set of {', '.join(Arithmetic)}, or None, got {given!r}")
+    return frozenset(one_of(Arithmetic, "each of `arithmetic`", each) for each in given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from convwright.core.direction import Direction
+from convwright.core.epilogue import Epilogue
 from convwright.core.window import is_whole, whole_numbers
 from convwright.errors import BadInput
 
@@ -24,6 +25,8 @@ def check(problem: ConvProblem) -> None:
     _check_channels(problem)
     _check_dtypes(problem)
     _check_output(problem)
+    if not isinstance(problem.epilogue, Epilogue):
+        raise BadInput(f"`epilogue` must be an Epilogue or its text, for example 'bias+relu', got {problem.epilogue!r}")
     if problem.epilogue and problem.direction is not Direction.FORWARD:
         raise BadInput(f"an epilogue belongs to the forward direction, got {problem.epilogue} on {problem.direction}")
 

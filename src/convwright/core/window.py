@@ -25,6 +25,8 @@ def whole_numbers(name: str, values: Iterable[object]) -> tuple[int, ...]:
     >>> whole_numbers("input", [2, 3])
     (2, 3)
     """
+    if not isinstance(values, Iterable):
+        raise BadInput(f"`{name}` must be made of whole numbers, got {values!r}")
     given = tuple(values)
     if not all(is_whole(value) for value in given):
         raise BadInput(f"`{name}` must be made of whole numbers, got {given}")

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from convwright import flags
-from convwright.core.policy import Weights
+from convwright.core.policy import Policy, Weights
 from convwright.ops import ambient
 from convwright.ops.function_modes import watched
 from convwright.ops.request import Request
@@ -212,7 +212,7 @@ class Slots:
 def _key(weight: Tensor, x: Tensor, request: Request) -> object:
     """What finds a slot. Layers of one shape share theirs, unless each keeps a packed weight of its own."""
     policy = request.policy
-    own = policy is not None and policy.weights is Weights.CONSTANT
+    own = isinstance(policy, Policy) and policy.weights is Weights.CONSTANT
     return id(weight) if own else weight.shape, x.shape
 
 

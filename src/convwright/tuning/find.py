@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from convwright.core.candidate import Candidate, Refusal
@@ -10,6 +11,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import isolation, listing
 from convwright.tuning.beside import BEING_COMPILED, Beside
@@ -67,7 +69,13 @@ def find(
     direct = listing.direct(problem, device, search.policy)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
     if not search.runs:
-        return _listed(search, candidates, refusals)
+        return _listed(search, candidates, refusals, _why_nothing_runs(search))
+    too_large = _too_large(problem, device)
+    if too_large is not None:
+        if beside is None:
+            raise BadInput(too_large)
+        # A call brings its operands along, however they fit: what cannot be measured beside them is PyTorch's.
+        return _listed(search, candidates, refusals, too_large)
     if search.recall().tried(mode, candidates) is None:
         return _searched(search, candidates, refusals)
     found = _remembered(search, candidates, refusals)
@@ -76,13 +84,26 @@ def find(
     return found
 
 
-def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal]) -> Findings:
-    """All that there is, with what the store knows of it; nothing runs."""
+def _why_nothing_runs(search: Search) -> str:
+    return f"nothing runs in mode {search.mode}" if search.device.present else f"{search.device.name} is elsewhere"
+
+
+def _too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
+    """Why operands of this problem cannot be made on a device; None where they can, or its memory is not known."""
+    needed = sum(max(spec.nbytes, spec.span_bytes) for spec in (problem.x, problem.w, problem.y))
+    if device.memory_bytes is None or needed <= device.memory_bytes:
+        return None
+    needed_gb, present_gb = needed / 1e9, device.memory_bytes / 1e9
+    return f"its operands take {needed_gb:,.1f} GB, {device.name} has {present_gb:,.1f} GB of memory: {problem.key}"
+
+
+def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], why: str) -> Findings:
+    """All that there is, with what the store knows of it, and ``why`` nothing runs: that is the heuristic mode."""
+    search = replace(search, mode=Mode.HEURISTIC)
     offers = listing.rewritten(search.problem, search.device, search.policy, partial(known_best, search))
     listed = by_promise([*direct, *listing.candidates(offers)], search.device)
-    recall, why = search.recall(), f"{search.device.name} is elsewhere"
+    recall = search.recall()
     if search.device.present:
-        why = f"nothing runs in mode {search.mode}"
         listed += [candidate for candidate in recall.rewritten() if candidate not in listed]
     known, note = recall.known(listed), f"was not measured: {why}"
     rows = [known.get(candidate.id) or Finding(candidate, note=note) for candidate in listed]

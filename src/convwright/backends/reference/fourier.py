@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from convwright.backends.reference.buffers import Buffers
+from convwright.backends.reference.fourier_pieces import Piece, Pieces
 from convwright.backends.reference.operands import wide
 from convwright.backends.reference.overlap import Line
 from convwright.backends.reference.spectra import Spectra
@@ -34,14 +34,6 @@ def lines(problem: ConvProblem) -> list[Line]:
             Line(axis.out, axis.stride, axis.reach - 1 - axis.pad[0], axis.size, axis.reach) for axis in problem.axes
         ]
     return [Line(axis.size, 1, axis.pad[0], (axis.out - 1) * axis.stride + 1, axis.reach) for axis in problem.axes]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Some images, or some rows of tiles of one image: what is transformed and multiplied before the next is."""
-
-    images: slice
-    lines: tuple[Line, ...]
 
 
 class Fourier:
@@ -81,17 +73,13 @@ class Fourier:
         """A piece of each size that there is: all but the last are alike."""
         return self.pieces[0], self.pieces[-1]
 
-    def _pieces(self) -> list[Piece]:
+    def _pieces(self) -> Pieces:
         """As many images as fit, or as many rows of tiles; the largest piece is the first."""
         problem, (line, *others) = self.problem, self.lines
         row_bytes = prod(self.spectra.frequencies) * (problem.c + problem.k) * 2 * self.dtype.nbytes
         rows = max(1, _PIECE_BYTES // (row_bytes * prod(other.count for other in others)))
         images = max(1, rows // line.count)
-        return [
-            Piece(slice(image, min(image + images, problem.n)), (line.part(first, rows), *others))
-            for image in range(0, max(problem.n, 1), images)
-            for first in range(0, line.count, rows)
-        ]
+        return Pieces(problem.n, self.lines, images=images, rows=rows)
 
     def _shapes(self, piece: Piece) -> dict[str, tuple[int, ...]]:
         """The spectra of a piece, by name."""

@@ -15,7 +15,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from convwright.backends.reference.fourier import Fourier, Piece
+from convwright.backends.reference.fourier import Fourier
+from convwright.backends.reference.fourier_pieces import Piece
 from convwright.backends.reference.matmul import multiply, multiply_add
 from convwright.backends.reference.operands import by_group, epilogue_
 from convwright.backends.reference.overlap import Cut, Line

@@ -8,10 +8,9 @@ outputs that are not kept, or is zero.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
 
-# A transform whose length has only these factors is quick.
-_FACTORS = (2, 3, 5, 7)
+# A transform whose length has only these factors, and 2, is quick.
+_ODD_FACTORS = (3, 5, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Line:
     @property
     def count(self) -> int:
         """Tiles."""
-        return ceil(self.outputs / self.step)
+        return -(-self.outputs // self.step)
 
     def whole(self) -> Line:
         """One tile for everything, of the next length that transforms quickly."""
@@ -97,14 +96,17 @@ def quick_length(least: int) -> int:
     >>> [quick_length(least) for least in (0, 11, 58, 226)]
     [1, 12, 60, 240]
     """
-    length = max(least, 1)
-    while not _is_quick(length):
-        length += 1
-    return length
+    least = max(least, 1)
+    # Each odd product, with as few factors of 2 as reach ``least``.
+    return min(odd << (-(-least // odd) - 1).bit_length() for odd in _odd_products(2 * least))
 
 
-def _is_quick(length: int) -> bool:
-    for factor in _FACTORS:
-        while length % factor == 0:
-            length //= factor
-    return length == 1
+def _odd_products(below: int) -> list[int]:
+    """The numbers below ``below`` that have only odd factors of quick lengths."""
+    products = [1]
+    for factor in _ODD_FACTORS:
+        power, others = factor, tuple(products)
+        while power < below:
+            products += [power * other for other in others if power * other < below]
+            power *= factor
+    return products
