@@ -326,3 +326,16 @@ def test_under_autocast_a_weight_in_its_dtype_already_keeps_its_calls_apart(monk
         for _ in range(2):
             for stride in (1, 2):
                 assert_close(cw.conv2d(x, w, None, stride), F.conv2d(x, w, None, stride), rtol=0.05, atol=0.05)
+
+
+def test_a_weight_with_the_id_of_one_that_is_gone_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    CONV2D.slots.forget()
+    x, gone, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3), randn(6, 4, 3, 3, seed=1)
+    cw.conv2d(x, gone, algorithm=GEMM)
+    for memory in (CONV2D.slots.latest, CONV2D.slots._owners):
+        memory[id(w)] = memory.pop(id(gone))  # type: ignore[index]
+    prefer(monkeypatch, TORCH)
+    for _ in range(4):
+        assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+    assert len(CONV2D.slots.latest[id(w)]) == 1
+    assert id(w) in CONV2D.slots.resting

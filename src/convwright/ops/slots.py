@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -106,6 +107,7 @@ class Slots:
         self.resting: set[int] = set()
         self.forgotten = 0  # how often everything was
         self._hidden: dict[int, tuple[Slot, ...]] = {}
+        self._owners: dict[int, ref[Tensor]] = {}
         self._by_shape: dict[object, list[Slot]] = {}
 
     def matching(self, weight: Tensor, request: Request, tensors: tuple[Tensor, ...], extra: object) -> Slot | None:
@@ -174,7 +176,7 @@ class Slots:
         """Drop every slot, so that the next call of each kind decides anew."""
         self.forgotten += 1
         self.resting.clear()
-        for memory in (self.latest, self._hidden, self._by_shape):
+        for memory in (self.latest, self._hidden, self._owners, self._by_shape):
             memory.clear()
 
     def show(self, shown: bool) -> None:
@@ -193,10 +195,11 @@ class Slots:
         if len(self.latest) >= _MOST_WEIGHTS:
             self.latest.clear()
             self.resting.clear()
+            self._owners.clear()
         self.resting.discard(id(weight))
-        known = self.latest.get(id(weight))
-        if known is None:
-            self.latest[id(weight)] = (slot,)
+        known, owner = self.latest.get(id(weight)), self._owners.get(id(weight))
+        if known is None or owner is None or owner() is not weight:  # an id is used again
+            self.latest[id(weight)], self._owners[id(weight)] = (slot,), ref(weight)
             return
         others = [other for other in known if other is not slot]
         decided = [other for other in others if other.varied is None]
