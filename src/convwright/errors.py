@@ -21,3 +21,13 @@ class BackendError(ConvwrightError, RuntimeError):
 
 class StoreError(ConvwrightError, RuntimeError):
     """The store of findings cannot be used as it is."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, or its kind where it says nothing.
+
+    >>> first_line(ValueError("no luck\\nat all")), first_line(KeyboardInterrupt())
+    ('no luck', 'KeyboardInterrupt')
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -14,6 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from convwright.core.tensor_spec import Layout
+from convwright.errors import first_line
 from convwright.network.example import Subject
 from convwright.network.layers import LayerCall
 from convwright.network.suggestion import Kind
@@ -57,7 +58,7 @@ def variants_of(subject: Subject, layers: tuple[LayerCall, ...], *, backward: bo
         try:
             made.append(make())
         except Exception as error:  # whatever somebody's model raises when it is copied
-            notes.append(f"{what} could not be tried: copying the model failed ({one_line(error)}).")
+            notes.append(f"{what} could not be tried: copying the model failed ({first_line(error)}).")
     return made, notes
 
 
@@ -147,8 +148,3 @@ def _converted(subject: Subject, model: Any, memory_format: torch.memory_format)
         tensor.data = moved(tensor.data)
     args = tuple(moved(value) for value in subject.args)
     return Subject(model, args, {name: moved(value) for name, value in subject.kwargs.items()})
-
-
-def one_line(error: BaseException) -> str:
-    """An error's first line, or its name where it says nothing."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

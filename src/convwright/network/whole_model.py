@@ -15,6 +15,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.finding import Interval
 from convwright.core.policy import Policy
+from convwright.errors import first_line
 from convwright.measuring.clock import HostClock
 from convwright.measuring.compare import Outcome, compare
 from convwright.measuring.timer import measure
@@ -25,7 +26,7 @@ from convwright.network.side_by_side import time_calls
 from convwright.network.suggestion import Kind, Suggestion
 from convwright.network.trails import tensors_in
 from convwright.network.unchanged import unchanged
-from convwright.network.variants import Variant, one_line, variants_of
+from convwright.network.variants import Variant, variants_of
 from convwright.ops.enable import enabled
 from convwright.ops.meetings import meetings
 
@@ -104,7 +105,7 @@ def _right(subject: Subject, variants: list[Variant], notes: list[str], *, most:
         try:
             difference = _difference(subject, variant.subject)
         except Exception as error:  # whatever somebody's model raises in another memory format
-            notes.append(f"Not possible here: {variant.what} ({one_line(error)}).")
+            notes.append(f"Not possible here: {variant.what} ({first_line(error)}).")
             continue
         if difference is None or difference < most:
             right[variant] = difference

@@ -12,6 +12,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
 from convwright.core.limits import Limits, limits
 from convwright.core.policy import Objective, Policy
+from convwright.errors import first_line
 from convwright.measuring.conditions import conditions
 from convwright.suites.suite import Point, Row
 from convwright.tuning.choose import TIE, device_us, eager_us
@@ -59,8 +60,7 @@ class Asked:
 
     def failure(self, row: Row, error: BaseException) -> Record:
         """That nothing could be found out about a row, and why."""
-        said = str(error).strip().splitlines()
-        return {**self._given(row), "failure": said[0] if said else type(error).__name__}
+        return {**self._given(row), "failure": first_line(error)}
 
     def _given(self, row: Row) -> Record:
         names = ("max_workspace_bytes", "max_error", "deterministic", "objective", "finite_inputs")

@@ -16,6 +16,7 @@ from time import perf_counter, sleep
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
+from convwright.errors import first_line
 from convwright.tuning import listing
 
 # So many of a problem's candidates are compiled beside a quick search, the most promising ones.
@@ -101,8 +102,7 @@ class Beside:
             listing.build(candidate, device)
             came = ""
         except BaseException as error:  # compilers have no common one, and nobody else is there to hear of it
-            lines = str(error).strip().splitlines()
-            came = f"failed: {lines[0] if lines else type(error).__name__}"
+            came = f"failed: {first_line(error)}"
         wanted = self._of(candidate.problem, device)
         with self._changing:
             wanted[candidate] = came

@@ -10,7 +10,7 @@ import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
-from convwright.errors import ConvwrightError
+from convwright.errors import ConvwrightError, first_line
 from convwright.tuning.budget import Budget
 from convwright.tuning.trial import Bench, Call, Trial
 
@@ -96,5 +96,4 @@ def failure(candidate: Candidate, error: BaseException, device: torch.device) ->
     """What a candidate raised, as its finding."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # raises again where the device itself is at fault
-    lines = str(error).strip().splitlines()
-    return Finding(candidate, failure=f"failed: {lines[0] if lines else type(error).__name__}")
+    return Finding(candidate, failure=f"failed: {first_line(error)}")

@@ -85,7 +85,7 @@ class GemmPlan:
 
     def _backward_data(self, dy: Tensor, w: Tensor, dx: Tensor, buffers: Tensors) -> Tensor:
         w = self.matrices.as_w(w)
-        if self.matrices.columns_in_place or self.matrices.by_image:
+        if not self.matrices.unfolds:
             multiply(w.mT, self._y_matrix(dy, buffers), out=self.matrices.as_columns(dx))
             return dx
         columns = buffers["columns"]
@@ -106,7 +106,7 @@ class GemmPlan:
 
     def _unfold(self, x: Tensor, buffers: Tensors) -> Tensor:
         """The columns of ``x``, as a stack of matrices."""
-        if self.matrices.columns_in_place or self.matrices.by_image:
+        if not self.matrices.unfolds:
             return self.matrices.as_columns(x)
         if "padded" in buffers:
             padded = buffers["padded"].zero_()

@@ -38,6 +38,7 @@ class Matrices:
         self.columns_in_place = self._columns_in_place()
         self.y_in_place = self._y_in_place()
         self.by_image = self.columns_in_place is None and self._lie_by_image()
+        self.unfolds = not (self.columns_in_place or self.by_image)
         self.buffers = Buffers({} if self.by_image else self._needed(), _LIVES[problem.direction])
 
     def windows(self, x: Tensor) -> Tensor:
@@ -87,12 +88,11 @@ class Matrices:
     def _columns_in_place(self) -> Strides | None:
         """The strides of the columns within the input: with one tap, or one position where the taps meet everything."""
         problem, spatial = self.problem, self.problem.x.shape[2:]
-        if any(low or high for low, high in problem.padding):
-            return None
-        one_tap = all(tap == 1 for tap in problem.taps) and all(stride == 1 for stride in problem.stride)
         one_position = self.positions[1:] == (1,) * problem.rank and problem.taps == spatial
         image, channel, *steps = problem.x.strides
-        if one_tap:
+        if any(map(any, problem.padding)):
+            return None
+        if self._has_one_tap():
             across = _merged([(self.channels, channel)])
             along = _merged([(problem.n, image), *zip(spatial, steps, strict=True)])
         elif one_position:
@@ -105,12 +105,16 @@ class Matrices:
     def _lie_by_image(self) -> bool:
         """Whether each image of x and y is a matrix, where one tap is to be multiplied with several images."""
         problem = self.problem
-        one_tap = problem.taps == problem.stride == (1,) * problem.rank and not any(map(any, problem.padding))
-        if not one_tap or problem.groups > 1 or problem.direction is Direction.BACKWARD_WEIGHT:
+        if any(map(any, problem.padding)) or not self._has_one_tap():
+            return False
+        if problem.groups > 1 or problem.direction is Direction.BACKWARD_WEIGHT:
             return False
         positions = self._image(problem.y.shape)[1]
         along = [_merged([*zip(spec.shape[2:], spec.strides[2:], strict=True)]) for spec in (problem.x, problem.y)]
         return along == [1, 1] and all(spec.strides[1] >= positions for spec in (problem.x, problem.y))
+
+    def _has_one_tap(self) -> bool:
+        return self.problem.taps == self.problem.stride == (1,) * self.problem.rank
 
     def _image(self, shape: tuple[int, ...]) -> tuple[int, int]:
         return shape[1], prod(shape[2:])
@@ -164,7 +168,5 @@ def is_matrix(spec: TensorSpec, row: int, rows: int) -> bool:
         return True
     dims = [*zip(spec.shape, spec.strides, strict=True)]
     _, row_stride = dims.pop(row)
-    columns, column_stride = prod(size for size, _ in dims), _merged(dims)
-    if column_stride is None:
-        return False
-    return (column_stride == 1 and row_stride >= columns) or (row_stride == 1 and column_stride >= rows)
+    columns = prod(size for size, _ in dims)
+    return _in_place(0, row_stride, _merged(dims), (1, rows, columns)) is not None
