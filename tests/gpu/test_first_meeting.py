@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import lru_cache
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_a_layer_is_decided_anew_and_stays_right(monkeypatch: pytest.MonkeyPatch
     news = threading.Event()
     sessions.when_news(news.set)
     for module in ("convwright.ops.decide", "convwright.ops.meetings", "convwright.tuning.session"):
-        monkeypatch.setattr(f"{module}.session", lambda: made)
+        monkeypatch.setattr(f"{module}.session", lru_cache(lambda: made))
     x = torch.randn(3, 88, 21, 21, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.randn(88, 88, 3, 3, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
     exact = F.conv2d(x.double(), w.double(), padding=1)

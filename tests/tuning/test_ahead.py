@@ -1,4 +1,4 @@
-"""Several kernels are compiled at once, each once, and only while there is time."""
+"""Kernels are compiled at once before a long search, and wait for no search of a problem inside a rewrite."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from dataclasses import replace
 
 import pytest
 
+from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.rewrites import REWRITES, rewrite
 from convwright.settings import Mode
-from convwright.tuning import ahead
-from convwright.tuning.ahead import compile_ahead
+from convwright.tuning import ahead, chains
+from convwright.tuning.ahead import Ahead, compile_ahead, is_long
+from convwright.tuning.budget import Budget
 from convwright.tuning.find import Findings, find
+from convwright.tuning.search import Search
 from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way, offer
@@ -24,13 +29,28 @@ def kernels(build_us: float) -> dict[str, Way]:
     return {f"kernel-{i}": Way(500.0 - 40 * i, build_us=build_us) for i in range(6)}
 
 
+def kernel(number: int, problem: ConvProblem = PROBLEM) -> Candidate:
+    return replace(offer(problem, f"compiled/kernel-{number}"), compiles=True)
+
+
+def asked(budget_us: float = 6e6, **changes: object) -> Search:
+    made = Search(PROBLEM, CPU, Policy(), Mode.FULL, Store.open(None), Budget(budget_us))
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def compiled(search: Search, listed: list[Candidate], most_chains: int | None = 0) -> list[int]:
+    """Which of the kernels."""
+    ready = compile_ahead(search, listed, most_chains)
+    return [i for i in range(6) if ready.is_built(kernel(i), CPU)]
+
+
 def search(mode: Mode, budget_us: float) -> Findings:
     return find(PROBLEM, CPU, Policy(), mode=mode, store=Store.open(None), budget_us=budget_us)
 
 
 def looked_at(found: Findings) -> set[str]:
-    untried = "was not tried: the budget was spent"
-    return {verdict.finding.candidate.id for verdict in found.verdicts if verdict.reason != untried}
+    untried = ("was not tried: the budget was spent", "was not compiled: others promised more, for the time")
+    return {verdict.finding.candidate.id for verdict in found.verdicts if verdict.reason not in untried}
 
 
 @pytest.mark.parametrize(("mode", "budget_us"), [(Mode.FULL, 6e6), (Mode.QUICK, 2e6)])
@@ -42,38 +62,65 @@ def test_all_that_there_is_time_for_is_compiled_and_then_looked_at(made: Made, m
     assert found.choice.candidate.id == FASTEST
 
 
-def test_it_stops_when_there_is_no_more_time(made: Made) -> None:
-    made.compiled = kernels(build_us=0.0)
-    candidates = [replace(offer(PROBLEM, f"compiled/kernel-{i}"), compiles=True) for i in range(6)]
-    left = iter([True, True, True])
-    built = compile_ahead(candidates, CPU, lambda: next(left, False))
-    assert len(built) == 3
-    assert sorted(made.built) == sorted(candidate.id for candidate in built)
+def test_what_there_is_no_time_to_compile_is_not_begun(made: Made) -> None:
+    made.compiled = kernels(build_us=500_000.0)
+    assert compiled(asked(4e6), [kernel(i) for i in range(6)]) in ([0, 1, 2], [0, 1, 2, 3])
+    assert len(made.built) < 6
 
 
 def test_what_compiles_together_does_so_at_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     made.compiled, meeting = kernels(build_us=0.0), threading.Barrier(3)
     made.compiler = lambda id_: meeting.wait(20) and None
-    candidates = [replace(offer(PROBLEM, f"compiled/kernel-{i}"), compiles=True) for i in range(6)]
-    assert compile_ahead(candidates, CPU, lambda: True) == frozenset(candidates)
+    assert compiled(asked(), [kernel(i) for i in range(6)]) == [*range(6)]
 
 
 def test_what_is_ready_is_left_alone(made: Made) -> None:
     made.quick = {"other": Way(800.0)}
-    assert compile_ahead([offer(PROBLEM, "quick/other")], CPU, lambda: True) == frozenset()
+    assert compiled(asked(), [offer(PROBLEM, "quick/other")]) == []
     assert made.built == []
 
 
-def test_a_kernel_inside_several_rewrites_is_compiled_once(made: Made) -> None:
+def test_a_rewrite_is_ready_when_the_kernel_inside_is() -> None:
+    ready = Ahead([kernel(0)])
+    around = [rewrite("split-batch").wrap(PROBLEM, (("parts", "2"),), kernel(i)) for i in (0, 1)]
+    assert [ready.is_built(candidate, CPU) for candidate in around] == [True, False]
+    assert [ready.reason_to_wait(candidate, CPU) is None for candidate in around] == [True, False]
+
+
+def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each problem the most promising come first, however many the others have."""
+    monkeypatch.setattr(chains, "REWRITES", REWRITES)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    made.compiled = kernels(build_us=300_000.0)
+    inner = chains.chains(PROBLEM, CPU)[0][0].inner
+    ready = compile_ahead(asked(4e6), [kernel(i) for i in range(6)], 1)
+    assert made.built == [kernel(i).id for i in (0, 0, 1, 1, 2, 2, 3)]
+    assert [i for i in range(6) if ready.is_built(kernel(i), CPU)] == [0, 1, 2, 3]
+    assert [i for i in range(6) if ready.is_built(kernel(i, inner), CPU)] == [0, 1, 2]
+
+
+def test_no_problem_inside_a_rewrite_waits_for_a_compiler(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not compiled before is passed over inside, and of the problem itself it is tried if there is time."""
+    monkeypatch.setattr(chains, "REWRITES", (rewrite("split-batch"),))
+    monkeypatch.setattr("convwright.tuning.find.compile_ahead", lambda *_: Ahead([]))
+    made.compiled = kernels(build_us=10_000.0)
+    found = search(Mode.FULL, 6e6)
+    assert {f"compiled/kernel-{i}" for i in range(6)} <= looked_at(found)
+    assert [made.built.count(kernel(i).id) for i in range(4)] == [1, 1, 1, 1]
+
+
+def test_what_failed_before_is_not_compiled_again(made: Made) -> None:
     made.compiled = kernels(build_us=0.0)
-    leaf = replace(offer(PROBLEM, "compiled/kernel-0"), compiles=True)
-    around = [
-        replace(leaf, backend="split-batch", algorithm="", config=(("parts", str(parts)),), inner=leaf)
-        for parts in (2, 4)
-    ]
-    assert compile_ahead(around, CPU, lambda: True) == frozenset(around)
-    assert made.built == ["compiled/kernel-0"]
+    asking = asked()
+    asking.store.record(PROBLEM.key, CPU.key, kernel(2).id, "1", None, "failed: out of registers")
+    assert compiled(asking, [kernel(i) for i in range(6)]) == [0, 1, 3, 4, 5]
+
+
+def test_a_short_search_and_one_in_another_process_compile_nothing_ahead() -> None:
+    assert is_long(asked())
+    assert not is_long(asked(200_000.0))
+    assert not is_long(asked(isolate=True))
 
 
 def test_what_cannot_be_compiled_says_so_in_its_row(made: Made) -> None:
@@ -92,17 +139,17 @@ def test_what_cannot_be_compiled_says_so_in_its_row(made: Made) -> None:
 
 
 def test_as_many_threads_as_there_are_kernels_at_the_most(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    workers: list[int] = []
     own = ahead.ThreadPoolExecutor
 
-    def pool(workers: int, name: str) -> object:
-        asked.append(workers)
-        return own(workers, name)
+    def pool(most: int, name: str) -> object:
+        workers.append(most)
+        return own(most, name)
 
     monkeypatch.setattr(ahead, "ThreadPoolExecutor", pool)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     made.compiled = kernels(build_us=0.0)
-    candidates = [replace(offer(PROBLEM, f"compiled/kernel-{i}"), compiles=True) for i in range(6)]
-    compile_ahead(candidates[:2], CPU, lambda: True)
-    compile_ahead(candidates * 3, CPU, lambda: True)
-    assert asked == [2, 6]
+    listed = [kernel(i) for i in range(6)]
+    compiled(asked(), listed[:2])
+    compiled(asked(), listed * 3)
+    assert workers == [2, 6]

@@ -65,7 +65,7 @@ class Chain:
 def chains(problem: ConvProblem, device: DeviceFacts) -> tuple[list[Chain], list[Refusal]]:
     """Every rewrite by itself, then the few most promising pairs; and why others cannot be.
 
-    What leads to a problem that another chain leads to with less work is left out.
+    The most promising come first. What leads to a problem that another chain leads to with less work is left out.
     """
     refusals: list[Refusal] = []
     single = [Chain((step,), step.inner) for step in _steps(problem, device, refusals)]
@@ -80,7 +80,7 @@ def chains(problem: ConvProblem, device: DeviceFacts) -> tuple[list[Chain], list
         if chain.inner not in seen and len(kept) < len(single) + _MOST_NESTED:
             seen.add(chain.inner)
             kept.append(chain)
-    return kept, refusals
+    return sorted(kept, key=lambda chain: chain.effort), refusals
 
 
 def moved_bytes(candidate: Candidate) -> int:

@@ -14,6 +14,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import isolation, listing
+from convwright.tuning.ahead import compile_ahead, is_long
 from convwright.tuning.beside import BEING_COMPILED, Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.candidates import measure_candidates
@@ -125,15 +126,18 @@ def _searched(
     if not search.isolate:
         with search.budget.paused():
             warm_up(search.device, search.store)
+    most_chains = 0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None
+    if search.kernels is None and is_long(search):
+        search = replace(search, kernels=compile_ahead(search, direct, most_chains), budget=search.budget.part(1.0))
     recall, baseline = search.recall(rewrites=rewrites), baseline_of(direct, search.policy)
-    beside, device = search.beside, search.device
+    kernels, device = search.kernels, search.device
     promising: listing.Promising = partial(known_best, search)
     if search.mode is Mode.FULL and rewrites:
         promising = searching(search, lambda inner, direct: _searched(inner, direct, [], rewrites=False))
     lineup = Lineup(
         search.problem, search.device, direct, baseline, promising, search.budget,
-        most_chains=0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None,
-        is_built=lambda candidate: beside is not None and beside.is_built(candidate, device),
+        most_chains=most_chains,
+        is_built=lambda candidate: kernels is not None and kernels.is_built(candidate, device),
     )  # fmt: skip
     known: dict[str, Finding] = {}  # filled as candidates are taken
 
@@ -150,13 +154,13 @@ def _searched(
     waiting: list[Candidate] = []
 
     def later(candidate: Candidate) -> str | None:
-        assert beside is not None
-        reason = beside.reason_to_wait(candidate, device)
+        assert kernels is not None
+        reason = kernels.reason_to_wait(candidate, device)
         if reason == BEING_COMPILED:
             waiting.append(candidate)
         return reason
 
-    hooks = Hooks(recall.trying, search.progress, search.energy, lineup.hear, None if beside is None else later)
+    hooks = Hooks(recall.trying, search.progress, search.energy, lineup.hear, None if kernels is None else later)
     measure = isolation.measure_candidates if search.isolate else measure_candidates
     fresh = measure(
         worth_measuring(), baseline, known, search.problem, search.device, search.policy,

@@ -10,7 +10,6 @@ from convwright.core.finding import Finding, KindError
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.reference import Reference, reference_us
-from convwright.tuning.ahead import compile_ahead
 from convwright.tuning.choose import choose
 from convwright.tuning.confirm import confirmed
 from convwright.tuning.contest import SEED, Contest
@@ -18,9 +17,9 @@ from convwright.tuning.extras import with_energy, with_peak
 from convwright.tuning.heats import Stopwatch, like, with_errors
 from convwright.tuning.looks import FAILURES, Looks, failure
 
-# Shares of the budget within which candidates may be compiled ahead, looks may begin, checks may begin, and a float64
-# reference of the whole output has to be made, or else some elements of it have to do.
-_COMPILING, _LOOKING, _CHECKING, _REFERENCE = 0.2, 0.45, 0.65, 0.15
+# Shares of the budget within which looks may begin, checks may begin, and a float64 reference of the whole output has
+# to be made, or else some elements of it have to do.
+_LOOKING, _CHECKING, _REFERENCE = 0.45, 0.65, 0.15
 # Shares of what is then left, for all together and for the best; the rest is for confirming who wins.
 _HEAT, _FINAL = 0.4, 0.6
 # What takes so many times as long as the best is timed by its looks, and checked on some elements.
@@ -31,26 +30,13 @@ _FINALISTS = 4
 
 
 def full(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
-    """What was found out about each candidate, in their order. PyTorch's own call is looked at first."""
+    """What was found out about each candidate, in their order, which begins with PyTorch's own call."""
     order = list(candidates)  # which searches the problems inside rewrites
     search = _Full(replace(contest, budget=contest.budget.part(1.0)))
     search.look(order)
     search.time_all(search.check())
     search.time_best()
     return [search.finding(candidate) for candidate in order]
-
-
-def _by_turns(order: list[Candidate], baseline: Candidate | None, built: frozenset[Candidate]) -> list[Candidate]:
-    """PyTorch's own call, then always two of what is quick to build and one of what has to be compiled: at the end of
-    the line those would not have their turn within a budget that is short. ``built`` was compiled before."""
-    compiled = [candidate for candidate in order if candidate.compiles and candidate not in built]
-    waiting = {*compiled, baseline}
-    ready = [candidate for candidate in order if candidate not in waiting]
-    turns = [candidate for candidate in order if candidate == baseline]
-    while compiled or ready:
-        turns += [*ready[:2], *compiled[:1]]
-        del ready[:2], compiled[:1]
-    return turns
 
 
 class _Full:
@@ -63,12 +49,8 @@ class _Full:
         self.timed: dict[Candidate, Finding] = {}
 
     def look(self, order: list[Candidate]) -> None:
-        if any(candidate.compiles for candidate in order):
-            self.progress("compiling", 0, 1)
-        built = compile_ahead(order, self.contest.device, lambda: self.budget.has(1 - _COMPILING))
-        candidates = _by_turns(order, self.contest.baseline, built)
-        for done, candidate in enumerate(candidates):
-            self.progress("first looks", done, len(candidates))
+        for done, candidate in enumerate(order):
+            self.progress("first looks", done, len(order))
             if not self.looks.looked or self.budget.has(1 - _LOOKING):
                 self.looks.at(candidate)
 

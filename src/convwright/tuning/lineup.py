@@ -109,7 +109,7 @@ class Lineup:
         problem, device, promising = self._asked
         possible, self.refusals = chains(problem, device)
         rewritten: list[Candidate] = []
-        for chain in possible if self._most is None else sorted(possible, key=lambda chain: chain.effort)[: self._most]:
+        for chain in possible[: self._most]:
             if self._most is not None and not self._budget.has(_LEAST_LEFT):
                 break
             rewritten += [chain.wrap(candidate) for candidate in promising(chain.inner)]

@@ -6,12 +6,11 @@ and PyTorch's own call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
-from convwright.tuning.ahead import compile_ahead
 from convwright.tuning.checks import Checked, SampledCheck
 from convwright.tuning.choose import TIE, cost, objection
 from convwright.tuning.contest import SEED, Contest
@@ -23,10 +22,6 @@ from convwright.tuning.prediction import least_us
 # no cache has the kernel, is begun only while so much is left, and comes after all that is quicker to build.
 _LOOKING = 0.4
 _COMPILING = 0.5
-# From this budget on, as problems inside rewrites have it, several are compiled at once, and looked at while so much is
-# left.
-_LONG_US = 1e6
-_LOOKING_AT_COMPILED = 0.35
 # Where fewer calls of PyTorch's own fit into what is left, no other look is begun: a look takes 2, the shortest heat of
 # two 8, and the least check of both 4.
 _FEWEST_CALLS = 14
@@ -58,12 +53,11 @@ class _Quick:
         patience_us = self.budget.total_us / _FEWEST_CALLS
         self.looks = Looks(self.bench, self.budget, contest.hooks.trying, patience_us=patience_us)
         self.passed: dict[Candidate, str] = {}
-        self.built: frozenset[Candidate] = frozenset()
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Look at candidates for as long as there is time; all that were taken, in their order."""
         order = []
-        for candidate in self._compiled_ahead(candidates):
+        for candidate in candidates:
             order.append(candidate)
             reason = None if candidate == self.contest.baseline else self._reason_to_pass(candidate)
             if reason is not None:
@@ -75,24 +69,10 @@ class _Quick:
             self.contest.hooks.progress("first looks", len(self.looks.looked), len(order))
         return order
 
-    def _compiled_ahead(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-        """The same. Where there is time for several, what compiles, which comes last, is compiled at once before."""
-        rest = iter(candidates)
-        for candidate in rest:
-            if candidate.compiles and self.contest.hooks.later is None and self.budget.total_us >= _LONG_US:
-                last = [candidate, *rest]
-                worth = [each for each in last if self._reason_not_to_compile(each) is None]
-                self.built = compile_ahead(worth, self.contest.device, lambda: self.budget.has(_COMPILING))
-                yield from last
-            else:
-                yield candidate
-
     def _reason_to_pass(self, candidate: Candidate) -> str | None:
         later = self.contest.hooks.later
         if candidate.compiles and later is not None:
             return self._reason_not_to_compile(candidate) or later(candidate) or self._reason_to_stop(1 - _LOOKING)
-        if candidate in self.built:
-            return self._reason_to_stop(_LOOKING_AT_COMPILED)
         reason = self._reason_to_stop(_COMPILING if candidate.compiles else 1 - _LOOKING)
         return reason or self._reason_not_to_compile(candidate)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from convwright import flags
 from convwright.core.candidate import Candidate
@@ -15,12 +16,23 @@ from convwright.measuring.energy import counter_of
 from convwright.measuring.machine import free_memory_bytes
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
-from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
 from convwright.tuning.contest import NO_HOOKS, Progress
 from convwright.tuning.recall import Recall
 from convwright.tuning.store import Store
+
+
+class Kernels(Protocol):
+    """Who knows what is compiled, where a search is not to wait for a compiler."""
+
+    def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+        """Whether a candidate can be built in no time."""
+        ...
+
+    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
+        """Why a candidate is not to be built now, or None where it is compiled."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +49,7 @@ class Search:
     isolate: bool = False
     energy: bool = False
     progress: Progress = NO_HOOKS.progress
-    beside: Beside | None = None
+    kernels: Kernels | None = None
 
     @property
     def runs(self) -> bool:
