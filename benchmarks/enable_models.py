@@ -4,7 +4,7 @@
 
 Both sides run interleaved in one run of the project's timer. They are one model and its copy, except that the copy's
 convolutions have kept PyTorch's own function. Before that the model runs as often as it takes until every choice is
-made and has proved itself. The outputs of both are held against float64. On a GPU the time is that of eager runs, the
+made and has proved itself, and waits for compilers in between. The outputs of both are held against float64. On a GPU the time is that of eager runs, the
 slower of host and device.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_calls
+from convwright.tuning.session import session
 
 MODELS = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "densenet121", "efficientnet_b0")
 SIZE, WARM_UP = 224, 60
@@ -42,15 +44,21 @@ def rows(options: argparse.Namespace) -> Iterator[dict]:
         x = torch.randn(options.batch, 3, SIZE, SIZE, device=options.device)
         exact = copy.deepcopy(own).double()(x.double())
         with cw.enabled():
+            for _ in range(2):
+                for _ in range(WARM_UP):
+                    model(x)
+                session().wait_for_compilers()
             for _ in range(WARM_UP):
                 model(x)
             errors = {"ours": off(model(x), exact), "torch": off(own(x), exact)}
             calls = {"ours": ended(model, x), "torch": ended(own, x)}
             ours, torchs = measure_calls(calls, clock=WallClock(), budget_us=options.budget_s * 1e6).values()
         cw.disable()
+        ids = [choice.candidate.id for choice in session().chosen]
+        session().forget()
         verdict = compare(ours, torchs)
         yield {
-            "benchmark": "enable models", "model": name, "batch": options.batch, "relative_l2": errors,
+            "benchmark": "enable models", "model": name, "choices": dict(Counter(ids)), "batch": options.batch, "relative_l2": errors,
             "ours_us": ours.call_us.value, "torch_us": torchs.call_us.value, "ratio": verdict.to_json(),
             "unstable": ours.unstable or torchs.unstable, "samples": ours.samples, "conditions": known,
         }  # fmt: skip

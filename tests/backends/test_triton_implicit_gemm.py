@@ -17,8 +17,9 @@ from backends.triton_interpreted.cases import CASES
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm import algorithm_of, algorithms
-from convwright.backends.triton.implicit_gemm_plan import kernel_call
+from convwright.backends.triton.implicit_gemm_call import kernel_call
 from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile, shared_limit
+from convwright.backends.triton.launch import launch_of
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
@@ -170,14 +171,14 @@ def test_a_launch_hands_the_driver_addresses_stream_and_grid(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     call = kernel_call(offered(LAYER)[0])
-    ready = call.on(replace(H200, torch_name="cuda:1"))
+    ready = launch_of(call, replace(H200, torch_name="cuda:1"))
     x, w, bias, y = (torch.empty(8) for _ in range(4))
     ready(x, w, bias, None, y)
     assert driver["arguments"] == [x.data_ptr(), w.data_ptr(), bias.data_ptr(), 0, y.data_ptr(), 0, 0]
     shared = call.compile("sm_90").metadata.shared
     assert driver["config"] == [call.blocks, 1, 1, 32 * call.warps, 1, 1, shared, 1001, None, 0]
     assert driver["function"] == 77
-    call.on(replace(H200, torch_name="cuda:1"))
+    launch_of(call, replace(H200, torch_name="cuda:1"))
     assert driver["loads"] == 1, "a kernel is loaded once"
 
 
@@ -187,7 +188,7 @@ def test_a_failed_launch_is_told_in_words(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     driver["status"] = 719
-    ready = kernel_call(offered(LAYER)[0]).on(replace(H200, torch_name="cuda:0"))
+    ready = launch_of(kernel_call(offered(LAYER)[0]), replace(H200, torch_name="cuda:0"))
     with pytest.raises(BackendError, match=r"cuda:0 failed: CUDA_ERROR_LAUNCH_FAILED \(719\)"):
         ready(*(torch.empty(8) for _ in range(5)))
 

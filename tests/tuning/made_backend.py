@@ -8,9 +8,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -208,3 +210,29 @@ def serve_ruinous() -> None:
         del BACKENDS[name]
     BACKENDS["ruinous"] = "tuning.made_backend:Ruinous"
     isolated.main()
+
+
+class Fatal(MadeTorch):
+    """A backend whose compiler writes down where it was, or dies."""
+
+    name = "fatal"
+
+    def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
+        if candidate.algorithm in RUINOUS:
+            RUINOUS[candidate.algorithm]()
+        elif candidate.algorithm == "refused":
+            print("out of registers", flush=True)
+            raise ValueError("out of registers")
+        else:
+            named = (os.getpid(), os.getpriority(os.PRIO_PROCESS, 0), "torch" in sys.modules)
+            Path(candidate.algorithm).write_text(repr(named))
+
+
+def serve_fatal() -> None:
+    """What a process that compiles does instead of its own ``main``."""
+    from convwright.backends.registry import BACKENDS
+    from convwright.tuning import compiler
+
+    BACKENDS["fatal"] = "tuning.made_backend:Fatal"
+    compiler.IDLE_S = float(os.environ.get("IDLE_S", "20"))
+    compiler.main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import replace
 
@@ -49,7 +48,7 @@ def search(mode: Mode, budget_us: float) -> Findings:
 
 
 def looked_at(found: Findings) -> set[str]:
-    untried = ("was not tried: the budget was spent", "was not compiled: others promised more, for the time")
+    untried = ("was not tried: the budget was spent", ahead._NO_TIME)
     return {verdict.finding.candidate.id for verdict in found.verdicts if verdict.reason not in untried}
 
 
@@ -69,7 +68,7 @@ def test_what_there_is_no_time_to_compile_is_not_begun(made: Made) -> None:
 
 
 def test_what_compiles_together_does_so_at_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 3)
     made.compiled, meeting = kernels(build_us=0.0), threading.Barrier(3)
     made.compiler = lambda id_: meeting.wait(20) and None
     assert compiled(asked(), [kernel(i) for i in range(6)]) == [*range(6)]
@@ -82,32 +81,36 @@ def test_what_is_ready_is_left_alone(made: Made) -> None:
 
 
 def test_a_rewrite_is_ready_when_the_kernel_inside_is() -> None:
-    ready = Ahead([kernel(0)])
-    around = [rewrite("split-batch").wrap(PROBLEM, (("parts", "2"),), kernel(i)) for i in (0, 1)]
-    assert [ready.is_built(candidate, CPU) for candidate in around] == [True, False]
-    assert [ready.reason_to_wait(candidate, CPU) is None for candidate in around] == [True, False]
+    ready = Ahead({kernel(0): None, kernel(2): "its compiler died of SIGSEGV"})
+    around = [rewrite("split-batch").wrap(PROBLEM, (("parts", "2"),), kernel(i)) for i in range(3)]
+    assert [ready.is_built(candidate, CPU) for candidate in around] == [True, False, False]
+    reasons = [ready.reason_to_wait(candidate, CPU) for candidate in around]
+    assert reasons == [None, ahead._NO_TIME, "its compiler died of SIGSEGV"]
 
 
 def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each problem the most promising come first, however many the others have."""
     monkeypatch.setattr(chains, "REWRITES", REWRITES)
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
     made.compiled = kernels(build_us=300_000.0)
     inner = chains.chains(PROBLEM, CPU)[0][0].inner
     ready = compile_ahead(asked(4e6), [kernel(i) for i in range(6)], 1)
-    assert made.built == [kernel(i).id for i in (0, 0, 1, 1, 2, 2, 3)]
+    assert made.built == [kernel(i).id for i in (0, 1, 0, 2, 3)]
     assert [i for i in range(6) if ready.is_built(kernel(i), CPU)] == [0, 1, 2, 3]
-    assert [i for i in range(6) if ready.is_built(kernel(i, inner), CPU)] == [0, 1, 2]
+    assert [i for i in range(6) if ready.is_built(kernel(i, inner), CPU)] == [0]
 
 
-def test_no_problem_inside_a_rewrite_waits_for_a_compiler(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not compiled before is passed over inside, and of the problem itself it is tried if there is time."""
+def test_nothing_is_compiled_between_timings(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for the problem itself nor for one inside a rewrite."""
     monkeypatch.setattr(chains, "REWRITES", (rewrite("split-batch"),))
-    monkeypatch.setattr("convwright.tuning.find.compile_ahead", lambda *_: Ahead([]))
+    monkeypatch.setattr("convwright.tuning.find.compile_ahead", lambda *_: Ahead({kernel(0): None}))
     made.compiled = kernels(build_us=10_000.0)
     found = search(Mode.FULL, 6e6)
-    assert {f"compiled/kernel-{i}" for i in range(6)} <= looked_at(found)
-    assert [made.built.count(kernel(i).id) for i in range(4)] == [1, 1, 1, 1]
+    said = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+    assert {said[kernel(i).id] for i in range(1, 6)} == {ahead._NO_TIME}
+    assert {id_ for id_ in made.built if id_.startswith("compiled/")} == {kernel(0).id}
+    assert found.choice is not None
+    assert found.choice.candidate.id == kernel(0).id
 
 
 def test_what_failed_before_is_not_compiled_again(made: Made) -> None:
@@ -147,7 +150,7 @@ def test_as_many_threads_as_there_are_kernels_at_the_most(made: Made, monkeypatc
         return own(most, name)
 
     monkeypatch.setattr(ahead, "ThreadPoolExecutor", pool)
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 64)
     made.compiled = kernels(build_us=0.0)
     listed = [kernel(i) for i in range(6)]
     compiled(asked(), listed[:2])

@@ -203,7 +203,7 @@ def compile(candidate, device):
 listing.build = compile
 beside = Beside(print, quiet_s=0.0)
 for name in "abc":
-    beside.reason_to_wait(candidate(f"made/{name}"), CPU)
+    beside.reason_to_wait(candidate(f"torch/{name}"), CPU)
 time.sleep(0.2)
 """
 

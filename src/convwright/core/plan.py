@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
@@ -53,3 +53,11 @@ class Backend(Protocol):
         """Every way this backend could compute ``problem`` on ``device``, and a refusal for each that cannot."""
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan: ...
+
+
+@runtime_checkable
+class Compiles(Protocol):
+    """A backend that can compile a candidate in another process than the one that builds it, in which neither PyTorch
+    nor the device need be present: what was made is found again on disk."""
+
+    def compile(self, candidate: Candidate, device: DeviceFacts) -> None: ...

@@ -1,43 +1,46 @@
 """Compiling for a long search before anything is timed, several kernels at once: those of the problem itself and of the
 problems inside rewrites, which would otherwise each wait for a compiler in the midst of a search of its own.
 
-A compiler is outside of Python some of the time. On two cores two threads compiled eleven of Triton's kernels in 2.4 s,
-where one took 5.1; on sixteen, eight threads compiled eight in 1.5 s, where one took 4.5. What is compiled once can be
-built again in a millisecond.
+What is compiled once can be built again in a millisecond.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from itertools import zip_longest
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.tuning import listing
+from convwright.tuning.compilers import Compilers
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
 # The share of the budget within which a kernel may be begun, and the least budget that has time for several.
 _SHARE = 0.25
 _LONG_US = 1e6
-_MOST_AT_ONCE = 8
+_MOST_AT_ONCE = min(8, os.cpu_count() or 1)
+# So many of each problem inside a rewrite.
+_MOST_INSIDE = 4
+_NO_TIME = "was not compiled: there was time for others, which promised more"
 
 
 class Ahead:
-    """What was compiled before a search. What was not is left alone by the searches of problems inside rewrites."""
+    """What was compiled before a search, which leaves alone what was not."""
 
-    def __init__(self, leaves: Iterable[Candidate]) -> None:
-        self._leaves = frozenset(leaves)
+    def __init__(self, came: Mapping[Candidate, str | None]) -> None:
+        self._came = came  # of each that was begun what its compiler died of, or None
 
     def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
-        return candidate.leaf in self._leaves
+        return self._came.get(candidate.leaf, "") is None
 
     def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
-        return None if self.is_built(candidate, device) else "was not compiled: others promised more, for the time"
+        return self._came.get(candidate.leaf, _NO_TIME)
 
 
 def is_long(search: Search) -> bool:
@@ -51,17 +54,24 @@ def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int 
     What cannot be compiled is counted in: building it fails soon, and says why.
     """
     leaves = list(dict.fromkeys(_by_turns(search, direct, most_chains)))
-    if leaves:
-        search.progress("compiling", 0, len(leaves))
+    if not leaves:
+        return Ahead({})
+    search.progress("compiling", 0, len(leaves))
     return Ahead(_compiled(leaves, search.device, lambda: search.budget.has(1 - _SHARE)))
 
 
+@cache
+def _compilers() -> Compilers:
+    return Compilers(_MOST_AT_ONCE)
+
+
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
-    """The first of each problem, then the second of each, …"""
-    queues = [_worth_compiling(search, direct)]
+    """The first two of the problem itself and one of each inside, then the next two and the next of each, …"""
+    own = _worth_compiling(search, direct)
+    queues = [own[::2], own[1::2]]
     for inner in listing.inner_problems(search.problem, search.device)[:most_chains]:
         listed = listing.candidates(listing.direct(inner, search.device, search.policy))
-        queues.append(_worth_compiling(replace(search, problem=inner), listed))
+        queues.append(_worth_compiling(replace(search, problem=inner), listed)[:_MOST_INSIDE])
     return (candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None)
 
 
@@ -75,17 +85,21 @@ def _worth_compiling(search: Search, listed: Iterable[Candidate]) -> list[Candid
     return by_promise([kernel for kernel in kernels if kernel.id not in failed], search.device)
 
 
-def _compiled(leaves: list[Candidate], device: DeviceFacts, goes_on: Callable[[], bool]) -> list[Candidate]:
-    """Those that were compiled while it ``goes_on``; each is begun only then."""
+def _compiled(leaves: list[Candidate], device: DeviceFacts, goes_on: Callable[[], bool]) -> dict[Candidate, str | None]:
+    """What came of those that were begun, as they are only while it ``goes_on``."""
 
-    def is_compiled(leaf: Candidate) -> bool:
+    def begin(leaf: Candidate) -> None:
         if not goes_on():
-            return False
-        with suppress(Exception):  # compilers have no common one, and the look that follows says what this one raised
-            listing.build(leaf, device)
-        return True
+            return
+        came[leaf] = _compilers().compile(leaf, device)
+        if came[leaf] is None:
+            with suppress(Exception):  # compilers have no common one, and the look that follows says what was raised
+                listing.build(leaf, device)
 
-    if not leaves:
-        return []
-    with ThreadPoolExecutor(min(_MOST_AT_ONCE, os.cpu_count() or 1, len(leaves)), "convwright-ahead") as threads:
-        return [leaf for leaf, compiled in zip(leaves, threads.map(is_compiled, leaves), strict=True) if compiled]
+    came: dict[Candidate, str | None] = {}
+    with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(leaves)), "convwright-ahead") as threads:
+        try:
+            list(threads.map(begin, leaves))
+        finally:
+            threads.shutdown(cancel_futures=True)  # where it was interrupted nothing more is begun
+    return came

@@ -1,12 +1,13 @@
 """Compiling beside the caller, since one kernel takes longer to compile than a quick search may take as a whole.
 
-A search that a call is waiting for passes over what has still to be compiled, and has it compiled here, in a thread of
-its own, once searches have been quiet for a while: what compiles disturbs what is timed. When everything that a problem
-wanted is ready, it is said so, and the problem can be searched again.
+A search that a call is waiting for passes over what has still to be compiled, and has it compiled here, in threads and
+processes of its own, once searches have been quiet for a while: what compiles disturbs what is timed. When everything
+that a problem wanted is ready, it is said so, and the problem can be searched again.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,9 +19,12 @@ from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.errors import first_line
 from convwright.tuning import listing
+from convwright.tuning.compilers import Compilers
 
 # So many of a problem's candidates are compiled beside a quick search, the most promising ones.
 _MOST = 4
+# At once no more than a few of the machine's processors compile, and only while those have nothing else to do.
+_AT_ONCE, _NICENESS = max(1, min(4, (os.cpu_count() or 1) // 4)), 10
 _QUIET_S = 0.5
 _POLL_S = 0.05
 BEING_COMPILED = "is being compiled beside, and will be tried at a later call"
@@ -40,7 +44,8 @@ class Beside:
         self._changing = threading.Lock()
         self._searches, self._searched_s = 0, 0.0
         self._waiting: deque[tuple[Candidate, DeviceFacts]] = deque()
-        self._builder: threading.Thread | None = None
+        self._builders: set[threading.Thread] = set()
+        self._compilers = Compilers(_AT_ONCE, niceness=_NICENESS, is_over=_is_over)
 
     def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
         """Whether a candidate can be built in no time, since it was compiled here."""
@@ -55,14 +60,15 @@ class Beside:
                 return BEING_COMPILED if came is None else came or None
             if len(wanted) >= _MOST:
                 return _NOT_COMPILED
-            if self._builder is None or not self._builder.is_alive():
+            self._builders = {builder for builder in self._builders if builder.is_alive()}
+            if len(self._builders) < _AT_ONCE:
                 # Not a daemon: one that is inside of a compiler when the interpreter ends takes the process with it.
                 builder = threading.Thread(target=self._build_all, name="convwright-beside", daemon=False)
                 try:
                     builder.start()
                 except RuntimeError as error:
                     return f"was not compiled: {error}"
-                self._builder = builder
+                self._builders.add(builder)
             wanted[candidate] = None
             self._waiting.append((candidate, device))
         return BEING_COMPILED
@@ -70,6 +76,11 @@ class Beside:
     def is_waited_for(self, problem: ConvProblem, device: DeviceFacts) -> bool:
         """Whether something is still to be compiled for a problem."""
         return None in self._of(problem, device).values()
+
+    def wait(self) -> None:
+        """Until nothing is being compiled any more."""
+        for builder in list(self._builders):
+            builder.join()
 
     @contextmanager
     def searching(self) -> Iterator[None]:
@@ -86,21 +97,23 @@ class Beside:
 
     def _build_all(self) -> None:
         """Until nothing waits any more, or the process has ended but for this thread."""
-        while threading.main_thread().is_alive():
+        while not _is_over():
             if self._searches or perf_counter() < self._searched_s + self._quiet_s:
                 sleep(_POLL_S)
                 continue
             with self._changing:
                 if not self._waiting:
-                    self._builder = None
+                    self._builders.discard(threading.current_thread())
                     return
                 candidate, device = self._waiting.popleft()
             self._build(candidate, device)
 
     def _build(self, candidate: Candidate, device: DeviceFacts) -> None:
         try:
-            listing.build(candidate, device)
-            came = ""
+            died = self._compilers.compile(candidate.leaf, device)
+            if died is None:
+                listing.build(candidate, device)
+            came = "" if died is None else f"failed: {died}"
         except BaseException as error:  # compilers have no common one, and nobody else is there to hear of it
             came = f"failed: {first_line(error)}"
         wanted = self._of(candidate.problem, device)
@@ -109,6 +122,10 @@ class Beside:
             is_last = None not in wanted.values()
         if is_last:
             self._then(candidate.problem)
+
+
+def _is_over() -> bool:
+    return not threading.main_thread().is_alive()
 
 
 def _question(problem: ConvProblem, device: DeviceFacts) -> Question:

@@ -17,11 +17,14 @@ from convwright.tuning.extras import with_energy, with_peak
 from convwright.tuning.heats import Stopwatch, like, with_errors
 from convwright.tuning.looks import FAILURES, Looks, failure
 
-# Shares of the budget within which looks may begin, checks may begin, and a float64 reference of the whole output has
-# to be made, or else some elements of it have to do.
-_LOOKING, _CHECKING, _REFERENCE = 0.45, 0.65, 0.15
-# Shares of what is then left, for all together and for the best; the rest is for confirming who wins.
-_HEAT, _FINAL = 0.4, 0.6
+# Shares of the budget within which looks may begin, and a float64 reference of the whole output has to be made, or else
+# some elements of it have to do.
+_LOOKING, _REFERENCE = 0.45, 0.15
+# Shares of what is then left, within which checks may begin; and then, for all together and for the best. The rest is
+# for confirming who wins.
+_CHECKING, _HEAT, _FINAL = 0.35, 0.4, 0.6
+# PyTorch's own call and the fastest are checked in any case.
+_FEWEST_CHECKED = 2
 # What takes so many times as long as the best is timed by its looks, and checked on some elements.
 _SLOW, _SLOW_RUNS = 5.0, 2
 # A call that takes this share of the budget is not repeated at a first look.
@@ -47,21 +50,27 @@ class _Full:
         self.looks = Looks(self.bench, self.budget, contest.hooks.trying, patience_us=patience_us)
         self.stopwatch = Stopwatch(self.bench)
         self.timed: dict[Candidate, Finding] = {}
+        self.passed: dict[Candidate, str] = {}
 
     def look(self, order: list[Candidate]) -> None:
+        later = self.contest.hooks.later
         for done, candidate in enumerate(order):
             self.progress("first looks", done, len(order))
-            if not self.looks.looked or self.budget.has(1 - _LOOKING):
+            reason = later(candidate) if candidate.compiles and later is not None else None
+            if reason is not None:
+                self.passed[candidate] = reason
+            elif not self.looks.looked or self.budget.has(1 - _LOOKING):
                 self.looks.at(candidate)
 
     def check(self) -> dict[Candidate, tuple[tuple[KindError, ...], str]]:
         """Errors of all that time allows, PyTorch's own call first and then the fastest, and what was looked at."""
         ranked = self._ranked()
         whole, sampled = self._checks()
+        budget = self.budget.part(1.0)
         found: dict[Candidate, tuple[tuple[KindError, ...], str]] = {}
         for done, candidate in enumerate(ranked):
             self.progress("checks", done, len(ranked))
-            if found and not self.budget.has(1 - _CHECKING):
+            if len(found) >= _FEWEST_CHECKED and not budget.has(1 - _CHECKING):
                 break
             check, said = sampled if self._is_slow(candidate) else whole
             try:
@@ -116,7 +125,7 @@ class _Full:
             return self.looks.failed[candidate]
         if candidate in self.looks.looked:
             return self.looks.passed_over(candidate)
-        return Finding(candidate, note="was not tried: the budget was spent")
+        return Finding(candidate, note=self.passed.get(candidate, "was not tried: the budget was spent"))
 
     def _ranked(self) -> list[Candidate]:
         looked, baseline = self.looks.looked, self.contest.baseline

@@ -74,6 +74,15 @@ class Session:
             choice = self.last = self._chosen[key]
         return choice
 
+    @property
+    def chosen(self) -> tuple[Choice, ...]:
+        """All choices that hold by now."""
+        return tuple(self._chosen.values())
+
+    def wait_for_compilers(self) -> None:
+        """Until all that searches behind calls left to be compiled is there."""
+        self._beside.wait()
+
     def forget(self) -> None:
         """Choose anew, from what the store knows by now."""
         with self._one_search_at_a_time:

@@ -44,12 +44,18 @@ class TritonKernels:
             raise BackendError(f"{candidate.id} {reason}")
         return ImplicitGemmPlan(candidate, device)
 
+    def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
+        """Into Triton's own cache, where ``build`` finds it."""
+        from convwright.backends.triton.implicit_gemm_call import kernel_call
+
+        kernel_call(candidate).compile(device.architecture)
+
 
 def _device_reason(device: DeviceFacts) -> str | None:
     """Why no kernel can run on ``device``, or None where kernels can."""
     if find_spec("triton") is None:
         return "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
-    from convwright.backends.triton.launch import interpreting
+    from convwright.backends.triton.kernel_call import interpreting
 
     if interpreting():
         return None
@@ -62,7 +68,7 @@ def _device_reason(device: DeviceFacts) -> str | None:
 
 
 def _interpreter_reason(problem: ConvProblem) -> str | None:
-    from convwright.backends.triton.launch import interpreting
+    from convwright.backends.triton.kernel_call import interpreting
 
     # It holds bf16 as bare 16-bit integers and multiplies those.
     if problem.dtype is DType.BF16 and interpreting():

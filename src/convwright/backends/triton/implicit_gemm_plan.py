@@ -5,17 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from convwright.backends.triton.implicit_gemm import algorithm_of, blocks, constants
-from convwright.backends.triton.implicit_gemm_tiles import Tile
-from convwright.backends.triton.launch import KernelCall
+from convwright.backends.triton.implicit_gemm import algorithm_of
+from convwright.backends.triton.implicit_gemm_call import kernel_call
+from convwright.backends.triton.launch import launch_of
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType
 from convwright.core.tensor_spec import Layout, dense_strides
 from convwright.errors import BadInput
 from convwright.tensors import allocator
-
-_TRITON_NAME = {DType.FP16: "fp16", DType.BF16: "bf16", DType.FP32: "fp32"}
 
 
 class ImplicitGemmPlan:
@@ -30,7 +27,7 @@ class ImplicitGemmPlan:
         self._channels_last = dense_strides(candidate.problem.w.shape, Layout.NHWC)
         self._takes_bias = candidate.problem.epilogue.bias
         self._takes_residual = candidate.problem.epilogue.residual
-        self._launch = kernel_call(candidate).on(device)
+        self._launch = launch_of(kernel_call(candidate), device)
         self._new_output = allocator(candidate.problem.y, torch.device(device.torch_name or "cpu"))
 
     def prepare(self, weight: Tensor) -> Tensor:
@@ -58,21 +55,6 @@ class ImplicitGemmPlan:
             out = self._new_output()
         self._launch(first, second, bias, residual, out)
         return out
-
-
-def kernel_call(candidate: Candidate) -> KernelCall:
-    """What the driver is asked to launch for ``candidate``."""
-    from convwright.backends.triton.implicit_gemm_kernel import implicit_gemm
-
-    problem, tile = candidate.problem, Tile.of(candidate)
-    # The residual lies as the output does; of the bias, whose loads are few, nothing is assumed.
-    alignment = {
-        "x": problem.x.alignment, "w": problem.w.alignment, "bias": problem.dtype.nbytes,
-        "residual": problem.y.alignment, "y": problem.y.alignment,
-    }  # fmt: skip
-    pointers = {name: (_TRITON_NAME[problem.dtype], nbytes) for name, nbytes in alignment.items()}
-    told = constants(problem, algorithm_of(candidate), tile)
-    return KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
 
 
 def _tf32(weight: Tensor) -> Tensor:

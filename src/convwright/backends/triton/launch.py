@@ -1,18 +1,17 @@
-"""Compiling a Triton kernel once and launching it with one foreign call, past Triton's dispatch in Python."""
+"""Launching a compiled Triton kernel with one foreign call, past Triton's dispatch in Python."""
 
 from __future__ import annotations
 
 import ctypes
 import struct
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from convwright.backends.triton.kernel_call import KernelCall, interpreting
 from convwright.core.device import DeviceFacts
 from convwright.errors import BackendError
 
@@ -27,55 +26,17 @@ class Launch(Protocol):
     def __call__(self, *operands: Tensor | None) -> None: ...
 
 
-@dataclass(frozen=True)
-class KernelCall:
-    """What is to be launched: a kernel, its pointers with dtype and alignment in bytes, its constants, its grid."""
-
-    kernel: Any
-    pointers: Mapping[str, tuple[str, int]]
-    constants: Mapping[str, object]
-    blocks: int
-    warps: int
-    stages: int
-    registers: int | None = None
-
-    def compile(self, architecture: str) -> Any:
-        """Triton's compiled kernel for ``architecture`` ("sm_90"). Needs neither a GPU nor a driver."""
-        import triton
-        from triton.backends.compiler import GPUTarget
-        from triton.compiler import ASTSource
-
-        signature = {name: f"*{dtype}" for name, (dtype, _) in self.pointers.items()}
-        signature |= dict.fromkeys(self.constants, "constexpr")
-        alignments = [alignment for _, alignment in self.pointers.values()]
-        hints = {(place,): [["tt.divisibility", alignment]] for place, alignment in enumerate(alignments)}
-        source = ASTSource(self.kernel, signature, dict(self.constants), hints)
-        target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
-        options = {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
-        return triton.compile(source, target=target, options=options)
-
-    def interpreted(self, *operands: Tensor | None) -> None:
-        """Run in Triton's interpreter, on tensors of the CPU."""
-        self.kernel[(self.blocks,)](*operands, **self.constants)
-
-    def on(self, device: DeviceFacts) -> Launch:
-        """Ready to run on ``device``."""
-        if interpreting():
-            return self.interpreted
-        if device.torch_name is None:
-            raise BackendError(f"a kernel can be built only for a device that is present, {device.name} is not")
-        try:
-            compiled = self.compile(device.architecture)
-        except Exception as error:  # Triton's compiler has no common error
-            raise BackendError(f"Triton cannot compile {self.kernel.__name__}: {error}") from error
-        return _DriverLaunch(compiled, self, torch.device(device.torch_name).index or 0)
-
-
-def interpreting() -> bool:
-    """Whether Triton runs kernels in its interpreter (``TRITON_INTERPRET=1``)."""
-    import triton
-
-    return bool(triton.knobs.runtime.interpret)
+def launch_of(call: KernelCall, device: DeviceFacts) -> Launch:
+    """Ready to run on ``device``."""
+    if interpreting():
+        return call.interpreted
+    if device.torch_name is None:
+        raise BackendError(f"a kernel can be built only for a device that is present, {device.name} is not")
+    try:
+        compiled = call.compile(device.architecture)
+    except Exception as error:  # Triton's compiler has no common error
+        raise BackendError(f"Triton cannot compile {call.kernel.__name__}: {error}") from error
+    return _DriverLaunch(compiled, call, torch.device(device.torch_name).index or 0)
 
 
 class _LaunchConfig(ctypes.Structure):

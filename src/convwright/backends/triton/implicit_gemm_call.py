@@ -1,0 +1,26 @@
+"""The implicit GEMM's kernel, and what it is told about one problem."""
+
+from __future__ import annotations
+
+from convwright.backends.triton.implicit_gemm import algorithm_of, blocks, constants
+from convwright.backends.triton.implicit_gemm_tiles import Tile
+from convwright.backends.triton.kernel_call import KernelCall
+from convwright.core.candidate import Candidate
+from convwright.core.dtype import DType
+
+_TRITON_NAME = {DType.FP16: "fp16", DType.BF16: "bf16", DType.FP32: "fp32"}
+
+
+def kernel_call(candidate: Candidate) -> KernelCall:
+    """What the driver is asked to launch for ``candidate``."""
+    from convwright.backends.triton.implicit_gemm_kernel import implicit_gemm
+
+    problem, tile = candidate.problem, Tile.of(candidate)
+    # The residual lies as the output does; of the bias, whose loads are few, nothing is assumed.
+    alignment = {
+        "x": problem.x.alignment, "w": problem.w.alignment, "bias": problem.dtype.nbytes,
+        "residual": problem.y.alignment, "y": problem.y.alignment,
+    }  # fmt: skip
+    pointers = {name: (_TRITON_NAME[problem.dtype], nbytes) for name, nbytes in alignment.items()}
+    told = constants(problem, algorithm_of(candidate), tile)
+    return KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)

@@ -1,0 +1,49 @@
+"""What a launch of a Triton kernel is for, and compiling it, for which PyTorch need not be loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """What is to be launched: a kernel, its pointers with dtype and alignment in bytes, its constants, its grid."""
+
+    kernel: Any
+    pointers: Mapping[str, tuple[str, int]]
+    constants: Mapping[str, object]
+    blocks: int
+    warps: int
+    stages: int
+    registers: int | None = None
+
+    def compile(self, architecture: str) -> Any:
+        """Triton's compiled kernel for ``architecture`` ("sm_90"). Needs neither a GPU nor a driver."""
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+
+        signature = {name: f"*{dtype}" for name, (dtype, _) in self.pointers.items()}
+        signature |= dict.fromkeys(self.constants, "constexpr")
+        alignments = [alignment for _, alignment in self.pointers.values()]
+        hints = {(place,): [["tt.divisibility", alignment]] for place, alignment in enumerate(alignments)}
+        source = ASTSource(self.kernel, signature, dict(self.constants), hints)
+        target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
+        options = {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
+        return triton.compile(source, target=target, options=options)
+
+    def interpreted(self, *operands: Tensor | None) -> None:
+        """Run in Triton's interpreter, on tensors of the CPU."""
+        self.kernel[(self.blocks,)](*operands, **self.constants)
+
+
+def interpreting() -> bool:
+    """Whether Triton runs kernels in its interpreter (``TRITON_INTERPRET=1``)."""
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)

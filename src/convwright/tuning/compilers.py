@@ -1,0 +1,147 @@
+"""Compiling in processes of their own.
+
+A compiler written in Python holds up all other threads: while one compiled beside it, a MobileNet V3 took 1.10 times as
+long on an H200, whose calls are enqueued by Python. Eight of Triton's kernels took 4.5 s in one thread and 1.5 s in
+eight. And what a compiler dies of is no end of the process that asked.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter
+
+from convwright.backends.registry import backend
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.plan import Compiles
+from convwright.tuning.compiler import READY
+
+COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.compiler"]
+MOST_STARTING_S, MOST_COMPILING_S = 60.0, 300.0
+_POLL_S = 0.2
+
+
+class Compilers:
+    """At most so many processes, started when they are needed. Threads that ask wait for one that is free.
+
+    Nobody waits any more once ``is_over``.
+    """
+
+    def __init__(self, most: int, *, niceness: int = 0, is_over: Callable[[], bool] = lambda: False) -> None:
+        self._niceness, self._is_over = niceness, is_over
+        self._places = threading.BoundedSemaphore(most)
+        self._resting: list[_Compiler] = []
+        self._can_be_had = True
+
+    def compile(self, candidate: Candidate, device: DeviceFacts) -> str | None:
+        """Where its backend can, compile a candidate. What the compiler died of is told: it is not to be tried here.
+
+        A process that cannot be had is no reason: then building the candidate compiles it, as it does what a compiler
+        has refused, and says why.
+        """
+        if not self._can_be_had or not isinstance(backend(candidate.backend), Compiles):
+            return None
+        request = pickle.dumps((candidate, device))
+        with self._places:
+            while (compiler := self._one()) is not None:
+                if compiler.ask(request, self._is_over):
+                    self._resting.append(compiler)
+                    return None
+                if compiler.end:
+                    return compiler.end
+        return None
+
+    def _one(self) -> _Compiler | None:
+        """One that rests, or a new one, or None where it cannot be started."""
+        while self._resting:
+            compiler = self._resting.pop()
+            if compiler.is_alive:
+                return compiler
+        if self._is_over():
+            return None
+        started = _Compiler.started(self._niceness, self._is_over)
+        self._can_be_had = started is not None or self._is_over()
+        return started
+
+
+class _Compiler:
+    """One process. ``end`` says what it died of; one that nobody asked for a while ends without that."""
+
+    def __init__(self, process: subprocess.Popen[bytes], answers: int) -> None:
+        self.end = ""
+        self._process, self._answers = process, answers
+
+    @classmethod
+    def started(cls, niceness: int, is_over: Callable[[], bool]) -> _Compiler | None:
+        reading, writing = os.pipe()
+        # As this process finds its modules, however it came to.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path)}
+        try:
+            process = subprocess.Popen(
+                [*COMMAND, str(writing), str(niceness)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, pass_fds=(writing,), env=environment,
+            )  # fmt: skip
+        except OSError:
+            os.close(reading)
+            return None
+        finally:
+            os.close(writing)
+        compiler = cls(process, reading)
+        if compiler._answer(MOST_STARTING_S, is_over) == READY:
+            return compiler
+        compiler._kill()
+        return None
+
+    @property
+    def is_alive(self) -> bool:
+        if self._process.poll() is None:
+            return True
+        os.close(self._answers)
+        return False
+
+    def ask(self, request: bytes, is_over: Callable[[], bool]) -> bool:
+        """True where it answered; or else it is no more, and ``end`` says why."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(request)
+            self._process.stdin.flush()
+        except OSError:
+            pass  # it has ended, and the answer says so
+        else:
+            if self._answer(MOST_COMPILING_S, is_over):
+                return True
+        if not is_over():
+            self.end = self._ended()
+        self._kill()
+        return False
+
+    def _answer(self, patience_s: float, is_over: Callable[[], bool]) -> bytes:
+        """What it says; nothing where it has ended, or says nothing for too long."""
+        until = perf_counter() + patience_s
+        while not select.select([self._answers], [], [], _POLL_S)[0]:
+            if is_over() or perf_counter() > until:
+                return b""
+        return os.read(self._answers, 1)
+
+    def _ended(self) -> str:
+        try:
+            code = self._process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return f"its compiler did not end within {MOST_COMPILING_S:.3g} s"
+        if code == 0:
+            return ""
+        return (
+            f"its compiler died of {signal.Signals(-code).name}" if code < 0 else f"its compiler ended with code {code}"
+        )
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        os.close(self._answers)

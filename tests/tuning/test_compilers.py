@@ -1,0 +1,146 @@
+"""Kernels are compiled in processes of their own: by several, by one that died, by none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from ast import literal_eval
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from convwright.backends import registry
+from convwright.core.candidate import Candidate
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.tuning import compilers, listing
+from convwright.tuning.compilers import Compilers
+from tuning.made import CPU, PROBLEM
+from tuning.made_backend import RUINOUS, offer
+
+SERVE = "import sys; sys.path[:0] = {paths}; from tuning.made_backend import serve_fatal; serve_fatal()"
+
+
+@pytest.fixture
+def fatal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The backend whose compiler does as it is told, here and in the processes that compile."""
+    monkeypatch.setitem(registry.BACKENDS, "fatal", "tuning.made_backend:Fatal")
+    monkeypatch.setattr(compilers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
+    registry.backend.cache_clear()
+    yield
+    registry.backend.cache_clear()
+
+
+def kernel(what: object) -> Candidate:
+    return replace(offer(PROBLEM, f"fatal/{what}"), algorithm=str(what), compiles=True)
+
+
+def written(path: Path) -> tuple[int, int, bool]:
+    """The process that compiled, how nice it is, and whether it had loaded PyTorch."""
+    process, niceness, torch = literal_eval(path.read_text())
+    return process, niceness, torch
+
+
+def test_one_process_compiles_all_that_is_asked_for_in_turn(fatal: None, tmp_path: Path) -> None:
+    asked = Compilers(4, niceness=3)
+    assert [asked.compile(kernel(tmp_path / str(i)), CPU) for i in range(3)] == [None] * 3
+    said = {written(tmp_path / str(i))[:2] for i in range(3)}
+    assert len(said) == 1
+    ((process, niceness),) = said
+    assert process != os.getpid()
+    assert niceness == os.getpriority(os.PRIO_PROCESS, 0) + 3
+
+
+def test_several_at_once_but_no_more_than_are_allowed(fatal: None, tmp_path: Path) -> None:
+    asked = Compilers(2)
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(lambda i: asked.compile(kernel(tmp_path / str(i)), CPU), range(6)))
+    assert 1 <= len({written(tmp_path / str(i))[0] for i in range(6)}) <= 2
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "end"),
+    [
+        ("segfault", "its compiler died of SIGSEGV"),
+        ("killed", "its compiler died of SIGKILL"),
+        ("exits", "its compiler ended with code 3"),
+    ],
+)
+def test_what_a_compiler_dies_of_is_told_and_another_follows(
+    fatal: None, tmp_path: Path, algorithm: str, end: str
+) -> None:
+    asked = Compilers(1)
+    assert asked.compile(kernel(tmp_path / "before"), CPU) is None
+    assert asked.compile(kernel(algorithm), CPU) == end
+    assert asked.compile(kernel(tmp_path / "after"), CPU) is None
+    assert written(tmp_path / "before")[0] != written(tmp_path / "after")[0]
+
+
+def test_one_that_hangs_is_ended(fatal: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilers, "MOST_COMPILING_S", 0.5)
+    assert Compilers(1).compile(kernel("hangs"), CPU) == "its compiler did not end within 0.5 s"
+    assert "hangs" in RUINOUS
+
+
+def test_what_is_refused_is_left_to_whoever_builds_it(fatal: None, tmp_path: Path) -> None:
+    asked = Compilers(1)
+    assert asked.compile(kernel("refused"), CPU) is None
+    assert asked.compile(kernel(tmp_path / "next"), CPU) is None
+
+
+def test_one_that_nobody_asked_for_a_while_is_followed_by_another(
+    fatal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IDLE_S", "0.05")
+    asked = Compilers(1)
+    assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    time.sleep(1.0)
+    assert asked.compile(kernel(tmp_path / "second"), CPU) is None
+    assert written(tmp_path / "first")[0] != written(tmp_path / "second")[0]
+
+
+@pytest.mark.parametrize("command", [["/nowhere/python"], [sys.executable, "-c", "raise SystemExit(1)"]])
+def test_without_a_process_nothing_is_said(fatal: None, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setattr(compilers, "COMMAND", command)
+    asked = Compilers(1)
+    assert asked.compile(kernel("anything"), CPU) is None
+    monkeypatch.setattr(subprocess, "Popen", None)
+    assert asked.compile(kernel("anything"), CPU) is None
+
+
+def test_a_backend_that_cannot_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    assert Compilers(1).compile(offer(PROBLEM, "torch/default"), CPU) is None
+
+
+def test_nobody_waits_when_it_is_over(fatal: None) -> None:
+    over = threading.Event()
+    threading.Timer(1.0, over.set).start()
+    begun = time.perf_counter()
+    assert Compilers(1, is_over=over.is_set).compile(kernel("hangs"), CPU) is None
+    assert time.perf_counter() - begun < 30
+
+
+def test_a_kernel_of_tritons_is_compiled_for_a_gpu_that_is_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        pytest.skip("Triton's interpreter compiles nothing")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    problem, device = ConvProblem.parse("mb1ic16ih8oc16kh3 dt:fp16 tag:nhwc"), profile("h200")
+    offered = listing.candidates(registry.backend("triton").candidates(problem, device, listing.Policy()))
+    assert Compilers(1).compile(offered[0], device) is None
+    assert len([*tmp_path.rglob("*.cubin")]) == 1
+
+
+def test_the_process_that_compiles_loads_no_pytorch() -> None:
+    code = "import sys; import convwright.tuning.compiler, convwright.backends.triton.implicit_gemm_call; "
+    code += "print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
