@@ -4,8 +4,8 @@
 
 Both sides run interleaved in one run of the project's timer. They are one model and its copy, except that the copy's
 convolutions have kept PyTorch's own function. Before that the model runs as often as it takes until every choice is
-made and has proved itself, and waits for compilers in between. The outputs of both are held against float64. On a GPU the time is that of eager runs, the
-slower of host and device.
+made and has proved itself, and waits for compilers in between. The outputs of both are held against float64. On a GPU
+the time is that of eager runs, the slower of host and device.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def rows(options: argparse.Namespace) -> Iterator[dict]:
         session().forget()
         verdict = compare(ours, torchs)
         yield {
-            "benchmark": "enable models", "model": name, "choices": dict(Counter(ids)), "batch": options.batch, "relative_l2": errors,
+            "benchmark": "enable models", "model": name, "batch": options.batch, "relative_l2": errors,
+            "choices": dict(Counter(ids)),
             "ours_us": ours.call_us.value, "torch_us": torchs.call_us.value, "ratio": verdict.to_json(),
             "unstable": ours.unstable or torchs.unstable, "samples": ours.samples, "conditions": known,
         }  # fmt: skip
