@@ -20,7 +20,8 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.core.policy import Policy, Weights
-from convwright.ops.enable import is_enabled
+from convwright.ops.enable import _looking, is_enabled
+from convwright.ops.form import stand_ins
 from convwright.settings import settings
 from convwright.tuning import session as sessions
 from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
@@ -212,7 +213,7 @@ def test_what_is_imported_or_kept_while_it_is_on_is_pytorchs_afterwards(monkeypa
 
 def test_blocks_may_lie_in_each_other() -> None:
     def policy() -> Policy | None:
-        made: Policy | None = F.conv2d.__kwdefaults__["policy"]
+        made: Policy | None = _looking(stand_ins()[1]).__kwdefaults__["policy"]
         return made
 
     outer, inner = Policy(max_workspace_bytes=0), Policy(deterministic=True)
@@ -541,3 +542,31 @@ assert here is F.conv2d is own is kept[0]
 def test_a_script_that_knows_nothing_of_it() -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
+
+
+@pytest.mark.parametrize(
+    "more", [{"out": None}, {"activation": "relu"}, {"residual": 0}, {"algorithm": "torch/default"}]
+)
+def test_what_pytorchs_functions_do_not_take_is_refused_as_they_do(more: dict[str, Any]) -> None:
+    x, w = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3)
+    more = {name: torch.empty(1, 4, 6, 6) if name in ("out", "residual") else value for name, value in more.items()}
+    with cw.enabled():
+        for _ in range(3):
+            F.conv2d(x, w)
+        with pytest.raises(TypeError, match="conv2d\\(\\) received an invalid combination of arguments"):
+            F.conv2d(x, w, **more)
+
+
+def test_an_algorithm_asked_for_around_a_call_reaches_layers_that_are_not_looked_at() -> None:
+    x, w = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3)
+    with cw.enabled():
+        for _ in range(200):
+            F.conv2d(x, w)
+        resting = stand_ins()[1].slots.resting
+        assert id(w) in resting
+        with cw.algorithms(forward="reference/gemm"):
+            assert id(w) not in resting
+            for _ in range(3):
+                F.conv2d(x, w)
+                assert cw.last_choice().candidate.id == "reference/gemm"  # type: ignore[union-attr]
+            assert id(w) not in resting

@@ -38,17 +38,23 @@ def _wanted(forward: str, backward_data: str, backward_weight: str, strict: bool
 
 
 class _Contexts:
-    """How many contexts are open in all threads: while none is, nobody need look for one."""
+    """How many contexts are open in all threads: while none is, nobody need look for one.
 
-    __slots__ = ("_lock", "open")
+    ``unlooked`` are sets of what is not looked at, which are empty when one opens; who adds to them looks again then.
+    """
+
+    __slots__ = ("_lock", "open", "unlooked")
 
     def __init__(self) -> None:
         self.open = 0
+        self.unlooked: list[set[int]] = []
         self._lock = Lock()
 
     def count(self, change: int) -> None:
         with self._lock:
             self.open += change
+            for each in self.unlooked if self.open else ():
+                each.clear()
 
 
 contexts = _Contexts()

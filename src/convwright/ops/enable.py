@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from convwright.ops import ambient
 from convwright.ops.beyond import beyond
 from convwright.ops.composite import refuse_algorithm
 from convwright.ops.form import Form, stand_ins
-from convwright.ops.functional import convolution, transposed_convolution
+from convwright.ops.functional import FAILURES, PASSES, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
 from convwright.ops.request import Request
 
@@ -100,8 +101,8 @@ def _put(*, thorough: bool = False) -> None:
     """Put in place what holds now."""
     on, policy = _states[-1].on, _states[-1].policy
     pairs = [(form.own, _stand_in(form)) for form in stand_ins()]
-    for _, ours in pairs:
-        ours.__kwdefaults__ = ours.__kwdefaults__ | {"policy": policy}
+    for looking in map(_looking, stand_ins()):
+        looking.__kwdefaults__ = looking.__kwdefaults__ | {"policy": policy}
     if on:
         _places.exchange({id(own): ours for own, ours in pairs}, _is_left_alone, thorough=thorough)
     else:
@@ -117,10 +118,31 @@ def _is_left_alone(name: str) -> bool:
 
 
 @cache
-def _stand_in(form: Form) -> Any:
-    """What takes the place of ``form.own``: the same object each time, since others may keep it, and compilers do."""
+def _looking(form: Form) -> Any:
+    """Ours, for what is to be looked at."""
     make = transposed_convolution if form.transposed else convolution
-    function: Any = make(form, _or_torchs_own)
+    return make(form, _or_torchs_own, looks_first=False)
+
+
+@cache
+def _stand_in(form: Form) -> Any:
+    """What takes the place of ``form.own``: the same object each time, since others may keep it, and compilers do.
+
+    Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.
+    """
+    own, resting, looking = form.own, form.slots.resting, _looking(form)
+    is_compiling, passes, tensor = torch.compiler.is_dynamo_compiling, cycle(PASSES).__next__, Tensor
+
+    def stand_in(input: Tensor, weight: Tensor, *rest: Any, **named: Any) -> Tensor:  # noqa: A002  PyTorch's names
+        if not is_compiling() and id(weight) in resting and type(input) is tensor and passes():
+            try:
+                return own(input, weight, *rest, **named)
+            except FAILURES:
+                pass
+        result: Tensor = looking(input, weight, *rest, **named)
+        return result
+
+    function = named_after(form, stand_in)
     # Pickled where it stands, it is whatever stands there when it is loaded.
     function.__module__, function.__doc__ = "torch.nn.functional", form.own.__doc__
     return function
@@ -137,6 +159,10 @@ def _or_torchs_own(
 ) -> Tensor:
     """``beyond``; PyTorch's own function for whatever that does not serve, and for everything when this is over."""
     own = (x, w, bias, *form.window(request))
+    more = {"residual": residual, "out": out, "activation": request.activation, "algorithm": request.algorithm}
+    given = {name: value for name, value in more.items() if value is not None}
+    if given:
+        return form.own(*own, **given)  # which takes none of them, and says so
     if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(x, Tensor):
         return form.own(*own)
     if not x.is_floating_point():

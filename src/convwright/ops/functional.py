@@ -76,13 +76,15 @@ class TransposedConvolution(Protocol):
     ) -> Tensor: ...
 
 
-def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
+def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True) -> Convolution:
     """The function of ``form``: a first look for a remembered call, and ``beyond`` for everything else.
 
-    It is made here for each form, so that the first look is a call of its own and not one more inside another.
+    It is made here for each form, so that the first look is a call of its own and not one more inside another. Unless
+    it ``looks_first`` another function has looked whether a weight's calls need no look.
     """
-    own, latest, resting = form.own, form.slots.latest, form.slots.resting
-    passes, tensor, zero, one = cycle(_PASSES).__next__, Tensor, 0, 1
+    own, latest, rest = form.own, form.slots.latest, form.slots.rest
+    resting = form.slots.resting if looks_first else _NOTHING
+    passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, state = flags.tf32_allowed, flags.state
 
@@ -105,7 +107,7 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
             known = id(weight)
             if (
                 known in resting and type(input) is tensor and activation is None and algorithm is None
-                and policy is None and not contexts.open and passes()
+                and policy is None and passes()
             ):  # fmt: skip
                 try:
                     # PyTorch reads each argument in 50 ns, and fills in what is not there in none.
@@ -114,7 +116,7 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
                     if padding is not zero or stride is not one:
                         return own(input, weight, bias, stride, padding)
                     return own(input, weight, bias)
-                except _FAILURES:
+                except FAILURES:
                     pass
             try:
                 slots = latest[known]
@@ -139,13 +141,13 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
                             if len(slots) == 1 and slot.varied is None:
-                                resting.add(known)
+                                rest(known)
                             try:
                                 if slot.short:
                                     return own(input, weight, bias, stride, padding)
                                 if slot.varied is None or slot.varied.passes(input):
                                     return own(input, weight, bias, stride, padding, dilation, groups)
-                            except _FAILURES:
+                            except FAILURES:
                                 break
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
@@ -157,14 +159,15 @@ def convolution(form: Form, beyond: Beyond = beyond) -> Convolution:
         request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
         return beyond(form, input, weight, bias, request, residual, out)
 
-    made: Convolution = _named(conv, form)
+    made: Convolution = named_after(form, conv)
     return made
 
 
-def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedConvolution:
+def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
-    own, latest, resting = form.own, form.slots.latest, form.slots.resting
-    passes, tensor = cycle(_PASSES).__next__, Tensor
+    own, latest, rest = form.own, form.slots.latest, form.slots.rest
+    resting = form.slots.resting if looks_first else _NOTHING
+    passes, tensor = cycle(PASSES).__next__, Tensor
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, state = flags.tf32_allowed, flags.state
 
@@ -188,11 +191,11 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
             known = id(weight)
             if (
                 known in resting and type(input) is tensor and activation is None and algorithm is None
-                and policy is None and not contexts.open and passes()
+                and policy is None and passes()
             ):  # fmt: skip
                 try:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
-                except _FAILURES:
+                except FAILURES:
                     pass
             try:
                 slots = latest[known]
@@ -222,10 +225,10 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
                             and (slot.varied is None or slot.varied.passes(input))
                         ):
                             if len(slots) == 1 and slot.varied is None:
-                                resting.add(known)
+                                rest(known)
                             try:
                                 return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
-                            except _FAILURES:
+                            except FAILURES:
                                 break
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
@@ -239,20 +242,22 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond) -> TransposedCon
         )
         return beyond(form, input, weight, bias, request, residual, out)
 
-    made: TransposedConvolution = _named(conv_transpose, form)
+    made: TransposedConvolution = named_after(form, conv_transpose)
     return made
 
 
 _NONE: tuple[Slot, ...] = ()
-# Where PyTorch's own function serves a weight, six of seven calls are not looked at: among other layers a look costs
-# 2 µs, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). Which ones is drawn by
-# lot, once, since layers and shapes that come in turn would hide behind each other.
-_PASSES = tuple(Random(7).choices((True, False), (6, 1), k=1021))
+_NOTHING: frozenset[int] = frozenset()
+# Where PyTorch's own function serves a weight, 30 of 31 calls are not looked at: among other layers a look costs 2 µs
+# and more, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). Which ones is drawn
+# by lot, once, since layers and shapes that come in turn would hide behind each other.
+PASSES = tuple(Random(7).choices((True, False), (30, 1), k=4099))
 # A slot of PyTorch's own function does not look at weight and bias; what is wrong with them is said by a longer look.
-_FAILURES = (RuntimeError, TypeError, ValueError)
+FAILURES = (RuntimeError, TypeError, ValueError)
 
 
-def _named(function: Any, form: Form) -> Any:
+def named_after(form: Form, function: Any) -> Any:
+    """``function`` with the name of ``form``, and as what scripts find it."""
     function.__name__ = function.__qualname__ = form.name
     _jit._register_builtin(function, f"aten::{form.name}")  # torch.jit.script finds PyTorch's operator
     function.__doc__ = _DOC.format(name=form.name, like=_LIKE[form.transposed].format(axes=", ".join(form.axes)))

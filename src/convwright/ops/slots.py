@@ -105,6 +105,7 @@ class Slots:
     def __init__(self) -> None:
         self.latest: dict[int, tuple[Slot, ...]] = {}
         self.resting: set[int] = set()
+        ambient.contexts.unlooked.append(self.resting)
         self.forgotten = 0  # how often everything was
         self._hidden: dict[int, tuple[Slot, ...]] = {}
         self._owners: dict[int, ref[Tensor]] = {}
@@ -132,6 +133,12 @@ class Slots:
         for other in self.latest.get(id(weight), ()):
             if other.varied is not None:  # where one shape was worth deciding others may be
                 other.varied.look_soon()
+
+    def rest(self, weight: int) -> None:
+        """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them."""
+        self.resting.add(weight)
+        if ambient.contexts.open:
+            self.resting.discard(weight)
 
     def settle(self, slot: Slot, run: Run | None) -> None:
         """Let ``run`` serve the calls for which ``slot`` stands."""
