@@ -21,7 +21,7 @@ from convwright.ops.autograd import Training
 from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
 from convwright.ops.node_cost import node_host_us
-from convwright.ops.proving import Proving, Wrapped
+from convwright.ops.proving import Proving, Stream, Wrapped
 from convwright.ops.runner import Runner, runner
 from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
@@ -56,7 +56,7 @@ def decide(call: Call) -> Run | None:
     if not call.trains:
         if main.is_torch and not (asked and not _is_own(main)):
             return _torchs_own(call)
-        return _proving(main, _main(main, call), own_runner(call)) if _proves(main, call) else _main(main, call)
+        return _proving(main, _main(main, call), own_runner(call), call) if _proves(main, call) else _main(main, call)
     gradients = _gradient_choices(problem, call, facts)
     choices = (main, *(choice for choice in gradients if choice is not None))
     if all(map(_is_own, choices)) or (not asked and not _worth_a_node(choices)):
@@ -112,7 +112,7 @@ def _direction(choice: Choice, call: Call) -> Runner:
     run = _main(choice, call) if choice.candidate.problem.direction is call.form.direction else _bound(choice, call)
     if not _proves(choice, call):
         return run
-    return _proving(choice, run, _direction(_torchs(choice), call))
+    return _proving(choice, run, _direction(_torchs(choice), call), call)
 
 
 def _output_of(problem: ConvProblem, direction: Direction) -> TensorSpec:
@@ -129,10 +129,12 @@ def _proves(choice: Choice, call: Call) -> bool:
     """Whether a choice has yet to show that it is faster where it is used.
 
     What was asked for runs, and so does what was chosen for another reason than time, or where results of calls that
-    are alike have to be the same bit for bit.
+    are alike have to be the same bit for bit. On a GPU a step that trains has been weighed with its node.
     """
     request = call.request
-    if request.algorithm is not None or ambient.current() is not None or choice.device.kind != "cpu":
+    if request.algorithm is not None or ambient.current() is not None:
+        return False
+    if choice.device.kind != "cpu" and (choice.device.kind != "cuda" or call.trains):
         return False
     policy = request.policy or Policy()
     if policy.objective is not Objective.TIME or policy.arithmetic is not None:
@@ -141,8 +143,11 @@ def _proves(choice: Choice, call: Call) -> bool:
     return timed and not choice.is_torch and not (policy.deterministic or flags.deterministic())
 
 
-def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:
+def _proving(choice: Choice, ours: Runner, own: Runner, call: Call) -> Proving:
     proving = Proving(ours, own)
+    if call.x.is_cuda and choice.device_us is not None and choice.torch_device_us is not None:
+        gain_us = choice.torch_device_us.value - choice.device_us.value
+        proving = Proving(ours, own, Stream(call.x.device), max(gain_us, 0.0))
 
     def told(gain_us: float) -> None:
         if not gain_us and session().last is choice:

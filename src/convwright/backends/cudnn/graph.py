@@ -90,6 +90,7 @@ def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool)
         deterministic=NumericalNote.NONDETERMINISTIC not in engine.notes,
         source=Source.PLANNER,
         saves_products=bool(engine.notes & _FEWER_PRODUCTS),
+        compiles=engine.compiles,
     )
     if final:
         try:

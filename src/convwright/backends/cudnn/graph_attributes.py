@@ -43,6 +43,7 @@ class Type(Enum):
     NUMERICAL_NOTE = 11, c_int
     POINTWISE_MODE = 14, c_int
     DESCRIPTOR = 15, c_void_p
+    BEHAVIOR_NOTE = 19, c_int
     CHAR = 24, c_char
 
     def __init__(self, number: int, element: Any) -> None:
@@ -121,6 +122,7 @@ class Attribute(Enum):
     ENGINE_GRAPH = 1300, Type.DESCRIPTOR
     ENGINE_INDEX = 1301, Type.INT64
     ENGINE_NUMERICAL_NOTES = 1303, Type.NUMERICAL_NOTE
+    ENGINE_BEHAVIOR_NOTES = 1305, Type.BEHAVIOR_NOTE
     ENGINE_DEVICE = 1307, Type.DESCRIPTOR
     DEVICE_JSON = 2702, Type.CHAR
 
@@ -142,6 +144,16 @@ class NumericalNote(IntEnum):
     WINOGRAD_TILE_6X6 = 7
     WINOGRAD_TILE_13X13 = 8
     STRICT_NAN_PROPAGATION = 9
+
+
+class BehaviorNote(IntEnum):
+    """What cuDNN says of how an engine works."""
+
+    RUNTIME_COMPILATION = 0
+    REQUIRES_FILTER_INT8X32_REORDER = 1
+    REQUIRES_BIAS_INT8X32_REORDER = 2
+    SUPPORTS_CUDA_GRAPH_NATIVE_API = 3
+    CUBLASLT_DEPENDENCY = 4
 
 
 # CUDNN_KNOB_TYPE_COUNTS: no engine has more knobs than there are kinds of knob.

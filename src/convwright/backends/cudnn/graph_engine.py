@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from convwright.backends.cudnn.graph_attributes import KNOB_KINDS, Attribute, Kind, NumericalNote
+from convwright.backends.cudnn.graph_attributes import KNOB_KINDS, Attribute, BehaviorNote, Kind, NumericalNote
 from convwright.backends.cudnn.graph_descriptor import Descriptor
 from convwright.backends.cudnn.graph_device import Target
 from convwright.errors import BackendError
@@ -18,11 +18,15 @@ _MODE_A, _MODE_B, _FALLBACK = 3, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine in one configuration. The numbers mean something for one pattern and version of cuDNN only."""
+    """An engine in one configuration. The numbers mean something for one pattern and version of cuDNN only.
+
+    One that ``compiles`` does so when its plan is finalized.
+    """
 
     index: int
     knobs: Knobs
     notes: frozenset[NumericalNote]
+    compiles: bool
     config: Descriptor
 
 
@@ -93,4 +97,5 @@ def _describe(config: Descriptor, choices: Sequence[Descriptor]) -> Engine:
     knobs = ((*choice.get(Attribute.KNOB_TYPE), *choice.get(Attribute.KNOB_VALUE)) for choice in chosen)
     (index,) = engine.get(Attribute.ENGINE_INDEX)
     notes = engine.get(Attribute.ENGINE_NUMERICAL_NOTES, len(NumericalNote))
-    return Engine(index, tuple(sorted(knobs)), frozenset(map(NumericalNote, notes)), config)
+    compiles = BehaviorNote.RUNTIME_COMPILATION in engine.get(Attribute.ENGINE_BEHAVIOR_NOTES, len(BehaviorNote))
+    return Engine(index, tuple(sorted(knobs)), frozenset(map(NumericalNote, notes)), compiles, config)
