@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.ops.form import CONV2D, forget
-from convwright.ops.proving import Proving, Stream
+from convwright.ops.seasons import Seasonal, Seasons, is_behind
 from convwright.settings import Mode
 from convwright.tuning.session import Session
 from convwright.tuning.store import Store
@@ -23,25 +23,14 @@ _TEN_MS = 20_000_000  # cycles
 
 
 def test_a_stream_tells_whether_it_is_behind() -> None:
-    stream = Stream(torch.device("cuda:0"))
+    device = torch.device("cuda:0")
     torch.cuda.synchronize()
-    assert stream.is_behind() is False
+    assert not is_behind(device)
     torch.cuda._sleep(_TEN_MS)
-    assert stream.is_behind() is True
+    assert is_behind(device)
     with torch.cuda.stream(torch.cuda.Stream()):
-        assert stream.is_behind() is False
+        assert not is_behind(device)
     torch.cuda.synchronize()
-
-
-def test_a_capture_is_not_disturbed() -> None:
-    stream, graph, x = Stream(torch.device("cuda:0")), torch.cuda.CUDAGraph(), torch.ones(8, device="cuda")
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        assert stream.is_behind() is None
-        y = x + 1
-    graph.replay()
-    torch.cuda.synchronize()
-    assert y.tolist() == [2.0] * 8
 
 
 @pytest.mark.parametrize(("behind", "gain_us"), [(True, 5.0), (False, 0.0)])
@@ -49,21 +38,23 @@ def test_a_slow_host_is_no_matter_where_the_device_is_behind(behind: bool, gain_
     x, w = torch.randn(2, 8, 9, 9, device="cuda"), torch.randn(4, 8, 3, 3, device="cuda")
 
     def slow(*operands: Tensor | None) -> Tensor:
-        for _ in range(5):
+        for _ in range(20):
             y = F.conv2d(x, w)
         return y
 
-    trial = Proving(slow, lambda *operands: F.conv2d(x, w), Stream(x.device), 5.0)
-    for _ in range(40):
-        torch.cuda.synchronize()
+    trial = Seasonal(slow, lambda *operands: F.conv2d(x, w), Seasons(), x.device, 5.0)
+    torch.cuda.synchronize()
+    for _ in range(40 if behind else 4000):
         if behind:
             torch.cuda._sleep(_TEN_MS)
         trial(x, w)
+        if not behind:
+            torch.cuda.synchronize()
     torch.cuda.synchronize()
     assert trial.gain_us == gain_us
 
 
-@pytest.mark.parametrize("calls_before", [3, 60])
+@pytest.mark.parametrize("calls_before", [3, 10_000])
 def test_what_is_captured_before_or_after_is_right(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Session(Mode.QUICK, Store.open(None))
     for module in ("convwright.ops.decide", "convwright.ops.meetings", "convwright.tuning.session"):
@@ -76,7 +67,8 @@ def test_what_is_captured_before_or_after_is_right(calls_before: int, monkeypatc
     with torch.no_grad():
         for _ in range(calls_before):
             y = cw.conv2d(x, w, bias, padding=1, activation="relu")
-            assert_close(y.double(), exact, rtol=1e-2, atol=1e-1)
+            torch.cuda.synchronize()
+        assert_close(y.double(), exact, rtol=1e-2, atol=1e-1)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             y = cw.conv2d(x, w, bias, padding=1, activation="relu")
@@ -85,4 +77,4 @@ def test_what_is_captured_before_or_after_is_right(calls_before: int, monkeypatc
     assert_close(y.double(), exact, rtol=1e-2, atol=1e-1)
     if calls_before > 30:
         slots = [slot for each in CONV2D.slots._by_shape.values() for slot in each]
-        assert not any(isinstance(slot.run, Proving) for slot in slots)
+        assert not any(isinstance(slot.run, Seasonal) for slot in slots)

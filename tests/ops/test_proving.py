@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -95,61 +95,6 @@ def test_a_call_that_was_disturbed_decides_nothing() -> None:
     ours = [700] * 12
     assert gained_ns([*ours[:11], 10**9], [1000] * 12) == 300.0
     assert gained_ns([1000] * 12, [*[1000] * 11, 10**9]) == 0.0
-
-
-class Queued:
-    """A GPU's queue, which is behind as it is told to be."""
-
-    def __init__(self, *behind: bool | None) -> None:
-        self._behind = chain(behind, repeat(behind[-1]))
-
-    def is_behind(self) -> bool | None:
-        return next(self._behind)
-
-
-def queued(clock: Clock, queue: Queued, ours_ns: int, own_ns: int, gain_us: float) -> tuple[Proving, list[str]]:
-    says: list[str] = []
-    ours, own = (clock.taking(ns, says=says, name=name) for ns, name in ((ours_ns, "ours"), (own_ns, "own")))
-    trial = Proving(ours, own, queue, gain_us)
-    for _ in range(60):
-        trial(X, X)
-    return trial, says
-
-
-@pytest.mark.parametrize(("gain_us", "serves"), [(7.0, "ours"), (0.0, "own")])
-def test_where_a_device_is_behind_its_own_time_decides(clock: Clock, gain_us: float, serves: str) -> None:
-    """However long the host takes for it."""
-    trial, says = queued(clock, Queued(True), 3000, 1000, gain_us)
-    assert trial.gain_us == gain_us
-    assert says[14:] == [serves] * 46
-
-
-def test_where_a_device_waits_the_host_decides(clock: Clock) -> None:
-    trial, says = queued(clock, Queued(False), 3000, 1000, 7.0)
-    assert trial.gain_us == 0.0
-    assert says[12:] == ["own"] * 48
-
-
-def test_what_comes_first_a_dozen_times_decides(clock: Clock) -> None:
-    trial, _ = queued(clock, Queued(*[True, True, False] * 30), 900, 1000, 7.0)
-    assert trial.gain_us == 7.0
-    trial, _ = queued(clock, Queued(*[False, False, False, True] * 30), 900, 1000, 7.0)
-    assert trial.gain_us == 0.1
-
-
-def test_nothing_is_compared_inside_a_capture(clock: Clock) -> None:
-    trial, says = queued(clock, Queued(None), 3000, 1000, 7.0)
-    assert trial.gain_us is None
-    assert says == ["ours"] * 60
-
-
-def test_the_same_queue_is_asked_behind_casts(clock: Clock) -> None:
-    says: list[str] = []
-    run = clock.taking(1000, says=says, name="run")
-    trial = Proving(run, run, Queued(True), 7.0).instead(run, run)
-    for _ in range(20):
-        trial(X, X)
-    assert trial.gain_us == 7.0
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, gain_ns: float | None) -> list[str]:

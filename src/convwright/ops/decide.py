@@ -21,8 +21,9 @@ from convwright.ops.autograd import Training
 from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
 from convwright.ops.node_cost import node_host_us
-from convwright.ops.proving import Proving, Stream, Wrapped
+from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.runner import Runner, runner
+from convwright.ops.seasons import Seasonal, seasons_on
 from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
@@ -147,7 +148,7 @@ def _proving(choice: Choice, ours: Runner, own: Runner, call: Call) -> Proving:
     proving = Proving(ours, own)
     if call.x.is_cuda and choice.device_us is not None and choice.torch_device_us is not None:
         gain_us = choice.torch_device_us.value - choice.device_us.value
-        proving = Proving(ours, own, Stream(call.x.device), max(gain_us, 0.0))
+        proving = Seasonal(ours, own, seasons_on(call.x.device), call.x.device, gain_us)
 
     def told(gain_us: float) -> None:
         if not gain_us and session().last is choice:
