@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -165,7 +166,11 @@ def when_proved(run: Run, call: Call, then: Callable[[Run | None], None]) -> Non
     """
     trial, own = run.trial if isinstance(run, Wrapped) else run, _torchs_own(call)
     if isinstance(trial, Proving):
-        trial.when_settled(lambda gain_us: then(trial.ours if gain_us else own))
+        ours = trial.ours
+        trial.when_settled(lambda gain_us: then(ours if gain_us else own))
+        if isinstance(trial, Seasonal):
+            it = weakref.ref(trial)  # which would else be kept by what it keeps
+            trial.serve = lambda mine: then(it() if mine is None else ours if mine else own)
     elif isinstance(trial, Training):
         with_node_us, without_us = node_host_us(call.x.device.type)
         trial.when_settled(lambda gain_us: None if gain_us > with_node_us - without_us else then(own))

@@ -2,15 +2,17 @@
 
 Where the device waits for the host it is the host's time that counts, and that depends on the company: of candidates
 and PyTorch's own calls that take turns within a network each finds the caches full of the others. So all choices serve
-for a season, then PyTorch's own calls for another, and so on, while what passes between the calls of one layer is
-timed. What a single candidate costs the host is looked at as well, since one may be far worse than it seemed. Where the
-device is behind, what the search found out about its time decides.
+for a season, then PyTorch's own calls for another, and so on. In a first year every call is timed, to see whose device
+is behind, where what the search found out about its time decides, and which candidates are far worse than they seemed.
+In the next everything runs as it would for good, but for a few layers by whose calls the time of a season is told. If
+the choices make it surely longer, the worse half of them is given up, with all that seemed worse at all, and the rest
+has another year.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import median
 from threading import Lock
 from time import perf_counter_ns
@@ -24,18 +26,20 @@ from convwright.ops.proving import Proving
 from convwright.ops.runner import Runner
 from convwright.tuning.choose import TIE
 
-# A season lasts so many calls of one layer, and so long, at least. The first two are not counted.
-_CALLS, _LEAST_NS = 8, 10_000_000
+# A season lasts so many calls of one layer, and so long, at least. The first two of a year are not counted.
+_CALLS, _LEAST_NS = 6, 10_000_000
 _UNCOUNTED = 2
-_PAIRS = 6
-# By chance one of two equals is ahead in so many of the pairs in one case of nine, and then by more than a tie.
+_PAIRS_AT_FIRST, _PAIRS = 1, 6
+# By chance one of two equals is behind in so many of the pairs in one case of nine, and then by more than a tie.
 _MOST_OF_THEM = 5
 # A candidate for which the host takes so many times as long has lost, whatever the others do.
-_LOST, _FEWEST_CALLS, _MOST_CALLS = 1.3, 6, 64
+_LOST, _FEWEST_CALLS, _MOST_CALLS = 1.3, 4, 64
 # After so many calls that found the device behind, its time decides.
 _BEHIND = 12
-# Where the layer whose calls are counted has not come for so long, another takes its place.
-_PATIENCE_NS = 2_000_000_000
+# Of so many layers one tells the time, in case that the first of them comes no more, and that is after so long.
+_TELLING, _PATIENCE_NS = 8, 2_000_000_000
+# What is chosen gains something, if no time of the device.
+_LEAST_GAIN_US = 1e-3
 is_capturing: Any = torch._C._cuda_isCurrentStreamCapturing
 
 
@@ -52,6 +56,7 @@ class Seasons:
         self._changing = Lock()
         self._members: weakref.WeakSet[Seasonal] = weakref.WeakSet()
         self._leader: Seasonal | None = None
+        self._is_first_year = True
         self._calls, self._begun_ns, self._came_ns = 0, 0, 0
         self._each_ns: list[float] = []
 
@@ -59,6 +64,7 @@ class Seasons:
         """Begin anew, with one more."""
         with self._changing:
             self._members.add(member)
+            self._is_first_year = True
             self._begin()
 
     def leave(self, member: Seasonal) -> None:
@@ -69,9 +75,8 @@ class Seasons:
     def turn(self, member: Seasonal) -> bool:
         """Whether ``member`` is to run ours now."""
         with self._changing:
-            now_ns = perf_counter_ns()
-            if member is not self._leader:
-                leader = self._leader
+            now_ns, leader = perf_counter_ns(), self._leader
+            if member is not leader:
                 if leader is None or leader.gain_us is not None or now_ns - self._came_ns > _PATIENCE_NS:
                     self._begin(member)
                 return self.ours
@@ -80,40 +85,53 @@ class Seasons:
             taken_ns = now_ns - self._begun_ns
             if self._calls >= _CALLS and taken_ns >= _LEAST_NS:
                 self._each_ns.append(taken_ns / self._calls)
-                self.ours, self._calls, self._begun_ns = not self.ours, 0, now_ns
-            over = len(self._each_ns) == _UNCOUNTED + 2 * _PAIRS
-        if over:
-            self._end()
-        return self.ours
+                if len(self._each_ns) == _UNCOUNTED + 2 * (_PAIRS_AT_FIRST if self._is_first_year else _PAIRS):
+                    self._end_year()
+                else:
+                    self.ours = not self.ours
+                    self._serve()
+                self._calls, self._begun_ns = 0, perf_counter_ns()
+            return self.ours
 
     def _begin(self, leader: Seasonal | None = None) -> None:
         self.ours, self._leader = False, leader
         self._calls, self._each_ns = 0, []
+        self._serve()
         self._begun_ns = self._came_ns = perf_counter_ns()
 
-    def _end(self) -> None:
-        """Those that have lost are out, and the others begin anew; where none has, all of them are settled."""
-        with self._changing:
-            each_ns = self._each_ns[_UNCOUNTED:]
-            members = [member for member in self._members if member.gain_us is None]
-            lost = [member for member in members if member.has_lost]
-            settled = lost or members
-            for member in settled:
-                self._members.discard(member)
-            self._begin()
-        # A lost one more or less among many does not decide, but it took part in what was timed.
-        holds = not lost and not is_slower(each_ns[1::2], each_ns[::2])
-        for member in settled:
+    def _serve(self) -> None:
+        """Let the season's side serve, or all calls come by here in the first year."""
+        for place, member in enumerate(self._contesting()):
+            tells = self._is_first_year or member is self._leader or place % _TELLING == 0
+            member.serve(None if tells else self.ours)
+
+    def _contesting(self) -> list[Seasonal]:
+        """Those that are not settled, the worse first."""
+        return sorted((m for m in self._members if m.gain_us is None), key=lambda member: -member.times)
+
+    def _end_year(self) -> None:
+        members, own_ns, ours_ns = self._contesting(), self._each_ns[_UNCOUNTED::2], self._each_ns[_UNCOUNTED + 1 :: 2]
+        if self._is_first_year:
+            over, holds = [member for member in members if member.times > _LOST], False
+        else:
+            holds = not is_slower(ours_ns, own_ns)
+            half = (len(members) + 1) // 2
+            over = members if holds else [m for place, m in enumerate(members) if place < half or m.times > 1]
+        self._is_first_year = False
+        for member in over:
+            self._members.discard(member)
             member.settle(holds=holds)
+        self._begin()
 
 
 class Seasonal(Proving):
     """``ours`` and ``own``, PyTorch's, by seasons, until it is known which serves.
 
-    ``device_gain_us`` is what a call of ours gains where the device is behind.
+    ``device_gain_us`` is what a call of ours gains where the device is behind. ``serve`` lets ours, PyTorch's own or
+    this itself (True, False, None) serve calls, where whoever remembers it can.
     """
 
-    __slots__ = ("__weakref__", "_behind", "_device", "_device_gain_us", "_seasons")
+    __slots__ = ("__weakref__", "_behind", "_device", "_device_gain_us", "_seasons", "serve")
 
     def __init__(
         self, ours: Runner, own: Runner, seasons: Seasons, device: torch.device, device_gain_us: float
@@ -121,6 +139,7 @@ class Seasonal(Proving):
         super().__init__(ours, own)
         self._seasons, self._device, self._device_gain_us = seasons, device, device_gain_us
         self._behind = 0
+        self.serve: Callable[[bool | None], None] = lambda mine: None
         seasons.join(self)
 
     def __call__(
@@ -154,11 +173,11 @@ class Seasonal(Proving):
         return result
 
     @property
-    def has_lost(self) -> bool:
-        """Whether the host takes far longer for ours, as often as the device waited for it."""
+    def times(self) -> float:
+        """How many times as long the host took for ours, as often as the device waited for it."""
         if min(len(self._ours_ns), len(self._own_ns)) < _FEWEST_CALLS:
-            return False
-        return median(self._ours_ns) > _LOST * median(self._own_ns)
+            return 1.0
+        return median(self._ours_ns) / median(self._own_ns)
 
     def settle(self, *, holds: bool) -> None:
         """Serve from now on with ours, where what the search found out ``holds``, or else with PyTorch's own."""
@@ -169,10 +188,6 @@ class Seasonal(Proving):
         trial._then = self._then
         self._seasons.leave(self)
         return trial
-
-
-# What is chosen gains something, if no time of the device.
-_LEAST_GAIN_US = 1e-3
 
 
 def is_slower(ours_ns: Iterable[float], own_ns: Iterable[float]) -> bool:
