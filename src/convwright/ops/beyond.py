@@ -20,7 +20,7 @@ from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.proxies import is_proxy, noted
 from convwright.ops.regions import check_apart, count_write
 from convwright.ops.request import Request
-from convwright.ops.slots import Place, Run, Slot
+from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
 from convwright.ops.varied import Varied
 from convwright.tensors import activate, core_dtype
@@ -100,7 +100,7 @@ def _decided(call: Call) -> Run | None:
         if slots.forgotten == forgotten:  # or else there were news, and the next call decides again
             slots.remember(call.w, call.tensors, slot)
         if run is not None:
-            when_proved(run, call, Place(slots, slot).serve)
+            when_proved(run, call, lambda kept: slots.settle(slot, kept))
     return run
 
 

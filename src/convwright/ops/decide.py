@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -21,10 +20,10 @@ from convwright.ops import ambient
 from convwright.ops.autograd import Training
 from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
+from convwright.ops.look_cost import look_host_us
 from convwright.ops.node_cost import node_host_us
 from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.runner import Runner, runner
-from convwright.ops.seasons import Seasonal, seasons_on
 from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
@@ -58,7 +57,9 @@ def decide(call: Call) -> Run | None:
     if not call.trains:
         if main.is_torch and not (asked and not _is_own(main)):
             return _torchs_own(call)
-        return _proving(main, _main(main, call), own_runner(call), call) if _proves(main, call) else _main(main, call)
+        if _is_free(main, call) and not _worth_a_look(main):
+            return _torchs_own_instead(main, call)
+        return _proving(main, _main(main, call), own_runner(call)) if _proves(main, call) else _main(main, call)
     gradients = _gradient_choices(problem, call, facts)
     choices = (main, *(choice for choice in gradients if choice is not None))
     if all(map(_is_own, choices)) or (not asked and not _worth_a_node(choices)):
@@ -114,7 +115,7 @@ def _direction(choice: Choice, call: Call) -> Runner:
     run = _main(choice, call) if choice.candidate.problem.direction is call.form.direction else _bound(choice, call)
     if not _proves(choice, call):
         return run
-    return _proving(choice, run, _direction(_torchs(choice), call), call)
+    return _proving(choice, run, _direction(_torchs(choice), call))
 
 
 def _output_of(problem: ConvProblem, direction: Direction) -> TensorSpec:
@@ -128,15 +129,18 @@ def _is_own(choice: Choice) -> bool:
 
 
 def _proves(choice: Choice, call: Call) -> bool:
-    """Whether a choice has yet to show that it is faster where it is used.
+    """Whether a choice has yet to show that it is faster where it is used, which can be told on a CPU."""
+    return choice.device.kind == "cpu" and _is_free(choice, call)
+
+
+def _is_free(choice: Choice, call: Call) -> bool:
+    """Whether PyTorch's own call may serve instead of a choice.
 
     What was asked for runs, and so does what was chosen for another reason than time, or where results of calls that
-    are alike have to be the same bit for bit. On a GPU a step that trains has been weighed with its node.
+    are alike have to be the same bit for bit.
     """
     request = call.request
     if request.algorithm is not None or ambient.current() is not None:
-        return False
-    if choice.device.kind != "cpu" and (choice.device.kind != "cuda" or call.trains):
         return False
     policy = request.policy or Policy()
     if policy.objective is not Objective.TIME or policy.arithmetic is not None:
@@ -145,11 +149,21 @@ def _proves(choice: Choice, call: Call) -> bool:
     return timed and not choice.is_torch and not (policy.deterministic or flags.deterministic())
 
 
-def _proving(choice: Choice, ours: Runner, own: Runner, call: Call) -> Proving:
+def _worth_a_look(choice: Choice) -> bool:
+    """Whether a choice is faster than PyTorch's own call even with what it costs the host to find it.
+
+    Eagerly a call takes as long as the slower of host and device; on a CPU it shows in use.
+    """
+    times = (choice.device_us, choice.host_us, choice.torch_device_us, choice.torch_host_us)
+    if any(time is None for time in times):
+        return True
+    device_us, host_us, torch_device_us, torch_host_us = (time.value for time in times if time is not None)
+    ours_us = max(device_us, host_us + look_host_us(choice.device.kind))
+    return ours_us < (1 - TIE) * max(torch_device_us, torch_host_us)
+
+
+def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:
     proving = Proving(ours, own)
-    if call.x.is_cuda and choice.device_us is not None and choice.torch_device_us is not None:
-        gain_us = choice.torch_device_us.value - choice.device_us.value
-        proving = Seasonal(ours, own, seasons_on(call.x.device), call.x.device, gain_us)
 
     def told(gain_us: float) -> None:
         if not gain_us and session().last is choice:
@@ -166,11 +180,7 @@ def when_proved(run: Run, call: Call, then: Callable[[Run | None], None]) -> Non
     """
     trial, own = run.trial if isinstance(run, Wrapped) else run, _torchs_own(call)
     if isinstance(trial, Proving):
-        ours = trial.ours
-        trial.when_settled(lambda gain_us: then(ours if gain_us else own))
-        if isinstance(trial, Seasonal):
-            it = weakref.ref(trial)  # which would else be kept by what it keeps
-            trial.serve = lambda mine: then(it() if mine is None else ours if mine else own)
+        trial.when_settled(lambda gain_us: then(trial.ours if gain_us else own))
     elif isinstance(trial, Training):
         with_node_us, without_us = node_host_us(call.x.device.type)
         trial.when_settled(lambda gain_us: None if gain_us > with_node_us - without_us else then(own))

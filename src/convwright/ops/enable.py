@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from convwright.core.policy import Policy
+from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
 from convwright.ops import ambient
 from convwright.ops.beyond import beyond
 from convwright.ops.composite import refuse_algorithm
 from convwright.ops.form import Form, stand_ins
-from convwright.ops.functional import FAILURES, PASSES, convolution, named_after, transposed_convolution
+from convwright.ops.functional import FAILURES, PASSES, Padding, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
 from convwright.ops.request import Request
 
@@ -133,16 +134,42 @@ def _stand_in(form: Form) -> Any:
     own, resting, looking = form.own, form.slots.resting, _looking(form)
     is_compiling, passes, tensor = torch.compiler.is_dynamo_compiling, cycle(PASSES).__next__, Tensor
 
-    def stand_in(input: Tensor, weight: Tensor, *rest: Any, **named: Any) -> Tensor:  # noqa: A002  PyTorch's names
+    def conv(
+        input: Tensor,  # noqa: A002  the names are those of torch.nn.functional
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: IntOrTuple = 1,
+        padding: Padding = 0,
+        dilation: IntOrTuple = 1,
+        groups: int = 1,
+    ) -> Tensor:
         if not is_compiling() and id(weight) in resting and type(input) is tensor and passes():
             try:
-                return own(input, weight, *rest, **named)
+                return own(input, weight, bias, stride, padding, dilation, groups)
             except FAILURES:
                 pass
-        result: Tensor = looking(input, weight, *rest, **named)
+        result: Tensor = looking(input, weight, bias, stride, padding, dilation, groups)
         return result
 
-    function = named_after(form, stand_in)
+    def conv_transpose(
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: IntOrTuple = 1,
+        padding: IntOrTuple = 0,
+        output_padding: IntOrTuple = 0,
+        groups: int = 1,
+        dilation: IntOrTuple = 1,
+    ) -> Tensor:
+        if not is_compiling() and id(weight) in resting and type(input) is tensor and passes():
+            try:
+                return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
+            except FAILURES:
+                pass
+        result: Tensor = looking(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return result
+
+    function = named_after(form, conv_transpose if form.transposed else conv)
     # Pickled where it stands, it is whatever stands there when it is loaded.
     function.__module__, function.__doc__ = "torch.nn.functional", form.own.__doc__
     return function
@@ -159,10 +186,6 @@ def _or_torchs_own(
 ) -> Tensor:
     """``beyond``; PyTorch's own function for whatever that does not serve, and for everything when this is over."""
     own = (x, w, bias, *form.window(request))
-    more = {"residual": residual, "out": out, "activation": request.activation, "algorithm": request.algorithm}
-    given = {name: value for name, value in more.items() if value is not None}
-    if given:
-        return form.own(*own, **given)  # which takes none of them, and says so
     if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(x, Tensor):
         return form.own(*own)
     if not x.is_floating_point():

@@ -95,18 +95,6 @@ class Slot:
         )
 
 
-class Place:
-    """Where ``slot`` is among ``slots``, whatever serves its calls."""
-
-    __slots__ = ("_slot", "_slots")
-
-    def __init__(self, slots: Slots, slot: Slot) -> None:
-        self._slots, self._slot = slots, slot
-
-    def serve(self, run: Run | None) -> None:
-        self._slot = self._slots.settle(self._slot, run)
-
-
 class Slots:
     """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
 
@@ -152,8 +140,8 @@ class Slots:
         if ambient.contexts.open:
             self.resting.discard(weight)
 
-    def settle(self, slot: Slot, run: Run | None) -> Slot:
-        """Let ``run`` serve the calls for which ``slot`` stands, in the slot that is returned."""
+    def settle(self, slot: Slot, run: Run | None) -> None:
+        """Let ``run`` serve the calls for which ``slot`` stands."""
         settled = slot.serving(run)
         for alike in list(self._by_shape.values()):
             alike[:] = [settled if other is slot else other for other in alike]
@@ -162,9 +150,6 @@ class Slots:
                 if slot in others and latest.get(weight) is others:
                     self.resting.discard(weight)
                     latest[weight] = tuple(settled if other is slot else other for other in others)
-                    if run is None and latest[weight] == (settled,) and latest is self.latest:
-                        self.rest(weight)
-        return settled
 
     def loosen(
         self,

@@ -9,6 +9,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.measuring.call import Call
 from convwright.measuring.clock import Clock, CudaGraphClock, HostClock, WallClock
+from convwright.measuring.company import Company
 from convwright.measuring.conditions import conditions
 from convwright.measuring.regression import median_interval
 from convwright.measuring.timer import Timing, measure_calls
@@ -29,6 +30,7 @@ class Stopwatch:
         cuda = bench.device.type == "cuda"
         self.device: Clock = CudaGraphClock(bench.device) if cuda else WallClock()
         self.host: Clock | None = HostClock(bench.device) if cuda else None
+        self._company = Company(bench.device) if cuda else None
         self._facts = (*conditions(bench.facts), ("mode", str(bench.mode)), ("cache", "hot"))
 
     def heat(self, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
@@ -54,7 +56,8 @@ class Stopwatch:
         alone = {f"run {t.candidate.id}": _nothing for t in trials if self.host is None and t.look_us >= _LONG_US}
         device = measure_calls(calls | packs, clock=self.device, budget_us=budget_us * share, before=alone)
         if self.host is not None:
-            host = measure_calls(calls, clock=self.host, budget_us=budget_us * (1 - share))
+            before = {} if self._company is None else dict.fromkeys(calls, self._company)
+            host = measure_calls(calls, clock=self.host, budget_us=budget_us * (1 - share), before=before)
         return {
             trial.candidate: Finding(
                 trial.candidate,

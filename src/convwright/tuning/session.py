@@ -28,12 +28,15 @@ from convwright.tuning.store import Store
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Choice:
-    """What runs, and what it and PyTorch's own call take on the device; None where that was not measured."""
+    """What runs, and what it and PyTorch's own call take on the device and of the host; None where that was not
+    measured, and on a CPU, where they are one."""
 
     candidate: Candidate
     device: DeviceFacts
     device_us: Interval | None = None
     torch_device_us: Interval | None = None
+    host_us: Interval | None = None
+    torch_host_us: Interval | None = None
 
     def __repr__(self) -> str:
         return f"<Choice: {self.candidate.id} for {self.candidate.problem.key} on {self.device.key}>"
@@ -128,8 +131,9 @@ class Session:
         if found.choice is None:
             return self._unmeasured(found)
         return Choice(
-            found.choice.candidate, device, _device_us(found.choice, policy), _device_us(found.baseline, policy)
-        )
+            found.choice.candidate, device, _device_us(found.choice, policy), _device_us(found.baseline, policy),
+            _host_us(found.choice), _host_us(found.baseline),
+        )  # fmt: skip
 
 
 _hearers: list[Callable[[], None]] = []
@@ -180,6 +184,10 @@ def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorit
 
 def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:
     return None if finding is None or finding.measurement is None else device_us(finding, policy)
+
+
+def _host_us(finding: Finding | None) -> Interval | None:
+    return None if finding is None or finding.measurement is None else finding.measurement.host_us
 
 
 def _capturing(device: DeviceFacts) -> bool:

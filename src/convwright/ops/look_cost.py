@@ -1,0 +1,45 @@
+"""What finding a remembered choice costs the host, measured where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from statistics import median
+from time import perf_counter_ns
+
+import torch
+
+from convwright.measuring.company import Company
+from convwright.ops.form import CONV2D
+from convwright.ops.request import Request
+from convwright.ops.slots import Slot, Slots
+
+_REPEATS = 60
+
+
+@lru_cache
+@torch.no_grad()
+def look_host_us(kind: str) -> float:
+    """Host time between a call and the candidate that was chosen for it, among other layers.
+
+    Takes some 10 ms, once per process.
+    """
+    from convwright.ops.functional import convolution  # which by way of its decisions needs this
+
+    form = replace(CONV2D, slots=Slots())
+    x, w, y = (torch.zeros(shape, device=kind) for shape in ((1, 4, 4, 4), (4, 4, 3, 3), (1, 4, 2, 2)))
+    form.slots.remember(w, (x, w), Slot((x, w), Request(True, 1, 0, 1, 1, None, None, None), lambda *operands: y))
+    company = Company(kind)
+
+    def host_us(call: Callable[[], object]) -> float:
+        taken_ns = []
+        for _ in range(_REPEATS):
+            company()
+            begun_ns = perf_counter_ns()
+            call()
+            taken_ns.append(perf_counter_ns() - begun_ns)
+        return median(taken_ns) / 1e3
+
+    looking, nothing = host_us(partial(convolution(form), x, w)), host_us(lambda: y)
+    return max(looking - nothing, 0.0)

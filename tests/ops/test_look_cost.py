@@ -1,0 +1,69 @@
+"""A choice serves on a GPU only if it is faster even with what finding it costs the host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from convwright.core.finding import Interval
+from convwright.core.policy import Objective, Policy
+from convwright.ops import decide
+from convwright.ops.call import Call
+from convwright.ops.form import CONV2D
+from convwright.ops.look_cost import look_host_us
+from convwright.ops.request import Request
+from convwright.tuning import listing
+from convwright.tuning.session import Choice
+from tuning.made import CPU, PROBLEM
+
+GPU = replace(CPU, kind="cuda")
+
+
+def choice(
+    device_us: float, host_us: float | None, torch_device_us: float = 10.0, torch_host_us: float = 16.0
+) -> Choice:
+    """GEMM on a GPU, which has taken so long beside PyTorch's own call."""
+    gemm = next(c for c in listing.candidates(listing.direct(PROBLEM, CPU, Policy())) if c.id == "reference/gemm")
+    times = (device_us, torch_device_us, host_us, torch_host_us)
+    return Choice(gemm, GPU, *(None if us is None else Interval(us, us, us) for us in times))
+
+
+@pytest.fixture(autouse=True)
+def _five(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "look_host_us", lambda kind: 5.0)
+
+
+@pytest.mark.parametrize(
+    ("device_us", "host_us", "is_worth_it"),
+    [(5.0, 10.0, True), (5.0, 12.0, False), (5.0, 11.0, False), (30.0, 1.0, False), (5.0, None, True)],
+)
+def test_where_the_device_waits_it_is_the_host_that_counts(
+    device_us: float, host_us: float | None, is_worth_it: bool
+) -> None:
+    assert decide._worth_a_look(choice(device_us, host_us)) is is_worth_it
+
+
+def test_where_the_host_waits_it_is_the_device() -> None:
+    assert decide._worth_a_look(choice(80.0, 40.0, torch_device_us=100.0))
+    assert not decide._worth_a_look(choice(100.0, 2.0, torch_device_us=100.0))
+
+
+def test_what_was_asked_for_is_not_weighed() -> None:
+    x, w = torch.zeros(2, 4, 8, 8), torch.zeros(4, 4, 3, 3)
+
+    def is_free(**asked: object) -> bool:
+        request = Request(True, 1, 1, 1, 1, None, None, None)._replace(**asked)
+        return decide._is_free(choice(5.0, 10.0), Call(CONV2D, x, w, None, None, None, request))
+
+    assert is_free()
+    assert is_free(policy=Policy(max_workspace_bytes=0))
+    assert not is_free(algorithm="reference/gemm")
+    for policy in (Policy(objective=Objective.DEVICE_TIME), Policy(arithmetic=("fp32",)), Policy(deterministic=True)):
+        assert not is_free(policy=policy)
+
+
+def test_it_is_measured() -> None:
+    assert 0.2 < look_host_us("cpu") < 200
+    assert look_host_us("cpu") == look_host_us("cpu")
