@@ -34,6 +34,9 @@ CASES = [
     ("small half", (1, 32, 14, 14), (32, 32, 3, 3), torch.float16, True, True),
     ("layer half", (8, 64, 28, 28), (64, 64, 3, 3), torch.float16, True, True),
 ]
+# As a network's weights do, these live on: a new one in the place of one that is gone is taken for the same layer,
+# which is then fed several kinds of input.
+_alive: list[tuple[Tensor | None, ...]] = []
 LIMITS = {"no gradient": 1.1, "forward and backward": 1.2, "plan": 0.5}
 
 
@@ -44,6 +47,7 @@ def pairs(case: tuple, device: str) -> Iterator[tuple[str, str, Callable, Callab
     x = torch.randn(x_shape, device=device, dtype=dtype).to(memory_format=memory)
     w = torch.randn(w_shape, device=device, dtype=dtype).to(memory_format=memory)
     b = torch.randn(w_shape[0], device=device, dtype=dtype) if has_bias else None
+    _alive.append((x, w, b))
 
     def no_gradient(function: Callable) -> Callable:
         def call() -> Tensor:
@@ -53,6 +57,7 @@ def pairs(case: tuple, device: str) -> Iterator[tuple[str, str, Callable, Callab
 
     def with_gradient(function: Callable) -> Callable:
         operands = [None if tensor is None else tensor.detach().clone().requires_grad_() for tensor in (x, w, b)]
+        _alive.append(tuple(operands))
         inputs = [tensor for tensor in operands if tensor is not None]
         with torch.no_grad():
             dy = torch.randn_like(F.conv2d(*operands, 1, 1))

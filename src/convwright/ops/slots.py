@@ -76,11 +76,6 @@ class Slot:
         self.run = run
         self.varied = varied
 
-    @property
-    def serves_any_size(self) -> bool:
-        """Whether PyTorch's own function serves calls that nothing else stands for, of whatever size."""
-        return self.run is None and self.varied is not None
-
     def serving(self, run: Run | None) -> Slot:
         """The same with another ``run``. Another thread may be looking at this one, which stays what it is."""
         slot = copy(self)
