@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
+from numbers import Real
 from typing import TypeVar
 
 from convwright.errors import BadInput
@@ -13,12 +15,12 @@ MOST_DIGITS = 18
 _Member = TypeVar("_Member", bound=StrEnum)
 
 
-def one_of(kind: type[_Member], name: str, value: str) -> _Member:
-    """The member of ``kind`` that ``value`` names; ``name`` is what the user calls the argument."""
-    try:
+def one_of(kind: type[_Member], name: str, value: str, *, but: _Member | None = None) -> _Member:
+    """The member of ``kind`` that ``value`` names, ``but`` for one; ``name`` is what the user calls the argument."""
+    members = [member for member in kind if member is not but]
+    if value in members:
         return kind(value)
-    except ValueError:
-        raise BadInput(f"{name} must be one of {', '.join(kind)}, got {value!r}") from None
+    raise BadInput(f"{name} must be one of {', '.join(members)}, got {value!r}")
 
 
 def whole_number(name: str, text: str) -> int:
@@ -26,3 +28,22 @@ def whole_number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
         raise BadInput(f"{name} must be a whole number of at most {MOST_DIGITS} digits, got {text[:40]!r}")
     return int(text)
+
+
+def is_above_0(given: object) -> bool:
+    """True for numbers above 0, and infinity. ``True`` is none, and NaN is above nothing.
+
+    >>> is_above_0(0.5), is_above_0("0.5"), is_above_0(float("nan"))
+    (True, False, False)
+    """
+    return isinstance(given, Real) and not isinstance(given, bool) and float(given) > 0
+
+
+def check_above_0(name: str, value: float) -> None:
+    """Refuse what is no amount to spend or to aim at: 0 and less, infinity and NaN. ``name`` is the user's word for it.
+
+    >>> check_above_0("--budget", 0.5)
+    """
+    if not is_above_0(value) or value == inf:
+        told = f"{value:g}" if isinstance(value, Real) else repr(value)
+        raise BadInput(f"{name} takes a finite number above 0, got {told}")

@@ -41,7 +41,7 @@ def test_a_suite_that_nothing_runs(run: Command) -> None:
     code, out, err = run("zoo-sample", *HEURISTIC, "--limit", "3")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("40 layers of the zoo · ")
+    assert lines[0].startswith("40 layers of the zoo, the first 3 · ")
     assert lines[0].endswith(" · mode heuristic")
     assert lines[1].split() == ["name", "problem"], "columns without an entry are left out"
     assert [line.split()[0] for line in lines[2:5]] == ["nasneta-138", "shufflenetv2x1-0-4", "densenet121-109"]
@@ -236,8 +236,11 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 
 def test_a_file_of_results_that_is_none(run: Command, tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
-    out.write_text("hello\n[1]\n")
-    code, _, err = run(PROBLEM, *HEURISTIC, "--out", out, "--resume")
-    assert code == 2
-    assert "line 1: a line of results is an object in JSON, got 'hello'" in err
+    for text in ("hello\n[1]\n", '{"suite": ""}\n[1]\n'):
+        out.write_text(text)
+        code, _, err = run(PROBLEM, *HEURISTIC, "--out", out, "--resume")
+        assert code == 2
+        assert out.read_text() == text
+        wanted = "holds something else than results" if text.startswith("hello") else "line 2: a line of results is an"
+        assert wanted in err
     assert out.read_text() == "hello\n[1]\n"

@@ -82,7 +82,7 @@ def test_a_comparison_is_a_column(
     head, first, second, _third = out.splitlines()[:4]
     assert code == 0
     assert "beside the first" in head
-    assert " times, 95 % " in second
+    assert " times as long, 95 % " in second
     assert "times" not in first
 
 

@@ -62,3 +62,9 @@ def test_macs_are_the_product_over_dimensions(problem: ConvProblem) -> None:
     for axis in problem.axes:
         pairs *= len(reads(axis))
     assert problem.flops == 2 * problem.n * problem.k * (problem.c // problem.groups) * pairs
+
+
+def test_a_filter_of_any_size_is_counted_at_once() -> None:
+    axis = Axis(10**15, 10**15, 1, (0, 0), 1)
+    assert axis.products() == 10**15
+    assert axis.touched() == 10**15

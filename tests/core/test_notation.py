@@ -146,6 +146,8 @@ MALFORMED = [
     ("ic4ih9oc4kh-3", "kh-3"),
     ("ic4ih9oc4kh3zz1", "'zz'"),
     ("ic4ic4ih9oc4kh3", "'ic' stands twice"),
+    ("ic2iw8oc2kw3sh2", "'sh' in 'ic2iw8oc2kw3sh2' belongs to no dimension that it has; is sw meant?"),
+    ("ic2ih8oc2kh3pd1", "'pd' in 'ic2ih8oc2kh3pd1' belongs to no dimension that it has; is ph or pw meant?"),
     ("ic4oc4", "ic4oc4"),
     ("ic4ih9oc4", "kh"),
     ("ic4oc4kh3", "ih"),

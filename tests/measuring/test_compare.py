@@ -58,7 +58,10 @@ def test_the_edges_of_a_tie() -> None:
 
 
 def test_a_verdict_reads_as_a_sentence() -> None:
-    assert str(compare(timing(*[150.0] * 8), timing(*[100.0] * 8))) == "slow: 1.500 times, 95 % 1.500 to 1.500"
+    assert (
+        str(compare(timing(*[150.0] * 8), timing(*[100.0] * 8)))
+        == "slow: takes 1.500 times as long, 95 % 1.500 to 1.500"
+    )
 
 
 def test_timings_of_two_runs_are_not_compared() -> None:

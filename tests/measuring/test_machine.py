@@ -115,5 +115,5 @@ def test_the_cpu_here() -> None:
 
 
 def test_a_device_that_is_neither_here_nor_known() -> None:
-    with pytest.raises(BadInput, match=r"device must be one of a100, .*, or present, got 'z80'"):
+    with pytest.raises(BadInput, match=r"device must be cpu, cuda, cuda:1, … or one of a100, .*, v100, got 'z80'"):
         device_facts("z80")

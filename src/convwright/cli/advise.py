@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -25,13 +24,13 @@ def advise(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
-    from rich.console import Console
 
     from convwright.cli.targets import called, load, stdout_kept
     from convwright.core.policy import Policy
     from convwright.network.advise import advise as look
     from convwright.network.example import Subject
     from convwright.report.advice import print_advice
+    from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
 
@@ -45,4 +44,4 @@ def advise(
     if as_json:
         print(strict_json(advice.to_json()))
     else:
-        print_advice(advice, Console() if sys.stdout.isatty() else Console(width=200))
+        print_advice(advice, output())

@@ -66,7 +66,7 @@ def bench(
     from convwright import suites
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
-    from convwright.measuring.timer import check_above_0
+    from convwright.naming import check_above_0
     from convwright.ops.face import find
     from convwright.report.bench_run import Run
     from convwright.report.lines import Lines
@@ -83,7 +83,8 @@ def bench(
         batch=batch, dtype=dtype, layout=layout, direction=direction, epilogue=epilogue
     )
     suite = swept(suite, sweeps)
-    suite = replace(suite, rows=suite.rows[:limit])
+    if limit is not None and limit < len(suite.rows):
+        suite = replace(suite, rows=suite.rows[:limit], title=f"{suite.title}, the first {limit}")
     policy = Policy(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
@@ -154,10 +155,10 @@ def _run(run: Run, *, resume: bool) -> bool:
 
 
 def _print(run: Run, *, as_json: bool) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from convwright.report.bench import Summary, print_results
+    from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.result import Result
 
@@ -165,14 +166,16 @@ def _print(run: Run, *, as_json: bool) -> None:
     if as_json:
         print(strict_json({"results": run.records, "summary": Summary.of(results).to_json()}))
         return
-    console = Console() if sys.stdout.isatty() else Console(width=200)
+    console = output()
     head = f"{run.suite.title} · " if run.suite.name else ""
     console.print(Text(f"{head}{_circumstances(run)}", style="bold"), soft_wrap=True)
     print_results(results, console)
 
 
 def _circumstances(run: Run) -> str:
-    return f"{run.asked.device.key} · mode {run.asked.mode}"
+    from convwright.report.amounts import singular
+
+    return singular(f"{run.asked.device.key} · mode {run.asked.mode}")
 
 
 def _caption(run: Run) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -54,11 +53,11 @@ def find(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Every way of computing a convolution: time, limit, errors, workspace, and why each won, lost or was refused."""
-    from rich.console import Console
 
     from convwright.core.policy import Objective, Policy
-    from convwright.measuring.timer import check_above_0
+    from convwright.naming import check_above_0
     from convwright.ops.face import find as search
+    from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
     from convwright.report.table import print_findings
@@ -91,7 +90,7 @@ def find(
         print(strict_json(found.to_json()))
     else:
         # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
-        print_findings(found, Console() if sys.stdout.isatty() else Console(width=200), refusals=refusals)
+        print_findings(found, output(), refusals=refusals)
 
 
 def _check_alone(problem: str, windows: Mapping[str, str | None], groups: int | None) -> None:

@@ -15,8 +15,9 @@ def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
 
         print(strict_json(facts))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from convwright.report.output import output
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in facts.items():
@@ -25,7 +26,7 @@ def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
                 table.add_row(f"{name}: {inner}", str(each))
         else:
             table.add_row(name, str(value))
-    Console().print(table)
+    output().print(table)
 
 
 def _facts() -> dict[str, Any]:

@@ -33,6 +33,7 @@ def store(context: typer.Context, *, path: StorePath = None, as_json: AsJson = F
 @store_app.command("show")
 def show(*, path: StorePath = None, as_json: AsJson = False) -> None:
     """How much is remembered of which devices, and where. What `convwright store` does by itself."""
+    from convwright.report.output import output
     from convwright.report.store import print_summary, summary_to_json
 
     with opened(path) as opened_store:
@@ -40,7 +41,7 @@ def show(*, path: StorePath = None, as_json: AsJson = False) -> None:
     if as_json:
         _print_json(summary_to_json(summary))
     else:
-        print_summary(summary, _console())
+        print_summary(summary, output())
 
 
 @store_app.command("list")
@@ -53,16 +54,17 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """The problems of which something is known, or what is known of one."""
+    from convwright.report.output import output
     from convwright.report.store import known_to_json, print_known, print_problems, problems_to_json
 
     with opened(path) as opened_store:
         if problem is None:
             problems = opened_store.problems()
-            _print_json(problems_to_json(problems)) if as_json else print_problems(problems, _console())
+            _print_json(problems_to_json(problems)) if as_json else print_problems(problems, output())
             return
         key = _key(problem, opened_store)
         known = {each.device: opened_store.findings(key, each.device) for each in opened_store.problems(key)}
-    _print_json(known_to_json(key, known)) if as_json else print_known(key, known, _console())
+    _print_json(known_to_json(key, known)) if as_json else print_known(key, known, output())
 
 
 @store_app.command("export")
@@ -154,12 +156,13 @@ def quarantine(
     as_json: AsJson = False,
 ) -> None:
     """Candidates whose first run ended their process. They are not run again until they are released."""
+    from convwright.report.output import output
     from convwright.report.store import print_quarantine, quarantine_to_json
 
     with opened(path) as opened_store:
         kept = opened_store.quarantine()
         if release is None:
-            _print_json(quarantine_to_json(kept)) if as_json else print_quarantine(kept, _console())
+            _print_json(quarantine_to_json(kept)) if as_json else print_quarantine(kept, output())
             return
         if release != "all" and release not in {place.candidate for place in kept}:
             raise BadInput(
@@ -191,10 +194,3 @@ def _print_json(data: Any) -> None:
     from convwright.report.plain import as_json
 
     print(as_json(data))
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    # A pipe has no width of its own.
-    return Console() if sys.stdout.isatty() else Console(width=200)

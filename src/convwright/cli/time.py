@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
@@ -41,7 +40,8 @@ def time_(
     """What a call takes: its time with an interval, and how that of others compares with the first one's."""
     from convwright.cli.targets import called, load, stdout_kept
     from convwright.measuring.compare import compare
-    from convwright.measuring.timer import check_above_0, measure_together
+    from convwright.measuring.timer import measure_together
+    from convwright.naming import check_above_0
 
     if len(set(targets)) < len(targets):
         raise BadInput(f"each target can be given once, got {' '.join(targets)}")
@@ -98,11 +98,12 @@ def _progress() -> Iterator[Callable[[float], None]]:
 
 
 def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console() if sys.stdout.isatty() else Console(width=200)
+    from convwright.report.output import output
+
+    console = output()
     rows = {target: _cells(timing, verdicts.get(target)) for target, timing in timings.items()}
     names = [name for name in next(iter(rows.values())) if any(cells[name] for cells in rows.values())]
     table = Table(box=None, pad_edge=False)

@@ -32,13 +32,13 @@ def tune(
 
     Ctrl-C stops it; the next run goes on from there.
     """
-    from rich.console import Console
 
     from convwright.cli.targets import called, load, stdout_kept
     from convwright.core.policy import Policy
-    from convwright.measuring.timer import check_above_0
+    from convwright.naming import check_above_0
     from convwright.network.example import Subject
     from convwright.network.tuned import tune as search
+    from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
     from convwright.report.tuned import print_tuned
@@ -67,4 +67,4 @@ def tune(
     if as_json:
         print(strict_json(tuned.to_json()))
     else:
-        print_tuned(tuned, Console() if sys.stdout.isatty() else Console(width=200))
+        print_tuned(tuned, output())

@@ -120,7 +120,12 @@ def _which_axes(sizes: dict[str, int], word: str) -> str:
     present = {name[1] for name in sizes if len(name) == 2 and name[0] in "iok" and name[1] in "dhw"}
     if not present:
         raise BadInput(f"a problem needs a spatial size such as ih14 and a filter such as kh3, got {word!r}")
-    return "dhw" if "d" in present else "hw" if "h" in present else "w"
+    axes = "dhw" if "d" in present else "hw" if "h" in present else "w"
+    for name in sizes:
+        if len(name) == 2 and name[1] in "dhw" and name[1] not in axes:
+            wanted = " or ".join(name[0] + axis for axis in axes)
+            raise BadInput(f"{name!r} in {word!r} belongs to no dimension that it has; is {wanted} meant?")
+    return axes
 
 
 def _read_axis(sizes: dict[str, int], axes: str, axis: str, right: str | None) -> dict[str, int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from numbers import Real
 
 from convwright.core.dtype import Arithmetic
 from convwright.core.window import is_whole
 from convwright.errors import BadInput
-from convwright.naming import one_of
+from convwright.naming import is_above_0, one_of
 
 DEFAULT_WORKSPACE_BYTES = 1 << 30
 
@@ -79,15 +78,6 @@ def check_policy(given: object) -> None:
     """Refuse what is given in the place of a policy and is none."""
     if given is not None and not isinstance(given, Policy):
         raise BadInput(f"`policy` must be a Policy or None, got {given!r}")
-
-
-def is_above_0(given: object) -> bool:
-    """True for numbers above 0. ``True`` is none, and NaN is above nothing.
-
-    >>> is_above_0(0.5), is_above_0("0.5"), is_above_0(float("nan"))
-    (True, False, False)
-    """
-    return isinstance(given, Real) and not isinstance(given, bool) and float(given) > 0
 
 
 def _check_workspace(given: int | None) -> None:

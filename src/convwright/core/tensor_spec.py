@@ -37,10 +37,9 @@ def layouts_of(layout: LayoutName | Mapping[str, LayoutName]) -> dict[str, Layou
     unknown = [name for name in given if name not in ("x", "w", "y")]
     if unknown:
         raise BadInput(f"`layout` must be given for x, w and y, got one for {unknown[0]!r}")
-    named = {name: one_of(Layout, "layout", given.get(name, Layout.NCHW)) for name in "xwy"}
-    if Layout.STRIDED in named.values():
+    if Layout.STRIDED in given.values():
         raise BadInput(f"layout must be one of {', '.join(_DENSE)}, since 'strided' says no strides; give TensorSpecs")
-    return named
+    return {name: one_of(Layout, "layout", given.get(name, Layout.NCHW), but=Layout.STRIDED) for name in "xwy"}
 
 
 def dense_strides(shape: tuple[int, ...], layout: Layout = Layout.NCHW) -> tuple[int, ...]:

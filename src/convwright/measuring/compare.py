@@ -37,7 +37,8 @@ class Verdict:
         return record
 
     def __str__(self) -> str:
-        return f"{self.outcome}: {self.ratio.value:.3f} times, 95 % {self.ratio.low:.3f} to {self.ratio.high:.3f}"
+        ratio = self.ratio
+        return f"{self.outcome}: takes {ratio.value:.3f} times as long, 95 % {ratio.low:.3f} to {ratio.high:.3f}"
 
 
 def compare(a: Timing, b: Timing) -> Verdict:

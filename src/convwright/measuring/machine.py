@@ -23,7 +23,7 @@ def device_facts(device: str | torch.device | DeviceFacts | None = None) -> Devi
         return device
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    name = str(device)
+    name = str(device).lower()
     if name == "cpu":
         return _cpu(torch.get_num_threads())
     if name.split(":")[0] == "cuda":

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from math import inf
 from random import Random
 
 import torch
@@ -28,7 +27,7 @@ from convwright.measuring.subject import Subject, subjects_of
 from convwright.measuring.threads import pinned
 from convwright.measuring.throttle import Watch, watch_of
 from convwright.measuring.timing import Timing as Timing
-from convwright.naming import one_of
+from convwright.naming import check_above_0, one_of
 
 _run_numbers = count()
 # Many more threads than cores only disturb each other, and OpenMP ends the process where it cannot start them all.
@@ -153,15 +152,6 @@ def measure_calls(
     # Other work on the host does not touch the time of a device.
     causes, run = () if isinstance(clock, CudaGraphClock) else background.causes(), next(_run_numbers)
     return {name: _timing(subject, rounds, precision, causes, run) for name, subject in subjects.items()}
-
-
-def check_above_0(name: str, value: float) -> None:
-    """Refuse what is no amount to spend or to aim at: 0 and less, infinity and NaN. ``name`` is the user's word for it.
-
-    >>> check_above_0("--budget", 0.5)
-    """
-    if not 0 < value < inf:
-        raise BadInput(f"{name} takes a finite number above 0, got {value:g}")
 
 
 def _check_threads(threads: int | None) -> None:

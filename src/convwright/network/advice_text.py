@@ -86,7 +86,8 @@ def names(layers: tuple[str, ...], most: int = _MOST_NAMES) -> str:
 
 
 def _present(advice: Advice, now_us: float) -> str:
-    sentence = f"{_count(advice)}, take {duration(now_us)}"
+    take = ", take" if sum(layer.calls for layer in advice.layers) > 1 else " takes"
+    sentence = f"{_count(advice)}{take} {duration(now_us)}"
     if advice.model_us is not None and advice.share is not None:
         sentence += f", {advice.share:.0%} of the model's {duration(advice.model_us.value)}"
     return f"{sentence}."
@@ -108,6 +109,8 @@ def _to_be_had(advice: Advice, now_us: float, best_us: float) -> str:
 
 def _count(advice: Advice) -> str:
     calls = sum(layer.calls for layer in advice.layers)
+    if calls == 1:
+        return "1 convolution"
     what = "convolutions and gradients" if advice.backward else "convolutions"
     return f"{calls} {what}, {len(advice.layers)} of them distinct"
 

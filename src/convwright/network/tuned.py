@@ -12,8 +12,7 @@ from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
-from convwright.measuring.timer import check_above_0
-from convwright.naming import one_of
+from convwright.naming import check_above_0, one_of
 from convwright.network.compact import compact
 from convwright.network.distinct import Posed, distinct
 from convwright.network.example import Model, Subject

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from torch import Tensor
 
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.policy import Policy, check_policy, is_above_0
+from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
-from convwright.naming import one_of
+from convwright.naming import is_above_0, one_of
 from convwright.ops.describe import Padding, problem_of
 from convwright.settings import Mode, Trust
 from convwright.tuning import find as tuner
@@ -58,9 +60,7 @@ def find(
     >>> [verdict.finding.candidate.id for verdict in found.verdicts][:2]
     ['torch/default', 'reference/gemm']
     """
-    wanted = one_of(Mode, "mode", mode)
-    if wanted is Mode.OFF:
-        raise BadInput("find takes mode heuristic, quick or full, got 'off'")
+    wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
     check_policy(policy)
     _check_budget(budget_us)
     if store is not None and not isinstance(store, Store):
@@ -93,7 +93,7 @@ def find(
 
 
 def _check_budget(given: object) -> None:
-    if given is None or is_above_0(given):
+    if given is None or (is_above_0(given) and given != inf):
         return
     told = f"{given / 1e6:g} s" if isinstance(given, int | float) and not isinstance(given, bool) else repr(given)
     raise BadInput(f"the budget must be a time above 0, got {told}")

@@ -26,6 +26,9 @@ class Lines:
         self.path = path
         try:
             with path.open("ab+") as file:
+                file.seek(0)
+                if not _holds_records(file.readline()):
+                    raise BadInput(f"{str(path)!r} holds something else than results, and is left as it is")
                 _mend(file)
         except OSError as error:
             raise BadInput(f"{str(path)!r} cannot be written to: {error.strerror or error}") from error
@@ -51,6 +54,16 @@ class Lines:
         if not isinstance(record, dict):
             raise BadInput(f"{self.path}, line {number}: a line of results is an object in JSON, got {line[:40]!r}")
         return record
+
+
+def _holds_records(first: bytes) -> bool:
+    """Whether a file with this first line is one of records, or empty. A first line that has no end may be any part."""
+    if not first.endswith(b"\n"):
+        return b'{"'.startswith(first[:2])
+    try:
+        return isinstance(json.loads(first), dict)
+    except ValueError:
+        return False
 
 
 def _mend(file: Any) -> None:

@@ -25,7 +25,7 @@ def record(name: str) -> dict[str, Any]:
     """What is written about the device called ``name``: the datasheet's rates with the clocks that they hold at, and
     the property record that cuDNN plans from."""
     if name not in names():
-        raise BadInput(f"device must be one of {', '.join(names())}, or present, got {name!r}")
+        raise BadInput(f"device must be cpu, cuda, cuda:1, … or one of {', '.join(names())}, got {name!r}")
     read: dict[str, Any] = json.loads((resources.files(__name__) / f"{name}.json").read_text())
     return read
 
