@@ -243,4 +243,3 @@ def test_a_file_of_results_that_is_none(run: Command, tmp_path: Path) -> None:
         assert out.read_text() == text
         wanted = "holds something else than results" if text.startswith("hello") else "line 2: a line of results is an"
         assert wanted in err
-    assert out.read_text() == "hello\n[1]\n"
