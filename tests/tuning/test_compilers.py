@@ -105,7 +105,7 @@ def test_one_that_nobody_asked_for_a_while_is_followed_by_another(
     assert written(tmp_path / "first")[0] != written(tmp_path / "second")[0]
 
 
-@pytest.mark.parametrize("command", [["/nowhere/python"], [sys.executable, "-c", "raise SystemExit(1)"]])
+@pytest.mark.parametrize("command", [["/nowhere/python"], ["", "-c"], [sys.executable, "-c", "raise SystemExit(1)"]])
 def test_without_a_process_nothing_is_said(fatal: None, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     monkeypatch.setattr(compilers, "COMMAND", command)
     asked = Compilers(1)

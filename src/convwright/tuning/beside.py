@@ -111,6 +111,8 @@ class Beside:
     def _build(self, candidate: Candidate, device: DeviceFacts) -> None:
         try:
             died = self._compilers.compile(candidate.leaf, device)
+            if _is_over():
+                return
             if died is None:
                 listing.build(candidate, device)
             came = "" if died is None else f"failed: {died}"

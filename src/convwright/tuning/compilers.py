@@ -25,7 +25,7 @@ from convwright.tuning.compiler import READY
 
 COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.compiler"]
 MOST_STARTING_S, MOST_COMPILING_S = 60.0, 300.0
-_POLL_S = 0.2
+_POLL_MS = 200
 
 
 class Compilers:
@@ -64,6 +64,7 @@ class Compilers:
             compiler = self._resting.pop()
             if compiler.is_alive:
                 return compiler
+            compiler.kill()
         if self._is_over():
             return None
         started = _Compiler.started(self._niceness, self._is_over)
@@ -80,6 +81,8 @@ class _Compiler:
 
     @classmethod
     def started(cls, niceness: int, is_over: Callable[[], bool]) -> _Compiler | None:
+        if not COMMAND[0]:
+            return None  # Python runs inside of another program
         reading, writing = os.pipe()
         # As this process finds its modules, however it came to.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path)}
@@ -96,15 +99,12 @@ class _Compiler:
         compiler = cls(process, reading)
         if compiler._answer(MOST_STARTING_S, is_over) == READY:
             return compiler
-        compiler._kill()
+        compiler.kill()
         return None
 
     @property
     def is_alive(self) -> bool:
-        if self._process.poll() is None:
-            return True
-        os.close(self._answers)
-        return False
+        return self._process.poll() is None
 
     def ask(self, request: bytes, is_over: Callable[[], bool]) -> bool:
         """True where it answered; or else it is no more, and ``end`` says why."""
@@ -119,13 +119,14 @@ class _Compiler:
                 return True
         if not is_over():
             self.end = self._ended()
-        self._kill()
+        self.kill()
         return False
 
     def _answer(self, patience_s: float, is_over: Callable[[], bool]) -> bytes:
         """What it says; nothing where it has ended, or says nothing for too long."""
-        until = perf_counter() + patience_s
-        while not select.select([self._answers], [], [], _POLL_S)[0]:
+        until, poll = perf_counter() + patience_s, select.poll()
+        poll.register(self._answers, select.POLLIN)
+        while not poll.poll(_POLL_MS):
             if is_over() or perf_counter() > until:
                 return b""
         return os.read(self._answers, 1)
@@ -141,7 +142,8 @@ class _Compiler:
             f"its compiler died of {signal.Signals(-code).name}" if code < 0 else f"its compiler ended with code {code}"
         )
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End it, where it has not ended, and what belongs to it."""
         self._process.kill()
         self._process.communicate()
         os.close(self._answers)
