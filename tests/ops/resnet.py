@@ -49,3 +49,13 @@ class ResNet(nn.Module):
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         made: Tensor = self.fc(torch.flatten(self.avgpool(self.layers(x)), 1))
         return made
+
+
+def trained(model: nn.Module, x: Tensor) -> list[Tensor]:
+    """The output, all gradients and all buffers after a step."""
+    x = x.clone().requires_grad_()
+    y = model(x)
+    y.square().sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert x.grad is not None
+    return [y, x.grad, *(gradient for gradient in gradients if gradient is not None), *model.buffers()]
