@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from math import inf
 from numbers import Real
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from convwright.errors import BadInput
 
@@ -36,14 +36,15 @@ def is_above_0(given: object) -> bool:
     >>> is_above_0(0.5), is_above_0("0.5"), is_above_0(float("nan"))
     (True, False, False)
     """
-    return isinstance(given, Real) and not isinstance(given, bool) and float(given) > 0
+    number: Any = given  # real numbers can be compared, which their types do not say
+    return isinstance(given, Real) and not isinstance(given, bool) and bool(number > 0)
 
 
-def check_above_0(name: str, value: float) -> None:
+def check_above_0(name: str, value: object) -> None:
     """Refuse what is no amount to spend or to aim at: 0 and less, infinity and NaN. ``name`` is the user's word for it.
 
     >>> check_above_0("--budget", 0.5)
     """
     if not is_above_0(value) or value == inf:
-        told = f"{value:g}" if isinstance(value, Real) else repr(value)
+        told = f"{value:g}" if isinstance(value, float) else repr(value)
         raise BadInput(f"{name} takes a finite number above 0, got {told}")

@@ -19,7 +19,7 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.core.policy import Policy, Weights
 from convwright.ops.enable import _looking, is_enabled
-from convwright.ops.form import FORMS, stand_ins
+from convwright.ops.form import CONV2D, FORMS, stand_ins
 from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
 from ops.resnet import ResNet, trained
 
@@ -277,3 +277,15 @@ def test_an_algorithm_asked_for_around_a_call_reaches_layers_that_are_not_looked
                 F.conv2d(x, w)
                 assert cw.last_choice().candidate.id == "reference/gemm"  # type: ignore[union-attr]
             assert id(w) not in resting
+
+
+def test_under_a_policy_every_call_is_looked_at() -> None:
+    """PyTorch's own function is right for whatever it is given, and not always allowed."""
+    x, w, policy = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3), Policy(max_workspace_bytes=0)
+    with cw.enabled(policy=policy):
+        for _ in range(100):
+            F.conv2d(x, w)
+        assert id(w) not in stand_ins()[1].slots.resting
+    for _ in range(100):
+        cw.conv2d(x, w, policy=policy)
+    assert id(w) not in CONV2D.slots.resting

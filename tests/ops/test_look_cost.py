@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -67,3 +68,11 @@ def test_what_was_asked_for_is_not_weighed() -> None:
 def test_it_is_measured() -> None:
     assert 0.2 < look_host_us("cpu") < 200
     assert look_host_us("cpu") == look_host_us("cpu")
+
+
+def test_scripts_take_no_other_function_for_the_one_that_was_measured() -> None:
+    look_host_us.cache_clear()
+    look_host_us("cpu")
+    alive = {id(thing) for thing in gc.get_objects()}
+    known = torch.jit._builtins._get_builtin_table()
+    assert [name for key, name in known.items() if name.startswith("aten::conv") and key not in alive] == []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from convwright.backends import registry
-from convwright.tuning import budget, chains, find, heats, listing
+from convwright.tuning import budget, chains, compilers, find, heats, listing
 from tuning import made_backend
 from tuning.made_backend import Made
 
@@ -24,6 +24,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     fresh = made_backend.reset()
     monkeypatch.setattr(budget, "wall_us", fresh.time)
     monkeypatch.setattr(find, "warm_up", lambda device, store: None)
+    monkeypatch.setattr(compilers.Compilers, "compile", lambda self, candidate, device: None)
     registry.backend.cache_clear()
     yield fresh
     registry.backend.cache_clear()

@@ -120,10 +120,27 @@ def test_what_failed_before_is_not_compiled_again(made: Made) -> None:
     assert compiled(asking, [kernel(i) for i in range(6)]) == [0, 1, 3, 4, 5]
 
 
-def test_a_short_search_and_one_in_another_process_compile_nothing_ahead() -> None:
+def test_a_short_search_compiles_nothing_ahead() -> None:
     assert is_long(asked())
     assert not is_long(asked(200_000.0))
-    assert not is_long(asked(isolate=True))
+
+
+def test_what_is_isolated_is_not_built_here(made: Made) -> None:
+    made.compiled = kernels(build_us=0.0)
+    assert compiled(asked(isolate=True), [kernel(i) for i in range(6)]) == [*range(6)]
+    assert made.built == []
+
+
+def test_what_compiles_in_this_process_has_its_turn_in_a_full_search_only(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.compiled = kernels(build_us=10_000.0)
+    monkeypatch.setattr(ahead, "elsewhere", lambda candidate: False)
+    monkeypatch.setattr("convwright.tuning.find.elsewhere", lambda candidate: False)
+    assert compiled(asked(), [kernel(i) for i in range(6)]) == []
+    assert {kernel(i).id for i in range(6)} <= looked_at(search(Mode.FULL, 6e6))
+    said = {v.finding.candidate.id: v.reason for v in search(Mode.QUICK, 2e6).verdicts}
+    assert "only a full search has time" in said[kernel(0).id]
 
 
 def test_what_cannot_be_compiled_says_so_in_its_row(made: Made) -> None:

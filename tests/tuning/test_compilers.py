@@ -105,7 +105,9 @@ def test_one_that_nobody_asked_for_a_while_is_followed_by_another(
     assert written(tmp_path / "first")[0] != written(tmp_path / "second")[0]
 
 
-@pytest.mark.parametrize("command", [["/nowhere/python"], ["", "-c"], [sys.executable, "-c", "raise SystemExit(1)"]])
+@pytest.mark.parametrize(
+    "command", [["/nowhere/python"], ["", "-c"], ["/usr/bin/uwsgi"], [sys.executable, "-c", "raise SystemExit(1)"]]
+)
 def test_without_a_process_nothing_is_said(fatal: None, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     monkeypatch.setattr(compilers, "COMMAND", command)
     asked = Compilers(1)
@@ -144,3 +146,32 @@ def test_the_process_that_compiles_loads_no_pytorch() -> None:
     code = "import sys; import convwright.tuning.compiler, convwright.backends.triton.implicit_gemm_call; "
     code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_without_room_for_pipes_nothing_is_said(fatal: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left() -> tuple[int, int]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", none_left)
+    assert Compilers(1).compile(kernel("anything"), CPU) is None
+
+
+def test_who_interrupts_this_process_does_not_mean_the_compiler(fatal: None, tmp_path: Path) -> None:
+    asked = Compilers(1)
+    assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    assert os.getpgid(written(tmp_path / "first")[0]) != os.getpgid(0)
+
+
+def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDLE_S", "0.05")
+    before = len(os.listdir("/proc/self/fd"))
+    asked = Compilers(1)
+    assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    process = written(tmp_path / "first")[0]
+    for _ in range(200):
+        if not asked._resting:
+            break
+        time.sleep(0.05)
+    time.sleep(0.1)
+    assert not os.path.exists(f"/proc/{process}")
+    assert len(os.listdir("/proc/self/fd")) == before

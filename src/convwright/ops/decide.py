@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
+import torch
+
 from convwright import flags
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
@@ -157,6 +159,8 @@ def _worth_a_look(choice: Choice) -> bool:
     times = (choice.device_us, choice.host_us, choice.torch_device_us, choice.torch_host_us)
     if any(time is None for time in times):
         return True
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return True  # nothing can be measured inside a capture
     device_us, host_us, torch_device_us, torch_host_us = (time.value for time in times if time is not None)
     ours_us = max(device_us, host_us + look_host_us(choice.device.kind))
     return ours_us < (1 - TIE) * max(torch_device_us, torch_host_us)
@@ -228,7 +232,7 @@ def _torchs_own_instead(choice: Choice, call: Call) -> Run | None:
 def _torchs(choice: Choice) -> Choice:
     """PyTorch's own call in the place of a choice."""
     own = torch_candidate(choice.candidate.problem, cpu=choice.device.kind == "cpu")
-    return replace(choice, candidate=own, device_us=choice.torch_device_us)
+    return replace(choice, candidate=own, device_us=choice.torch_device_us, host_us=choice.torch_host_us)
 
 
 def _main(choice: Choice, call: Call) -> Runner:

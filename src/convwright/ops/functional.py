@@ -140,7 +140,7 @@ def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True
                 ):  # fmt: skip
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
-                            if len(slots) == 1 and slot.varied is None:
+                            if len(slots) == 1 and slot.varied is None and policy is None:
                                 rest(known)
                             try:
                                 if slot.short:
@@ -224,7 +224,7 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: 
                             and (slot.tf32 is None or slot.tf32 is tf32_allowed())
                             and (slot.varied is None or slot.varied.passes(input))
                         ):
-                            if len(slots) == 1 and slot.varied is None:
+                            if len(slots) == 1 and slot.varied is None and policy is None:
                                 rest(known)
                             try:
                                 return own(input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -27,7 +27,7 @@ class Lines:
         try:
             with path.open("ab+") as file:
                 file.seek(0)
-                if not _holds_records(file.readline()):
+                if not _holds_records(next((line for line in file if line.strip()), b"")):
                     raise BadInput(f"{str(path)!r} holds something else than results, and is left as it is")
                 _mend(file)
         except OSError as error:

@@ -6,28 +6,29 @@ What is compiled once can be built again in a millisecond.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
+from threading import Event
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.tuning import listing
-from convwright.tuning.compilers import Compilers
+from convwright.tuning.compilers import Compilers, elsewhere, processors
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
 # The share of the budget within which a kernel may be begun, and the least budget that has time for several.
 _SHARE = 0.25
 _LONG_US = 1e6
-_MOST_AT_ONCE = min(8, os.cpu_count() or 1)
+_MOST_AT_ONCE = min(8, processors())
 # So many of each problem inside a rewrite.
 _MOST_INSIDE = 4
-_NO_TIME = "was not compiled: there was time for others, which promised more"
+_NO_TIME = "was not compiled: others promised more"
+_interrupted = Event()
 
 
 class Ahead:
@@ -44,8 +45,8 @@ class Ahead:
 
 
 def is_long(search: Search) -> bool:
-    """Whether there is time to compile several kernels before a search. What runs in another process is built there."""
-    return not search.isolate and search.budget.total_us >= _LONG_US
+    """Whether there is time to compile several kernels before a search."""
+    return search.budget.total_us >= _LONG_US
 
 
 def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Ahead:
@@ -57,12 +58,12 @@ def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int 
     if not leaves:
         return Ahead({})
     search.progress("compiling", 0, len(leaves))
-    return Ahead(_compiled(leaves, search.device, lambda: search.budget.has(1 - _SHARE)))
+    return Ahead(_compiled(leaves, search))
 
 
 @cache
 def _compilers() -> Compilers:
-    return Compilers(_MOST_AT_ONCE)
+    return Compilers(_MOST_AT_ONCE, is_over=_interrupted.is_set)
 
 
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
@@ -77,7 +78,7 @@ def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | No
 
 def _worth_compiling(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
     """What has to be compiled, is allowed and did not fail before, the most promising first."""
-    kernels = [c for c in listed if c.compiles and listing.objection(c, search.policy) is None]
+    kernels = [c for c in listed if c.compiles and elsewhere(c) and listing.objection(c, search.policy) is None]
     if not kernels:
         return []
     known = search.recall().known(kernels)
@@ -85,21 +86,25 @@ def _worth_compiling(search: Search, listed: Iterable[Candidate]) -> list[Candid
     return by_promise([kernel for kernel in kernels if kernel.id not in failed], search.device)
 
 
-def _compiled(leaves: list[Candidate], device: DeviceFacts, goes_on: Callable[[], bool]) -> dict[Candidate, str | None]:
-    """What came of those that were begun, as they are only while it ``goes_on``."""
+def _compiled(leaves: list[Candidate], search: Search) -> dict[Candidate, str | None]:
+    """What came of those that were begun, as they are only while there is time."""
 
     def begin(leaf: Candidate) -> None:
-        if not goes_on():
+        if not search.budget.has(1 - _SHARE):
             return
-        came[leaf] = _compilers().compile(leaf, device)
-        if came[leaf] is None:
+        came[leaf] = _compilers().compile(leaf, search.device)
+        if came[leaf] is None and not (search.isolate or _interrupted.is_set()):
             with suppress(Exception):  # compilers have no common one, and the look that follows says what was raised
-                listing.build(leaf, device)
+                listing.build(leaf, search.device)
 
     came: dict[Candidate, str | None] = {}
+    _interrupted.clear()
     with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(leaves)), "convwright-ahead") as threads:
         try:
-            list(threads.map(begin, leaves))
-        finally:
-            threads.shutdown(cancel_futures=True)  # where it was interrupted nothing more is begun
+            for done, _ in enumerate(threads.map(begin, leaves), start=1):
+                search.progress("compiling", done, len(leaves))
+        except BaseException:
+            _interrupted.set()
+            threads.shutdown(cancel_futures=True)
+            raise
     return came

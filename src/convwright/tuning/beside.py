@@ -7,7 +7,6 @@ that a problem wanted is ready, it is said so, and the problem can be searched a
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,12 +18,12 @@ from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.errors import first_line
 from convwright.tuning import listing
-from convwright.tuning.compilers import Compilers
+from convwright.tuning.compilers import Compilers, processors
 
 # So many of a problem's candidates are compiled beside a quick search, the most promising ones.
 _MOST = 4
 # At once no more than a few of the machine's processors compile, and only while those have nothing else to do.
-_AT_ONCE, _NICENESS = max(1, min(4, (os.cpu_count() or 1) // 4)), 10
+_AT_ONCE, _NICENESS = max(1, min(4, processors() // 4)), 10
 _QUIET_S = 0.5
 _POLL_S = 0.05
 BEING_COMPILED = "is being compiled beside, and will be tried at a later call"

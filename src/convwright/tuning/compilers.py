@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 
 from convwright.backends.registry import backend
@@ -26,6 +27,16 @@ from convwright.tuning.compiler import READY
 COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.compiler"]
 MOST_STARTING_S, MOST_COMPILING_S = 60.0, 300.0
 _POLL_MS = 200
+
+
+def processors() -> int:
+    """How many of the machine's processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def elsewhere(candidate: Candidate) -> bool:
+    """Whether what compiles a candidate can do so in another process."""
+    return isinstance(backend(candidate.leaf.backend), Compiles)
 
 
 class Compilers:
@@ -46,7 +57,7 @@ class Compilers:
         A process that cannot be had is no reason: then building the candidate compiles it, as it does what a compiler
         has refused, and says why.
         """
-        if not self._can_be_had or not isinstance(backend(candidate.backend), Compiles):
+        if not self._can_be_had or not elsewhere(candidate):
             return None
         request = pickle.dumps((candidate, device))
         with self._places:
@@ -69,7 +80,16 @@ class Compilers:
             return None
         started = _Compiler.started(self._niceness, self._is_over)
         self._can_be_had = started is not None or self._is_over()
+        if started is not None:
+            threading.Thread(target=self._bury, args=(started,), name="convwright-compiler", daemon=True).start()
         return started
+
+    def _bury(self, compiler: _Compiler) -> None:
+        """Wait until it has ended, and if nobody is asking it then, close what belongs to it."""
+        compiler.wait()
+        with suppress(ValueError):
+            self._resting.remove(compiler)
+            compiler.kill()
 
 
 class _Compiler:
@@ -81,21 +101,23 @@ class _Compiler:
 
     @classmethod
     def started(cls, niceness: int, is_over: Callable[[], bool]) -> _Compiler | None:
-        if not COMMAND[0]:
-            return None  # Python runs inside of another program
-        reading, writing = os.pipe()
+        if getattr(sys, "frozen", False) or not os.path.basename(COMMAND[0] or "").startswith(("python", "pypy")):
+            return None  # Python runs inside of another program, which would be started again
         # As this process finds its modules, however it came to.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path)}
+        ends: tuple[int, ...] = ()
         try:
+            ends = reading, writing = os.pipe()
+            # In a group of its own: who interrupts this process does not mean that one.
             process = subprocess.Popen(
                 [*COMMAND, str(writing), str(niceness)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, pass_fds=(writing,), env=environment,
+                stderr=subprocess.DEVNULL, pass_fds=(writing,), env=environment, process_group=0,
             )  # fmt: skip
-        except OSError:
-            os.close(reading)
+        except (OSError, RuntimeError):
+            for end in ends:
+                os.close(end)
             return None
-        finally:
-            os.close(writing)
+        os.close(writing)
         compiler = cls(process, reading)
         if compiler._answer(MOST_STARTING_S, is_over) == READY:
             return compiler
@@ -105,6 +127,9 @@ class _Compiler:
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    def wait(self) -> None:
+        self._process.wait()
 
     def ask(self, request: bytes, is_over: Callable[[], bool]) -> bool:
         """True where it answered; or else it is no more, and ``end`` says why."""
@@ -136,11 +161,10 @@ class _Compiler:
             code = self._process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return f"its compiler did not end within {MOST_COMPILING_S:.3g} s"
-        if code == 0:
-            return ""
-        return (
-            f"its compiler died of {signal.Signals(-code).name}" if code < 0 else f"its compiler ended with code {code}"
-        )
+        if code >= 0:
+            return f"its compiler ended with code {code}" if code else ""
+        known = -code in map(int, signal.Signals)
+        return f"its compiler died of {signal.Signals(-code).name if known else f'signal {-code}'}"
 
     def kill(self) -> None:
         """End it, where it has not ended, and what belongs to it."""

@@ -20,6 +20,7 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.candidates import measure_candidates
 from convwright.tuning.checks import FEWEST_KINDS
 from convwright.tuning.choose import choose, is_torch
+from convwright.tuning.compilers import elsewhere
 from convwright.tuning.contest import NO_HOOKS, Hooks, Progress
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
@@ -34,6 +35,7 @@ from convwright.tuning.warm_up import warm_up
 
 FULL_BUDGET_US = 30e6
 _CHAINS_IN_QUICK = 3
+_IN_THIS_PROCESS = "was not tried: it is compiled in this process, for which only a full search has time"
 
 
 def find(
@@ -155,6 +157,8 @@ def _searched(
 
     def later(candidate: Candidate) -> str | None:
         assert kernels is not None
+        if not elsewhere(candidate):
+            return _IN_THIS_PROCESS if search.mode is Mode.QUICK else None
         reason = kernels.reason_to_wait(candidate, device)
         if reason == BEING_COMPILED:
             waiting.append(candidate)

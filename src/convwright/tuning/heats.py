@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding, Interval, KindError, Measurement
@@ -30,8 +31,11 @@ class Stopwatch:
         cuda = bench.device.type == "cuda"
         self.device: Clock = CudaGraphClock(bench.device) if cuda else WallClock()
         self.host: Clock | None = HostClock(bench.device) if cuda else None
-        self._company = Company(bench.device) if cuda else None
         self._facts = (*conditions(bench.facts), ("mode", str(bench.mode)), ("cache", "hot"))
+
+    @cached_property
+    def _company(self) -> Company:
+        return Company(self.bench.device)
 
     def heat(self, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
         """Device, host and packing time of each, all interleaved; a trial that fails does not stop the others.
@@ -56,7 +60,7 @@ class Stopwatch:
         alone = {f"run {t.candidate.id}": _nothing for t in trials if self.host is None and t.look_us >= _LONG_US}
         device = measure_calls(calls | packs, clock=self.device, budget_us=budget_us * share, before=alone)
         if self.host is not None:
-            before = {} if self._company is None else dict.fromkeys(calls, self._company)
+            before = dict.fromkeys(calls, self._company)
             host = measure_calls(calls, clock=self.host, budget_us=budget_us * (1 - share), before=before)
         return {
             trial.candidate: Finding(
