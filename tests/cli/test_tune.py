@@ -15,37 +15,6 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
 SMALL = [f"{EXAMPLE}:small", "--mode", "quick", "--budget", "0.1"]
 
 
-SOURCE = """
-import torch
-
-print("imported")
-
-
-class Loud(torch.nn.Conv2d):
-    def forward(self, x):
-        print("ran")
-        return super().forward(x)
-
-
-def made():
-    print("made")
-    return Loud(2, 4, 1), torch.ones(1, 2, 4, 4)
-
-
-def narrow():
-    return torch.nn.Conv2d(3, 4, 1), torch.ones(1, 2, 4, 4)
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with a model that prints, and with one that its example does not fit."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    path = tmp_path / "own.py"
-    path.write_text(SOURCE)
-    return path
-
-
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["convwright", "tune", *words])
     with pytest.raises(SystemExit) as done:

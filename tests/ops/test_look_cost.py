@@ -34,6 +34,7 @@ def choice(
 @pytest.fixture(autouse=True)
 def _five(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "look_host_us", lambda kind: 5.0)
+    monkeypatch.setattr(decide, "capturing", lambda device: False)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,12 @@ def test_where_the_device_waits_it_is_the_host_that_counts(
     device_us: float, host_us: float | None, is_worth_it: bool
 ) -> None:
     assert decide._worth_a_look(choice(device_us, host_us)) is is_worth_it
+
+
+def test_inside_a_capture_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "capturing", lambda device: True)
+    monkeypatch.setattr(decide, "look_host_us", None)
+    assert decide._worth_a_look(choice(5.0, 12.0))
 
 
 def test_where_the_host_waits_it_is_the_device() -> None:

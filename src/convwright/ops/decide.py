@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-import torch
-
 from convwright import flags
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.device import DeviceFacts
@@ -28,7 +26,7 @@ from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.runner import Runner, runner
 from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
-from convwright.tuning.session import Choice, session
+from convwright.tuning.session import Choice, capturing, session
 
 # What the operands' gradients are, as problems.
 _GRADIENTS = {
@@ -159,7 +157,7 @@ def _worth_a_look(choice: Choice) -> bool:
     times = (choice.device_us, choice.host_us, choice.torch_device_us, choice.torch_host_us)
     if any(time is None for time in times):
         return True
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+    if capturing(choice.device):
         return True  # nothing can be measured inside a capture
     device_us, host_us, torch_device_us, torch_host_us = (time.value for time in times if time is not None)
     ours_us = max(device_us, host_us + look_host_us(choice.device.kind))

@@ -18,6 +18,7 @@ from convwright.tuning.trial import Bench
 Progress = Callable[[str, int, int], None]
 Trying = Callable[[Candidate], AbstractContextManager[None]]
 SEED = 20
+SPENT = "was not tried: the budget was spent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from convwright.tuning.candidates import measure_candidates
 from convwright.tuning.checks import FEWEST_KINDS
 from convwright.tuning.choose import choose, is_torch
 from convwright.tuning.compilers import elsewhere
-from convwright.tuning.contest import NO_HOOKS, Hooks, Progress
+from convwright.tuning.contest import NO_HOOKS, SPENT, Hooks, Progress
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
 from convwright.tuning.lineup import Lineup
@@ -174,7 +174,7 @@ def _searched(
     if not waiting:  # or else the search is not done yet
         recall.record_search(search.mode, lineup.listed)
     known |= {f.candidate.id: f for f in fresh if f.candidate.id not in known or _is_checked(f)}
-    rows = _rows(lineup.listed, known, "was not tried: the budget was spent")
+    rows = _rows(lineup.listed, known, SPENT)
     return _ranked(search, rows, [*refusals, *lineup.refusals])
 
 

@@ -12,7 +12,7 @@ from convwright.measuring.error import ErrorCheck
 from convwright.measuring.reference import Reference, reference_us
 from convwright.tuning.choose import choose
 from convwright.tuning.confirm import confirmed
-from convwright.tuning.contest import SEED, Contest
+from convwright.tuning.contest import SEED, SPENT, Contest
 from convwright.tuning.extras import with_energy, with_peak
 from convwright.tuning.heats import Stopwatch, like, with_errors
 from convwright.tuning.looks import FAILURES, Looks, failure
@@ -125,7 +125,7 @@ class _Full:
             return self.looks.failed[candidate]
         if candidate in self.looks.looked:
             return self.looks.passed_over(candidate)
-        return Finding(candidate, note=self.passed.get(candidate, "was not tried: the budget was spent"))
+        return Finding(candidate, note=self.passed.get(candidate, SPENT))
 
     def _ranked(self) -> list[Candidate]:
         looked, baseline = self.looks.looked, self.contest.baseline

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from convwright.settings import Mode
 from convwright.tuning.budget import Budget
 from convwright.tuning.contest import NO_HOOKS, Hooks
 from convwright.tuning.isolated import Request, flags_now
+from convwright.tuning.process import end_in_words
 
 COMMAND = [sys.executable, "-m", "convwright.tuning.isolated"]
 # So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
@@ -133,13 +133,13 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
     said = process.stderr.read().decode(errors="replace").strip().splitlines()
     code = process.wait()
     if code < 0:
-        return f"its process died of {signal.Signals(-code).name}"
+        return f"its process {end_in_words(code)}"
     if code == 0:
         raise BackendError("the process that measures candidates ended without a word")
     last = said[-1] if said else "without a word"
     if "Traceback" in "".join(said[:1]):
         raise BackendError(f"the process that measures candidates failed: {last}")
-    return f"its process ended with code {code}: {last}"
+    return f"its process {end_in_words(code)}: {last}"
 
 
 def _finding(candidate: Candidate, row: dict[str, Any]) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,6 +42,18 @@ class Process:
 def this_process() -> Process:
     """The process that asks; a forked child is another one than its parent."""
     return _described(os.getpid())
+
+
+def end_in_words(code: int) -> str:
+    """How a process ended that was waited for, as its exit status tells.
+
+    >>> end_in_words(3), end_in_words(-11)
+    ('ended with code 3', 'died of SIGSEGV')
+    """
+    if code >= 0:
+        return f"ended with code {code}"
+    known = -code in map(int, signal.Signals)
+    return f"died of {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
 @lru_cache(maxsize=1)

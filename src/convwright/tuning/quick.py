@@ -13,7 +13,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.tuning.checks import Checked, SampledCheck
 from convwright.tuning.choose import TIE, cost, objection
-from convwright.tuning.contest import SEED, Contest
+from convwright.tuning.contest import SEED, SPENT, Contest
 from convwright.tuning.heats import Stopwatch, like, with_errors
 from convwright.tuning.looks import Look, Looks
 from convwright.tuning.prediction import least_us
@@ -32,7 +32,6 @@ _IN_HEAT = 3
 _HEAT = 0.35
 # What seemed to take at most so many times as long as PyTorch's own call may still turn out to be better.
 _NEAR = 1.1
-_SPENT = "was not tried: the budget was spent"
 
 
 def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
@@ -81,12 +80,12 @@ class _Quick:
         call_us = self._call_us()
         if call_us is not None and call_us * _FEWEST_CALLS > self.budget.left_us:
             if self.looks.looked.keys() - {self.contest.baseline}:
-                return _SPENT
+                return SPENT
             return (
                 f"was not tried: PyTorch's own call takes {call_us / 1e3:.3g} ms, too long to compare it with anything "
                 f"within {self.budget.total_us / 1e3:.3g} ms"
             )
-        return None if self.budget.has(least_left) else _SPENT
+        return None if self.budget.has(least_left) else SPENT
 
     def _reason_not_to_compile(self, candidate: Candidate) -> str | None:
         least = least_us(candidate, self.contest.device) if candidate.compiles else None
@@ -162,7 +161,7 @@ class _Quick:
         if candidate in self.looks.failed:
             return self.looks.failed[candidate]
         if candidate not in self.looks.looked:
-            return Finding(candidate, note=self.passed.get(candidate, _SPENT))
+            return Finding(candidate, note=self.passed.get(candidate, SPENT))
         if candidate == self.contest.baseline:
             took_ms = self.looks.looked[candidate].look_us / 1e3
             return Finding(candidate, note=f"was not timed: a call takes about {took_ms:.3g} ms, the budget was spent")

@@ -66,7 +66,7 @@ class Session:
 
     def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
-        if _capturing(device) and algorithm is None:
+        if capturing(device) and algorithm is None:
             return self._while_capturing(problem, device, policy)
         key = _question(problem, device, policy, algorithm)
         with self._one_search_at_a_time:
@@ -190,7 +190,8 @@ def _host_us(finding: Finding | None) -> Interval | None:
     return None if finding is None or finding.measurement is None else finding.measurement.host_us
 
 
-def _capturing(device: DeviceFacts) -> bool:
+def capturing(device: DeviceFacts) -> bool:
+    """Whether what is enqueued on a device is being captured into a graph."""
     return device.kind == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
