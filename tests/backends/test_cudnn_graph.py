@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from convwright.core.profiles import profile
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.tensors import empty
+from convwright.tuning.session import named
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 
@@ -90,7 +92,7 @@ def test_padding_may_differ_before_and_after() -> None:
 
 def test_tensor_cores_on_fp32_are_called_tf32() -> None:
     named = {candidate.algorithm: candidate.arithmetic for candidate in planned(RESNET)}
-    assert set(named.values()) == {Arithmetic.TF32, Arithmetic.FP32}
+    assert set(named.values()) == {Arithmetic.TF32, Arithmetic.FP32, Arithmetic.FP16_ACC32}
     # The oldest engine of all multiplies in fp32; 67 is the planner's first choice, three times too fast for that.
     assert named["engine-0"] is Arithmetic.FP32
     assert named["engine-67"] is Arithmetic.TF32
@@ -104,9 +106,10 @@ def test_other_dtypes_have_one_arithmetic(dtype: DType, expected: Arithmetic) ->
     assert {candidate.arithmetic for candidate in planned(f"{RESNET} dt:{dtype} tag:nhwc")} == {expected}
 
 
-def test_inputs_rounded_in_an_unknown_way_are_called_tf32() -> None:
-    notes = frozenset({NumericalNote.DOWN_CONVERT_INPUTS})
-    assert graph.arithmetic(DType.FP32, notes) is Arithmetic.TF32
+def test_inputs_that_are_converted_are_called_fp16() -> None:
+    notes = frozenset({NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS})
+    assert graph.arithmetic(DType.FP32, notes) is Arithmetic.FP16_ACC32
+    assert graph.arithmetic(DType.BF16, notes) is Arithmetic.BF16_ACC32
 
 
 def test_determinism_is_known() -> None:
@@ -117,6 +120,43 @@ def test_determinism_is_known() -> None:
 
 def test_lower_alignment_leaves_fewer_engines() -> None:
     assert 0 < len(planned(f"{RESNET} dt:fp16 tag:x=nhwc@2,w=nhwc,y=nhwc")) < len(planned(f"{RESNET} dt:fp16 tag:nhwc"))
+
+
+def test_every_engine_is_listed_or_refused_in_cudnns_words() -> None:
+    offers = list(graph.candidates(ConvProblem.parse(RESNET), H200, Policy()))
+    numbers = {int(re.sub(r"cudnn/engine-(\d+).*", r"\1", offer.id)) for offer in offers}
+    assert numbers == set(range(81))  # of cuDNN 9.19, for a convolution alone
+    reasons = {offer.reason for offer in offers if isinstance(offer, Refusal)}
+    assert "cuDNN does not support this architecture (status 3007)" in reasons
+    assert all(reason.startswith("cuDNN ") for reason in reasons)
+
+
+def test_an_engine_is_found_by_its_number_and_any_knobs() -> None:
+    problem = ConvProblem.parse(RESNET)
+    listed = {candidate.id for candidate in planned(RESNET)}
+    unlisted = "cudnn/engine-28[k2=1,k3=0]"
+    assert unlisted not in listed
+    for name in (unlisted, "cudnn/engine-28[k3=0,k2=1]", "cudnn/engine-28[k2=1]"):
+        candidate = named(name, problem, H200, Policy())
+        assert candidate.algorithm == "engine-28"
+        assert candidate.arithmetic is Arithmetic.FP32
+    assert named("cudnn/engine-70", problem, H200, Policy()).id in listed
+    with pytest.raises(Refused, match=r"cudnn/engine-28\[k2=99\] cannot compute .*: cuDNN does not support"):
+        named("cudnn/engine-28[k2=99]", problem, H200, Policy())
+    with pytest.raises(Refused, match=r"cudnn/engine-3 cannot compute .*: cuDNN does not support this"):
+        named("cudnn/engine-3", problem, H200, Policy())
+    with pytest.raises(Refused, match=r"cudnn/engine-9999 cannot compute"):
+        named("cudnn/engine-9999", problem, H200, Policy())
+
+
+def test_knobs_are_turned_one_by_one_and_two_by_two() -> None:
+    start = next(c for c in planned(RESNET) if c.id == "cudnn/engine-70[k2=2,k18=0]")
+    near = list(graph.variants(start, H200))
+    assert {candidate.id for candidate in near} >= {"cudnn/engine-70[k2=4,k18=0]", "cudnn/engine-70[k2=12,k18=1]"}
+    turned = [len(set(candidate.config) - set(start.config)) for candidate in near]
+    assert turned == sorted(turned)
+    assert set(turned) <= {1, 2}
+    assert all(isinstance(graph.finalized(candidate, H200), Descriptor) for candidate in near)
 
 
 def test_a_pointwise_filter_is_seen_in_the_layout_of_its_input() -> None:
@@ -131,11 +171,12 @@ def test_listing_is_the_same_in_every_process() -> None:
         "from convwright.backends.cudnn import graph; from convwright.core.policy import Policy;"
         "from convwright.core.problem import ConvProblem; from convwright.core.profiles import profile;"
         f"offers = graph.candidates(ConvProblem.parse('{RESNET}'), profile('h200'), Policy());"
-        "print(*((offer.id, offer.workspace_bytes) for offer in offers), sep='\\n')"
+        "print(*((offer.id, offer.workspace_bytes) for offer in offers if hasattr(offer, 'config')), sep='\\n')"
     )
     runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True) for _ in range(2)]
     assert runs[0].returncode == 0, runs[0].stderr
     here = [str((candidate.id, candidate.workspace_bytes)) for candidate in planned(RESNET)]
+    assert len(here) > 40
     assert runs[0].stdout.split("\n")[:-1] == runs[1].stdout.split("\n")[:-1] == here
 
 
@@ -216,7 +257,9 @@ def test_the_list_is_that_of_nvidias_front_end(dtype: str, tag: str) -> None:
     ours = ["_".join([candidate.algorithm, *(f"{k}={v}" for k, v in candidate.config)]) for candidate in planned(
         problem.key
     )]  # fmt: skip
-    assert ours == [name.replace("eng", "engine-", 1) for name in names]
+    assert ours[: len(names)] == [name.replace("eng", "engine-", 1) for name in names]
+    # What cuDNN has beyond what it proposes comes behind, without knobs.
+    assert all("_" not in name for name in ours[len(names) :])
 
 
 # Calls, as far as they go without a GPU: everything but the foreign call itself.

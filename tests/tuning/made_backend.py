@@ -55,6 +55,7 @@ class Made:
     time: Time = field(default_factory=Time)
     own_us: float = 1000.0
     quick: dict[str, Way] = field(default_factory=dict)
+    near: dict[str, list[Way]] = field(default_factory=dict)
     compiled: dict[str, Way] = field(default_factory=dict)
     built: list[str] = field(default_factory=list)
     compiler: Callable[[str], None] = lambda id_: None
@@ -123,6 +124,10 @@ def offer(problem: ConvProblem, name: str) -> Candidate:
     return Candidate(problem, backend, algorithm, (), Arithmetic.FP32, 0, True, Source.RULE)
 
 
+def near(problem: ConvProblem, algorithm: str, number: int) -> Candidate:
+    return replace(offer(problem, f"quick/{algorithm}"), config=(("n", number),))
+
+
 class MadeTorch:
     name = "torch"
 
@@ -137,13 +142,28 @@ class MadeTorch:
 
 
 class MadeQuick(MadeTorch):
+    """What stands near one of its ways is not listed: configurations 0, 1, 2, …"""
+
     name = "quick"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         yield from (offer(problem, f"quick/{name}") for name in MADE.quick)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        return MadePlan(candidate, MADE.quick[candidate.algorithm])
+        number = dict(candidate.config).get("n")
+        ways = MADE.quick[candidate.algorithm] if number is None else MADE.near[candidate.algorithm][int(number)]
+        return MadePlan(candidate, ways)
+
+    def spelled(self, name: str, problem: ConvProblem) -> str:
+        return name
+
+    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts) -> Offer | None:
+        algorithm, _, number = name.removeprefix("quick/").partition("[n=")
+        return near(problem, algorithm, int(number.rstrip("]"))) if number else None
+
+    def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+        for number in range(len(MADE.near.get(candidate.algorithm, ()))):
+            yield near(candidate.problem, candidate.algorithm, number)
 
 
 class MadeCompiled(MadeTorch):

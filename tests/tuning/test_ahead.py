@@ -136,7 +136,7 @@ def test_what_compiles_in_this_process_has_its_turn_in_a_full_search_only(
 ) -> None:
     made.compiled = kernels(build_us=10_000.0)
     monkeypatch.setattr(ahead, "elsewhere", lambda candidate: False)
-    monkeypatch.setattr("convwright.tuning.find.elsewhere", lambda candidate: False)
+    monkeypatch.setattr("convwright.tuning.run.elsewhere", lambda candidate: False)
     assert compiled(asked(), [kernel(i) for i in range(6)]) == []
     assert {kernel(i).id for i in range(6)} <= looked_at(search(Mode.FULL, 6e6))
     said = {v.finding.candidate.id: v.reason for v in search(Mode.QUICK, 2e6).verdicts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -142,3 +143,33 @@ def test_what_wraps_nothing_is_searched_only_once(made: Made) -> None:
     before = len(made.built)
     search(store=store)
     assert len(made.built) == before
+
+
+def test_other_configurations_of_the_fastest_algorithms_are_tried(made: Made) -> None:
+    made.quick = {name: Way(us) for name, us in (("a", 500.0), ("b", 520.0), ("c", 540.0), ("d", 560.0))}
+    made.near = {name: [Way(900.0), Way(made.quick[name].time_us - 100)] for name in made.quick}
+    store = Store.open(None)
+    assert chosen(search(store=store)) == "quick/a[n=1]"
+    tried = {id_ for id_ in made.built if "[" in id_}
+    assert tried == {f"quick/{name}[n={n}]" for name in "abc" for n in (0, 1)}
+    built = len(made.built)
+    again = search(store=store)
+    assert chosen(again) == "quick/a[n=1]"
+    assert len(made.built) == built
+    assert set(reasons(again)) == {OWN, "quick/a", "quick/b", "quick/c", "quick/d", *tried}
+
+
+def test_turning_knobs_leaves_time_for_other_algorithms_and_for_the_rest(made: Made) -> None:
+    made.quick = {name: Way(500.0 + i) for i, name in enumerate("abc")}
+    made.near = {name: [Way(400.0, build_us=100_000.0) for _ in range(100)] for name in "abc"}
+    found = search()
+    assert chosen(found) is not None
+    tried = Counter(id_.partition("[")[0] for id_ in set(made.built) if "[" in id_)
+    assert set(tried) == {"quick/a", "quick/b", "quick/c"}
+    assert all(8 <= times <= 11 for times in tried.values())
+
+
+def test_a_wrong_configuration_is_not_chosen(made: Made) -> None:
+    made.quick = {"a": Way(500.0)}
+    made.near = {"a": [Way(100.0, wrong=True), Way(450.0)]}
+    assert chosen(search()) == "quick/a[n=1]"

@@ -21,7 +21,7 @@ from convwright.core.policy import Policy
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode, Settings, settings
-from convwright.tuning import find as tuner
+from convwright.tuning import run as tuner
 from convwright.tuning.session import Choice, Session, session
 from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM, FakeTuner, candidate
@@ -156,7 +156,7 @@ def test_last_choice_is_none_at_first() -> None:
 SCRIPT = """
 import torch
 import convwright as cw
-from convwright.tuning import find as tuner
+from convwright.tuning import run as tuner
 
 measured, counted = [], tuner.measure_candidates
 def counting(*rest, **keywords):

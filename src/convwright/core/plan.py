@@ -61,3 +61,20 @@ class Compiles(Protocol):
     nor the device need be present: what was made is found again on disk."""
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None: ...
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """A backend that has more configurations of its algorithms than it lists, or other names for them."""
+
+    def spelled(self, name: str, problem: ConvProblem) -> str:
+        """An algorithm's name as this backend's candidates for ``problem`` have it."""
+        ...
+
+    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts) -> Offer | None:
+        """What a name with a configuration stands for, whether it is listed or not; None where it is no such name."""
+        ...
+
+    def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+        """Configurations near that of ``candidate`` which need not be listed, the nearest first."""
+        ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -25,13 +25,15 @@ SPENT = "was not tried: the budget was spent"
 class Hooks:
     """Who is told what goes on: ``trying`` stands around a candidate's first run, ``looked`` hears what it took,
     ``progress`` what is being done, how much of it is done and of how much. ``energy`` asks for the energy of the best
-    as well. ``later`` says why a candidate that has to be compiled is not to be built now; without it, all are."""
+    as well. ``later`` says why a candidate that has to be compiled is not to be built now; without it, all are.
+    ``around`` names more candidates, near one that was fast."""
 
     trying: Trying = lambda candidate: nullcontext()
     progress: Progress = lambda doing, done, of: None
     energy: bool = False
     looked: Callable[[Candidate, float], None] = lambda candidate, look_us: None
     later: Callable[[Candidate], str | None] | None = None
+    around: Callable[[Candidate], Iterable[Candidate]] = lambda candidate: ()
 
 
 NO_HOOKS = Hooks()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -13,19 +13,16 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
-from convwright.tuning import isolation, listing
+from convwright.tuning import listing
 from convwright.tuning.ahead import compile_ahead, is_long
-from convwright.tuning.beside import BEING_COMPILED, Beside
+from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
-from convwright.tuning.candidates import measure_candidates
-from convwright.tuning.checks import FEWEST_KINDS
-from convwright.tuning.choose import choose, is_torch
-from convwright.tuning.compilers import elsewhere
-from convwright.tuning.contest import NO_HOOKS, SPENT, Hooks, Progress
+from convwright.tuning.choose import choose
+from convwright.tuning.contest import NO_HOOKS, SPENT, Progress
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
-from convwright.tuning.lineup import Lineup
 from convwright.tuning.prediction import by_promise
+from convwright.tuning.run import Run
 from convwright.tuning.search import Search, check_objective
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
@@ -35,7 +32,6 @@ from convwright.tuning.warm_up import warm_up
 
 FULL_BUDGET_US = 30e6
 _CHAINS_IN_QUICK = 3
-_IN_THIS_PROCESS = "was not tried: it is compiled in this process, for which only a full search has time"
 
 
 def find(
@@ -107,7 +103,7 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
     listed = by_promise([*direct, *listing.candidates(offers)], search.device)
     recall = search.recall()
     if search.device.present:
-        listed += [candidate for candidate in recall.rewritten() if candidate not in listed]
+        listed += recall.beyond(listed)
     known, note = recall.known(listed), f"was not measured: {why}"
     rows = [known.get(candidate.id) or Finding(candidate, note=note) for candidate in listed]
     return _ranked(search, rows, [*refusals, *listing.refusals(offers)])
@@ -116,7 +112,7 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
 def _remembered(search: Search, direct: list[Candidate], refusals: list[Refusal]) -> Findings:
     """What an earlier search found out."""
     recall = search.recall()
-    listed = [*direct, *recall.rewritten()]
+    listed = [*direct, *recall.beyond(direct)]
     return _ranked(search, _rows(listed, recall.known(listed), "was not measured when this was searched"), refusals)
 
 
@@ -131,51 +127,12 @@ def _searched(
     most_chains = 0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None
     if search.kernels is None and is_long(search):
         search = replace(search, kernels=compile_ahead(search, direct, most_chains), budget=search.budget.part(1.0))
-    recall, baseline = search.recall(rewrites=rewrites), baseline_of(direct, search.policy)
-    kernels, device = search.kernels, search.device
     promising: listing.Promising = partial(known_best, search)
     if search.mode is Mode.FULL and rewrites:
         promising = searching(search, lambda inner, direct: _searched(inner, direct, [], rewrites=False))
-    lineup = Lineup(
-        search.problem, search.device, direct, baseline, promising, search.budget,
-        most_chains=most_chains,
-        is_built=lambda candidate: kernels is not None and kernels.is_built(candidate, device),
-    )  # fmt: skip
-    known: dict[str, Finding] = {}  # filled as candidates are taken
-
-    def worth_measuring() -> Iterator[Candidate]:
-        for candidate in lineup:
-            finding = recall.finding(candidate)
-            if finding is not None and not (afresh and finding.failure is None):
-                known[candidate.id] = finding
-                if _is_settled(finding, search):
-                    continue
-            if is_torch(candidate) or listing.objection(candidate, search.policy) is None:
-                yield candidate
-
-    waiting: list[Candidate] = []
-
-    def later(candidate: Candidate) -> str | None:
-        assert kernels is not None
-        if not elsewhere(candidate):
-            return _IN_THIS_PROCESS if search.mode is Mode.QUICK else None
-        reason = kernels.reason_to_wait(candidate, device)
-        if reason == BEING_COMPILED:
-            waiting.append(candidate)
-        return reason
-
-    hooks = Hooks(recall.trying, search.progress, search.energy, lineup.hear, None if kernels is None else later)
-    measure = isolation.measure_candidates if search.isolate else measure_candidates
-    fresh = measure(
-        worth_measuring(), baseline, known, search.problem, search.device, search.policy,
-        mode=search.mode, budget=search.budget, hooks=hooks,
-    )  # fmt: skip
-    recall.record(fresh)
-    if not waiting:  # or else the search is not done yet
-        recall.record_search(search.mode, lineup.listed)
-    known |= {f.candidate.id: f for f in fresh if f.candidate.id not in known or _is_checked(f)}
-    rows = _rows(lineup.listed, known, SPENT)
-    return _ranked(search, rows, [*refusals, *lineup.refusals])
+    run = Run(search, direct, promising, rewrites=rewrites, most_chains=most_chains, afresh=afresh)
+    known = run.measure()
+    return _ranked(search, _rows(run.listed, known, SPENT), [*refusals, *run.refusals])
 
 
 def _rows(listed: list[Candidate], known: Mapping[str, Finding], note: str) -> list[Finding]:
@@ -189,21 +146,3 @@ def _ranked(search: Search, rows: list[Finding], refusals: list[Refusal]) -> Fin
     baseline = next((row for row in rows if own is not None and row.candidate == own), None)
     verdicts = choose(rows, baseline, search.policy)
     return Findings(search.problem, search.device, search.policy, search.mode, verdicts, tuple(refusals), baseline)
-
-
-def _is_checked(finding: Finding) -> bool:
-    """True where a candidate failed, or was timed and its error looked at on as many kinds of data as are needed."""
-    measured = finding.measurement
-    return finding.failure is not None or (measured is not None and len(measured.errors) >= FEWEST_KINDS)
-
-
-def _is_settled(finding: Finding, search: Search) -> bool:
-    """True where nothing more need be found out: what a quick search timed, a full one times again, and who is to have
-    its energy measured has to be among the best first."""
-    measured = finding.measurement
-    if measured is None:
-        return _is_checked(finding)
-    if search.wants_energy and measured.energy_mj is None:
-        return False
-    thorough = dict(measured.conditions).get("mode") == Mode.FULL
-    return _is_checked(finding) and (thorough or search.mode is not Mode.FULL)

@@ -10,6 +10,7 @@ from convwright.core.finding import Finding, KindError
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.reference import Reference, reference_us
+from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
 from convwright.tuning.confirm import confirmed
 from convwright.tuning.contest import SEED, SPENT, Contest
@@ -20,6 +21,9 @@ from convwright.tuning.looks import FAILURES, Looks, failure
 # Shares of the budget within which looks may begin, and a float64 reference of the whole output has to be made, or else
 # some elements of it have to do.
 _LOOKING, _REFERENCE = 0.45, 0.15
+# So many algorithms, the fastest of those that have more configurations than are listed, may have these looked at, for
+# such a share of the budget more.
+_WALKED, _WALKING = 3, 0.1
 # Shares of what is then left, within which checks may begin; and then, for all together and for the best. The rest is
 # for confirming who wins.
 _CHECKING, _HEAT, _FINAL = 0.35, 0.4, 0.6
@@ -33,10 +37,12 @@ _FINALISTS = 4
 
 
 def full(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
-    """What was found out about each candidate, in their order, which begins with PyTorch's own call."""
+    """What was found out about each candidate, in their order, which begins with PyTorch's own call; then about what
+    stands near the best of them."""
     order = list(candidates)  # which searches the problems inside rewrites
     search = _Full(replace(contest, budget=contest.budget.part(1.0)))
     search.look(order)
+    order += search.look_around()
     search.time_all(search.check())
     search.time_best()
     return [search.finding(candidate) for candidate in order]
@@ -61,6 +67,33 @@ class _Full:
                 self.passed[candidate] = reason
             elif not self.looks.looked or self.budget.has(1 - _LOOKING):
                 self.looks.at(candidate)
+
+    def look_around(self) -> list[Candidate]:
+        """What was looked at of other configurations of the fastest algorithms."""
+        around: list[Candidate] = []
+        walked = 0
+        for best in self._fastest_of_each_algorithm():
+            before, time = len(around), self._time_to_walk(_WALKED - walked)
+            for candidate in self.contest.hooks.around(best):
+                if time.left_us <= 0:
+                    break
+                around.append(candidate)
+                self.progress("turning knobs", walked, _WALKED)
+                self.looks.at(candidate)
+            walked += len(around) > before
+            if walked == _WALKED:
+                break
+        return around
+
+    def _time_to_walk(self, algorithms: int) -> Budget:
+        """An equal share for each of so many algorithms, of what is left for looking."""
+        left_us = self.budget.left_us - (1 - _LOOKING - _WALKING) * self.budget.total_us
+        return Budget(max(left_us, 0.0) / algorithms, now_us=self.budget.now_us)
+
+    def _fastest_of_each_algorithm(self) -> list[Candidate]:
+        """Those that may win, without what is rewritten."""
+        ranked = [c for c in self._ranked() if c.inner is None and not self._is_slow(c)]
+        return list({(c.backend, c.algorithm): c for c in reversed(ranked)}.values())[::-1]
 
     def check(self) -> dict[Candidate, tuple[tuple[KindError, ...], str]]:
         """Errors of all that time allows, PyTorch's own call first and then the fastest, and what was looked at."""

@@ -33,12 +33,14 @@ Say = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be measured, and how PyTorch was set where it was asked for."""
+    """What is to be measured, and how PyTorch was set where it was asked for. ``avoid`` names what took an earlier
+    process with it."""
 
     problem: ConvProblem
     device: str
     policy: Policy
     candidates: tuple[str, ...]
+    avoid: tuple[str, ...]
     baseline: str | None
     known_baseline: Finding | None
     mode: Mode
@@ -72,15 +74,22 @@ def serve(request: Request, say: Say) -> None:
     def progress(doing: str, done: int, of: int) -> None:
         say({"progress": [doing, done, of]})
 
+    def around(best: Candidate) -> Iterator[Candidate]:
+        for candidate in listing.variants(best, device):
+            if candidate.id not in seen and listing.objection(candidate, request.policy) is None:
+                yield candidate
+
+    seen = {*request.candidates, *request.avoid}
     named = (listing.named(id_, request.problem, device, request.policy) for id_ in request.candidates)
     candidates = [candidate for candidate in named if candidate is not None]
     known = {request.baseline: request.known_baseline} if request.baseline and request.known_baseline else {}
     baseline = next((c for c in candidates if c.id == request.baseline), None)
     if baseline is None and request.known_baseline is not None:
         baseline = request.known_baseline.candidate
+    hooks = Hooks(trying, progress, request.energy, around=around)
     found = measure_candidates(
         candidates, baseline, known, request.problem, device, request.policy,
-        mode=request.mode, budget=Budget(request.budget_us), hooks=Hooks(trying, progress, request.energy),
+        mode=request.mode, budget=Budget(request.budget_us), hooks=hooks,
     )  # fmt: skip
     say({"findings": [_as_data(finding) for finding in found]})
 

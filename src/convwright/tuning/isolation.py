@@ -20,6 +20,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.settings import Mode
+from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.contest import NO_HOOKS, Hooks
 from convwright.tuning.isolated import Request, flags_now
@@ -45,11 +46,17 @@ def measure_candidates(
     """As in ``contest``, in other processes: one that dies is followed by another, without the candidate that it died
     of. The budget is that of each; starting them takes some seconds more."""
     assert device.torch_name is not None
-    order = list(candidates)
-    left, found = {candidate.id: candidate for candidate in order}, dict[str, Finding]()
+    order = {candidate.id: candidate for candidate in candidates}
+    left, found, avoid = dict(order), dict[str, Finding](), list[str]()
+
+    def candidate_of(id_: str) -> Candidate:
+        # What a process comes upon by itself, near one that was fast, was in no list.
+        order[id_] = order.get(id_) or listing.known(id_, problem, device, policy)
+        return order[id_]
+
     while left:
         request = Request(
-            problem, device.torch_name, policy, tuple(left), baseline.id if baseline else None,
+            problem, device.torch_name, policy, tuple(left), tuple(avoid), baseline.id if baseline else None,
             known.get(baseline.id) if baseline else None, mode, budget.total_us, hooks.energy,
             torch.get_num_threads(), flags_now(),
         )  # fmt: skip
@@ -57,14 +64,17 @@ def measure_candidates(
             child = _Child(request, hooks)
             answered = child.run()
         if answered is not None:
-            found |= {row["id"]: _finding(left[row["id"]], row) for row in answered}
+            found |= {row["id"]: _finding(candidate_of(row["id"]), row) for row in answered}
             break
         if child.trying is None:
             note = f"was not measured: {child.end} while candidates were timed side by side"
             found |= {id_: Finding(candidate, note=note) for id_, candidate in left.items()}
             break
-        found[child.trying] = Finding(left.pop(child.trying), failure=f"failed: {child.end}")
-    return [found.get(c.id) or Finding(c, note="was not found again by the process that measured") for c in order]
+        found[child.trying] = Finding(candidate_of(child.trying), failure=f"failed: {child.end}")
+        left.pop(child.trying, None)
+        avoid.append(child.trying)
+    missing = "was not found again by the process that measured"
+    return [found.get(id_) or Finding(candidate, note=missing) for id_, candidate in order.items()]
 
 
 class _Child:

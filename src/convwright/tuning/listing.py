@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from convwright.backends.registry import BACKENDS, backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.plan import Plan
+from convwright.core.plan import Configurable, Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.errors import BackendError
 from convwright.rewrites import REWRITES
 from convwright.rewrites.rewrite import wrap_plan
 from convwright.tuning.chains import chains
@@ -40,7 +41,27 @@ def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy:
         exact = named(algorithm, problem, device, policy)
         return [exact] if exact is not None else rewritten(problem, device, policy)
     family = algorithm.partition("/")[0]
-    return list(backend(family).candidates(problem, device, policy)) if family in BACKENDS else []
+    if family not in BACKENDS:
+        return []
+    member = backend(family)
+    offers = list(member.candidates(problem, device, policy))
+    if isinstance(member, Configurable) and all(offer.id.partition("[")[0] != algorithm for offer in offers):
+        configured = member.configured(algorithm, problem, device)
+        return [*offers, configured] if configured is not None and configured not in offers else offers
+    return offers
+
+
+def spelled(algorithm: str, problem: ConvProblem) -> str:
+    """An algorithm's name as candidates have it, where its backend knows other names for it."""
+    family = algorithm.partition("/")[0]
+    member = backend(family) if family in BACKENDS else None
+    return member.spelled(algorithm, problem) if isinstance(member, Configurable) else algorithm
+
+
+def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+    """Configurations near that of a candidate, of a backend that has more of them than it lists."""
+    member = backend(candidate.backend) if candidate.inner is None else None
+    return member.variants(candidate, device) if isinstance(member, Configurable) else iter(())
 
 
 def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate | None:
@@ -58,6 +79,14 @@ def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -
                 if inner is not None:
                     return each.wrap(problem, arguments, inner)
     return None
+
+
+def known(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
+    """The candidate that has this id, which must exist."""
+    candidate = named(id_, problem, device, policy)
+    if candidate is None:
+        raise BackendError(f"{id_} was measured, but is no candidate for {problem.key}")
+    return candidate
 
 
 def rewritten(

@@ -50,10 +50,11 @@ class Recall:
         searches = (self.store.search(self.problem.key, self.device.key, self._scope(each)) for each in thorough)
         return next((ids for ids in searches if ids is not None and stamps <= set(ids)), None)
 
-    def rewritten(self) -> list[Candidate]:
-        """The rewritten candidates that the store has findings of, whoever listed them."""
-        ids = [id_ for id_ in self._stored if "(" in id_]
-        named = (listing.named(id_, self.problem, self.device, self.policy) for id_ in ids)
+    def beyond(self, listed: Iterable[Candidate]) -> list[Candidate]:
+        """The candidates that the store has findings of and that are not ``listed``: rewritten ones, and
+        configurations that a search came upon, whoever made it."""
+        known = {candidate.id for candidate in listed}
+        named = (listing.named(id_, self.problem, self.device, self.policy) for id_ in self._stored if id_ not in known)
         return [candidate for candidate in named if candidate is not None]
 
     def record(self, fresh: Iterable[Finding]) -> None:

@@ -152,6 +152,7 @@ def session() -> Session:
 
 def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate whose id is ``algorithm``, or the first whose id without its configuration is."""
+    algorithm = listing.spelled(algorithm, problem)
     offers = listing.of_family(algorithm, problem, device, policy)
     candidates = listing.candidates(offers)
     exact = [c for c in candidates if c.id == algorithm]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from convwright.backends.cudnn import classic, graph
 from convwright.backends.cudnn.library import Missing, load
+from convwright.backends.cudnn.names import engine_named, spelled
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
@@ -27,6 +28,17 @@ class Cudnn:
         yield from classic.candidates(problem, device, policy)
         yield from graph.candidates(problem, device, policy)
 
+    def spelled(self, name: str, problem: ConvProblem) -> str:
+        return spelled(name, problem)
+
+    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts) -> Offer | None:
+        asked = engine_named(name)
+        return None if asked is None else graph.one(problem, device, *asked)
+
+    def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+        if candidate.algorithm.startswith(graph.PREFIX):
+            yield from graph.variants(candidate, device)
+
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        build = graph.build if candidate.algorithm.startswith("engine-") else classic.build
+        build = graph.build if candidate.algorithm.startswith(graph.PREFIX) else classic.build
         return build(candidate, device)

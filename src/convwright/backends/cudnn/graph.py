@@ -1,4 +1,4 @@
-"""cuDNN's graph API: every engine that it proposes for a convolution, planned here or for a device elsewhere."""
+"""cuDNN's graph API: every engine that it has for a convolution, planned here or for a device elsewhere."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from convwright.backends.cudnn.graph_device import Target, target
 from convwright.backends.cudnn.graph_engine import (
     Engine,
     Knobs,
-    engine_config,
+    configured,
+    engine_count,
     execution_plan,
     expected_workspace_bytes,
+    knob_ranges,
     proposed_engines,
     workspace_bytes,
 )
+from convwright.backends.cudnn.graph_knobs import neighbours
 from convwright.backends.cudnn.graph_plan import GraphPlan
 from convwright.backends.cudnn.graph_problem import operation_graph
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
@@ -32,17 +35,43 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, Refused
 
 REFUSAL_ID = "cudnn/graph"
-_PREFIX = "engine-"
+PREFIX = "engine-"
 _FEWER_PRODUCTS = frozenset({NumericalNote.FFT, NumericalNote.WINOGRAD})
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every engine and configuration that cuDNN proposes, best first by its own judgement, with its workspace.
+    """Every engine and configuration that cuDNN proposes, best first by its own judgement, with its workspace; then
+    each engine that it has and does not propose, as it is by itself, or why it cannot serve.
 
-    Where cuDNN proposes nothing, ``cudnn/graph`` is refused, in its words. The first asking takes 5 to 20 ms of
-    planning; nothing runs, and the device need not be present.
+    Where it has nothing for the problem, ``cudnn/graph`` is refused, in its words. The first asking takes 5 to 20 ms
+    of planning; nothing runs, and the device need not be present.
     """
     yield from _offers(problem, device)
+
+
+def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Config) -> Offer:
+    """An engine by its name and knobs, whether cuDNN proposes it or not."""
+    index = int(algorithm.removeprefix(PREFIX))
+    try:
+        where = target(device)
+        engine = configured(operation_graph(problem, where), where, index, _knobs(config))
+    except BackendError as failure:
+        return Refusal(engine_id(index, config), str(failure))
+    return _offer(problem, engine, where, final=not device.present)
+
+
+def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+    """The same engine with one or two of its knobs turned, as far as cuDNN takes that for valid."""
+    where, index = target(device), int(candidate.algorithm.removeprefix(PREFIX))
+    graph = operation_graph(candidate.problem, where)
+    for knobs in neighbours(_knobs(candidate.config), knob_ranges(graph, where, index)):
+        try:
+            engine = configured(graph, where, index, knobs)
+        except BackendError:
+            continue  # most combinations do not exist
+        offer = _offer(candidate.problem, engine, where, final=False)
+        if isinstance(offer, Candidate):
+            yield offer
 
 
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
@@ -57,21 +86,42 @@ def build(candidate: Candidate, device: DeviceFacts) -> Plan:
 def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
     """cuDNN's execution plan of ``candidate``; it takes no heuristic, so one that was remembered needs no planning."""
     where = target(device)
-    index = int(candidate.algorithm.removeprefix(_PREFIX))
+    index = int(candidate.algorithm.removeprefix(PREFIX))
     graph = operation_graph(candidate.problem, where)
-    return execution_plan(engine_config(graph, where, index, _knobs(candidate.config)), where)
+    return execution_plan(configured(graph, where, index, _knobs(candidate.config)).config, where)
 
 
 @lru_cache(maxsize=256)
 def _offers(problem: ConvProblem, device: DeviceFacts) -> tuple[Offer, ...]:
     if problem.epilogue.activation not in (Activation.NONE, Activation.RELU):
         return (Refusal(REFUSAL_ID, f"cuDNN's compiled pattern can fuse relu, not {problem.epilogue.activation}"),)
+    final = not device.present
     try:
         where = target(device)
-        engines = proposed_engines(operation_graph(problem, where), where)
+        graph = operation_graph(problem, where)
     except BackendError as failure:
         return (Refusal(REFUSAL_ID, str(failure)),)
-    return tuple(_offer(problem, engine, where, final=not device.present) for engine in engines)
+    try:
+        proposed, refusal = proposed_engines(graph, where), None
+    except BackendError as failure:
+        proposed, refusal = [], Refusal(REFUSAL_ID, str(failure))
+    others = list(_others(problem, graph, where, {engine.index for engine in proposed}, final=final))
+    if refusal is not None and not any(isinstance(offer, Candidate) for offer in others):
+        return (refusal,)
+    return (*(_offer(problem, engine, where, final=final) for engine in proposed), *others)
+
+
+def _others(
+    problem: ConvProblem, graph: Descriptor, device: Target, proposed: set[int], *, final: bool
+) -> Iterator[Offer]:
+    """Each engine that is not proposed, with its knobs as cuDNN sets them by itself."""
+    for index in range(engine_count(graph)):
+        if index in proposed:
+            continue
+        try:
+            yield _offer(problem, configured(graph, device, index), device, final=final)
+        except BackendError as failure:
+            yield Refusal(engine_id(index), str(failure))
 
 
 def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool) -> Offer:
@@ -83,7 +133,7 @@ def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool)
     candidate = Candidate(
         problem=problem,
         backend="cudnn",
-        algorithm=f"{_PREFIX}{engine.index}",
+        algorithm=f"{PREFIX}{engine.index}",
         config=_config(engine.knobs),
         arithmetic=arithmetic(problem.dtype, engine.notes),
         workspace_bytes=expected_workspace_bytes(engine.config),
@@ -107,10 +157,16 @@ def arithmetic(dtype: DType, notes: frozenset[NumericalNote]) -> Arithmetic:
     >>> arithmetic(DType.FP32, frozenset({NumericalNote.TENSOR_CORE}))
     <Arithmetic.TF32: 'tf32'>
     """
-    # Tensor cores take no fp32, so what uses them rounds its inputs. cuDNN's TF32 engines say TENSOR_CORE and nothing
-    # else; DOWN_CONVERT_INPUTS alone would not say to what, and is called TF32 to be on the safe side.
-    rounds = bool(notes & {NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS})
-    return native_arithmetic(dtype, tf32=rounds)
+    # cuDNN's TF32 engines say TENSOR_CORE and nothing else, since tensor cores take no fp32. Those that say that they
+    # convert their inputs, too, copy them into fp16 first.
+    if dtype is DType.FP32 and NumericalNote.DOWN_CONVERT_INPUTS in notes:
+        return Arithmetic.FP16_ACC32
+    return native_arithmetic(dtype, tf32=NumericalNote.TENSOR_CORE in notes)
+
+
+def engine_id(index: int, config: Config = ()) -> str:
+    knobs = ",".join(f"{name}={value}" for name, value in config)
+    return f"cudnn/{PREFIX}{index}" + (f"[{knobs}]" if knobs else "")
 
 
 def _config(knobs: Knobs) -> Config:

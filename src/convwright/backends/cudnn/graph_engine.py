@@ -1,4 +1,4 @@
-"""cuDNN's engines: which ones it proposes for a graph, and one by its number and knobs."""
+"""cuDNN's engines: which ones it proposes for a graph, which others it has, and one by its number and knobs."""
 
 from __future__ import annotations
 
@@ -48,15 +48,26 @@ def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
     return list(found.values())
 
 
-def engine_config(graph: Descriptor, device: Target, index: int, knobs: Knobs) -> Descriptor:
-    """The configuration of the engine numbered ``index`` with ``knobs`` chosen, without asking a heuristic."""
-    engine = Descriptor(Kind.ENGINE).set(Attribute.ENGINE_GRAPH, graph).set(Attribute.ENGINE_INDEX, index)
-    config = Descriptor(Kind.ENGINE_CONFIG).set(Attribute.CONFIG_ENGINE, device.of_engine(engine).finalize())
-    choices = [
-        Descriptor(Kind.KNOB_CHOICE).set(Attribute.KNOB_TYPE, knob).set(Attribute.KNOB_VALUE, value).finalize()
-        for knob, value in knobs
-    ]
-    return (config.set(Attribute.CONFIG_KNOB_CHOICES, *choices) if choices else config).finalize()
+def engine_count(graph: Descriptor) -> int:
+    """How many engines this version of cuDNN has for graphs of this pattern, whether they serve or not."""
+    (count,) = graph.get(Attribute.GRAPH_ENGINE_COUNT)
+    return int(count)
+
+
+def configured(graph: Descriptor, device: Target, index: int, knobs: Knobs = ()) -> Engine:
+    """An engine by its number and knobs, without asking a heuristic. Knobs that are left out are cuDNN's to turn.
+
+    Raises in cuDNN's words where this graph or device is none for it.
+    """
+    engine = _engine(graph, device, index)
+    return Engine(index, knobs, *_notes(engine), _with_knobs(engine, knobs))
+
+
+def knob_ranges(graph: Descriptor, device: Target, index: int) -> dict[int, range]:
+    """The knobs of an engine, each with the values that it may have by itself; few combinations of them are valid."""
+    infos = [Descriptor(Kind.KNOB_INFO) for _ in range(KNOB_KINDS)]
+    found = _engine(graph, device, index).fill(Attribute.ENGINE_KNOBS, infos)
+    return {int(info.get(Attribute.KNOB_INFO_TYPE)[0]): _range(info) for info in found}
 
 
 def execution_plan(config: Descriptor, device: Target) -> Descriptor:
@@ -91,11 +102,36 @@ def _ask(graph: Descriptor, device: Target, mode: int) -> Iterator[Engine]:
         yield _describe(config, choices)
 
 
+def _engine(graph: Descriptor, device: Target, index: int) -> Descriptor:
+    engine = Descriptor(Kind.ENGINE).set(Attribute.ENGINE_GRAPH, graph).set(Attribute.ENGINE_INDEX, index)
+    return device.of_engine(engine).finalize()
+
+
+def _with_knobs(engine: Descriptor, knobs: Knobs) -> Descriptor:
+    config = Descriptor(Kind.ENGINE_CONFIG).set(Attribute.CONFIG_ENGINE, engine)
+    choices = [
+        Descriptor(Kind.KNOB_CHOICE).set(Attribute.KNOB_TYPE, knob).set(Attribute.KNOB_VALUE, value).finalize()
+        for knob, value in knobs
+    ]
+    return (config.set(Attribute.CONFIG_KNOB_CHOICES, *choices) if choices else config).finalize()
+
+
+def _range(info: Descriptor) -> range:
+    names = (Attribute.KNOB_INFO_LEAST, Attribute.KNOB_INFO_MOST, Attribute.KNOB_INFO_STEP)
+    least, most, step = (int(info.get(name)[0]) for name in names)
+    return range(least, most + 1, max(step, 1))
+
+
 def _describe(config: Descriptor, choices: Sequence[Descriptor]) -> Engine:
     (engine,) = config.fill(Attribute.CONFIG_ENGINE, [Descriptor(Kind.ENGINE)])
     chosen = config.fill(Attribute.CONFIG_KNOB_CHOICES, choices)
     knobs = ((*choice.get(Attribute.KNOB_TYPE), *choice.get(Attribute.KNOB_VALUE)) for choice in chosen)
     (index,) = engine.get(Attribute.ENGINE_INDEX)
+    return Engine(index, tuple(sorted(knobs)), *_notes(engine), config)
+
+
+def _notes(engine: Descriptor) -> tuple[frozenset[NumericalNote], bool]:
+    """What cuDNN says of an engine's arithmetic, and whether it compiles."""
     notes = engine.get(Attribute.ENGINE_NUMERICAL_NOTES, len(NumericalNote))
-    compiles = BehaviorNote.RUNTIME_COMPILATION in engine.get(Attribute.ENGINE_BEHAVIOR_NOTES, len(BehaviorNote))
-    return Engine(index, tuple(sorted(knobs)), frozenset(map(NumericalNote, notes)), compiles, config)
+    behavior = engine.get(Attribute.ENGINE_BEHAVIOR_NOTES, len(BehaviorNote))
+    return frozenset(map(NumericalNote, notes)), BehaviorNote.RUNTIME_COMPILATION in behavior

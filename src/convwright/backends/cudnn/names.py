@@ -1,0 +1,47 @@
+"""How cuDNN's algorithms may be called: by our names for them, by cuDNN's numbers, engines with any knobs."""
+
+from __future__ import annotations
+
+import re
+
+from convwright.backends.cudnn.classic import FAMILIES
+from convwright.core.candidate import Config
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
+
+_NUMBER = re.compile(r"cudnn/(\d+)(\[.*\])?")
+_ENGINE = re.compile(r"cudnn/(engine-\d+)(?:\[((?:k\d+=-?\d+,?)*)\])?")
+
+
+def spelled(name: str, problem: ConvProblem) -> str:
+    """The name as candidates have it, for one that may give a number, or knobs in another order.
+
+    >>> spelled("cudnn/7", ConvProblem.parse("ic8ih9oc8kh3"))
+    'cudnn/winograd-nonfused'
+    >>> spelled("cudnn/engine-48[k13=2,k2=1]", ConvProblem.parse("ic8ih9oc8kh3"))
+    'cudnn/engine-48[k2=1,k13=2]'
+    """
+    number, engine = _NUMBER.fullmatch(name), engine_named(name)
+    if number is not None:
+        return f"cudnn/{_classic(int(number[1]), problem)}{number[2] or ''}"
+    if engine is None:
+        return name
+    knobs = ",".join(f"{knob}={value}" for knob, value in engine[1])
+    return f"cudnn/{engine[0]}" + (f"[{knobs}]" if knobs else "")
+
+
+def engine_named(name: str) -> tuple[str, Config] | None:
+    """The algorithm and the configuration of an engine that is asked for by name; None where none is."""
+    found = _ENGINE.fullmatch(name)
+    if found is None:
+        return None
+    pairs = (part.split("=") for part in (found[2] or "").split(",") if part)
+    return found[1], tuple(sorted(((knob, int(value)) for knob, value in pairs), key=lambda pair: int(pair[0][1:])))
+
+
+def _classic(number: int, problem: ConvProblem) -> str:
+    numbers = {algorithm.number: algorithm.name for algorithm in FAMILIES[problem.direction].algorithms}
+    if number not in numbers:
+        named = ", ".join(f"{number} ({name})" for number, name in numbers.items())
+        raise BadInput(f"cuDNN's algorithms for {problem.direction} are {named}, got cudnn/{number}")
+    return numbers[number]

@@ -1,0 +1,124 @@
+"""A search that measures: which candidates it takes, and what it knows of them in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.finding import Finding
+from convwright.settings import Mode
+from convwright.tuning import isolation, listing
+from convwright.tuning.beside import BEING_COMPILED
+from convwright.tuning.candidates import measure_candidates
+from convwright.tuning.checks import FEWEST_KINDS
+from convwright.tuning.choose import is_torch
+from convwright.tuning.compilers import elsewhere
+from convwright.tuning.contest import Hooks
+from convwright.tuning.lineup import Lineup
+from convwright.tuning.search import Search, baseline_of
+
+_IN_THIS_PROCESS = "was not tried: it is compiled in this process, for which only a full search has time"
+
+
+class Run:
+    """One search, to be made once. ``afresh`` measures again what earlier ones have settled; ``most_chains`` is how
+    many chains of rewrites are planned, None all there are."""
+
+    def __init__(
+        self,
+        search: Search,
+        direct: Sequence[Candidate],
+        promising: listing.Promising,
+        *,
+        rewrites: bool,
+        most_chains: int | None,
+        afresh: bool,
+    ) -> None:
+        self._search, self._afresh = search, afresh
+        self._recall = search.recall(rewrites=rewrites)
+        self._baseline = baseline_of(direct, search.policy)
+        self._known: dict[str, Finding] = {}  # filled as candidates are taken
+        self._waiting: list[Candidate] = []
+        self._lineup = Lineup(
+            search.problem, search.device, direct, self._baseline, promising, search.budget,
+            most_chains=most_chains, is_built=self._is_built,
+        )  # fmt: skip
+
+    @property
+    def listed(self) -> list[Candidate]:
+        """All candidates that are known of by now."""
+        return self._lineup.listed
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """The rewrites that cannot be."""
+        return self._lineup.refusals
+
+    def measure(self) -> dict[str, Finding]:
+        """Measure, keep what was found out in the store, and give it back by candidate id."""
+        search = self._search
+        measure = isolation.measure_candidates if search.isolate else measure_candidates
+        fresh = measure(
+            self._worth_measuring(self._lineup), self._baseline, self._known, search.problem, search.device,
+            search.policy, mode=search.mode, budget=search.budget, hooks=self._hooks(),
+        )  # fmt: skip
+        self.listed.extend(f.candidate for f in fresh if f.candidate not in self.listed)
+        self._recall.record(fresh)
+        if not self._waiting:  # or else the search is not done yet
+            self._recall.record_search(search.mode, self.listed)
+        known = self._known
+        return known | {f.candidate.id: f for f in fresh if f.candidate.id not in known or is_checked(f)}
+
+    def _hooks(self) -> Hooks:
+        later = None if self._search.kernels is None else self._later
+        search = self._search
+        return Hooks(self._recall.trying, search.progress, search.energy, self._lineup.hear, later, self._around)
+
+    def _worth_measuring(self, listed: Iterable[Candidate]) -> Iterator[Candidate]:
+        for candidate in listed:
+            finding = self._recall.finding(candidate)
+            if finding is not None and not (self._afresh and finding.failure is None):
+                self._known[candidate.id] = finding
+                if _is_settled(finding, self._search):
+                    continue
+            if is_torch(candidate) or listing.objection(candidate, self._search.policy) is None:
+                yield candidate
+
+    def _is_built(self, candidate: Candidate) -> bool:
+        kernels = self._search.kernels
+        return kernels is not None and kernels.is_built(candidate, self._search.device)
+
+    def _later(self, candidate: Candidate) -> str | None:
+        kernels = self._search.kernels
+        assert kernels is not None
+        if not elsewhere(candidate):
+            return _IN_THIS_PROCESS if self._search.mode is Mode.QUICK else None
+        reason = kernels.reason_to_wait(candidate, self._search.device)
+        if reason == BEING_COMPILED:
+            self._waiting.append(candidate)
+        return reason
+
+    def _around(self, best: Candidate) -> Iterator[Candidate]:
+        """Configurations near one that was fast, which then belong to what is listed."""
+        for candidate in listing.variants(best, self._search.device):
+            if candidate not in self.listed:
+                self.listed.append(candidate)
+                yield from self._worth_measuring([candidate])
+
+
+def is_checked(finding: Finding) -> bool:
+    """True where a candidate failed, or was timed and its error looked at on as many kinds of data as are needed."""
+    measured = finding.measurement
+    return finding.failure is not None or (measured is not None and len(measured.errors) >= FEWEST_KINDS)
+
+
+def _is_settled(finding: Finding, search: Search) -> bool:
+    """True where nothing more need be found out: what a quick search timed, a full one times again, and who is to have
+    its energy measured has to be among the best first."""
+    measured = finding.measurement
+    if measured is None:
+        return is_checked(finding)
+    if search.wants_energy and measured.energy_mj is None:
+        return False
+    thorough = dict(measured.conditions).get("mode") == Mode.FULL
+    return is_checked(finding) and (thorough or search.mode is not Mode.FULL)
