@@ -10,6 +10,7 @@
     with cw.algorithms(forward="cudnn/gemm"): ...         # this one, for all calls inside
     with cw.enabled(): model(x)                           # every F.conv* and nn.Conv* of any library, unmodified
     cw.tune(model, example)                               # every convolution of a model, remembered
+    cw.plan("ic64ih56oc64kh3ph1")                         # one candidate made ready, on tensors or on addresses
     cw.conv2d_into(buffer[:, 8:12], x, w)                 # into a slice of a larger buffer
     cw.last_choice()                                      # what ran, and what it saved
     cw.measure(function)                                  # the timer, for anything
@@ -50,6 +51,8 @@ _HOMES = {
     "disable": "convwright.ops.enable",
     "enabled": "convwright.ops.enable",
     "conv2d_into": "convwright.ops.into",
+    "plan": "convwright.ops.plans",
+    "BoundPlan": "convwright.ops.plans",
     "problem_of_module": "convwright.ops.describe_module",
     "measure": "convwright.measuring.timer",
     "measure_together": "convwright.measuring.timer",
@@ -91,6 +94,8 @@ if TYPE_CHECKING:
     from convwright.ops.functional import conv_transpose2d as conv_transpose2d
     from convwright.ops.functional import conv_transpose3d as conv_transpose3d
     from convwright.ops.into import conv2d_into as conv2d_into
+    from convwright.ops.plans import BoundPlan as BoundPlan
+    from convwright.ops.plans import plan as plan
     from convwright.tuning.find import Findings as Findings
 
 

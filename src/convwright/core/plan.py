@@ -41,6 +41,15 @@ class Plan(Protocol):
     ) -> Tensor: ...
 
 
+@runtime_checkable
+class Launchable(Protocol):
+    """A plan that runs on bare addresses as well, 0 where there is none, on a stream given by its address."""
+
+    def launch(
+        self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int
+    ) -> None: ...
+
+
 class Backend(Protocol):
     """A way of computing. It answers three questions and nothing else; none knows another, nor the tuner."""
 

@@ -22,12 +22,12 @@ from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
-from convwright.errors import BackendError
+from convwright.errors import BackendError, BadInput
 from convwright.tensors import allocator, empty, spec_of
 
 # (handle, first, second, bias, residual, out, workspace) → status. All pointers are local to a call, so that one plan
 # can serve several threads.
-Enqueue = Callable[[c_void_p, int, int, Any, Any, int, int], Any]
+Enqueue = Callable[[c_void_p, int, int, int, int, int, int], Any]
 
 _FLOATS = c_float(1.0), c_float(0.0)
 _DOUBLES = c_double(1.0), c_double(0.0)
@@ -82,17 +82,29 @@ class ClassicPlan:
         if self._current_device() != self._device_index:
             with torch.cuda.device(self._device_index):
                 return self(first, second, bias, residual, out, workspace)
-        stream = self._current_stream(self._device_index)
-        cudnn = self._handles.get(stream) or self._handle(stream)
         if out is None:
             out = self._new_out()
         if workspace is None and self.workspace_bytes:
             workspace = self._new_workspace()
-        scratch = 0 if workspace is None else workspace.data_ptr()
-        status = self._enqueue(cudnn, first.data_ptr(), second.data_ptr(), bias, residual, out.data_ptr(), scratch)
+        self.launch(
+            first.data_ptr(),
+            second.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            0 if residual is None else residual.data_ptr(),
+            out.data_ptr(),
+            0 if workspace is None else workspace.data_ptr(),
+            self._current_stream(self._device_index),
+        )
+        return out
+
+    def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
+        """Run on these addresses."""
+        if self.workspace_bytes and not workspace:
+            raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
+        cudnn = self._handles.get(stream) or self._handle(stream)
+        status = self._enqueue(cudnn, first, second, bias, residual, out, workspace)
         if status:
             raise BackendError(f"{self.candidate.id}: {self._library.explain(status)}")
-        return out
 
     def _handle(self, stream: int) -> c_void_p:
         return self._handles.setdefault(stream, handle(self._device_index, stream))
@@ -108,7 +120,7 @@ def plain_call(
     one, zero = _scalars(problem.dtype)
     a, b, c = described.operands(problem.direction)
 
-    def enqueue(cudnn: c_void_p, first: int, second: int, _: Any, __: Any, out: int, workspace: int) -> Any:
+    def enqueue(cudnn: c_void_p, first: int, second: int, _: int, __: int, out: int, workspace: int) -> Any:
         if weight_first:
             first, second = second, first
         return function(cudnn, one, a, first, b, second, convolution, number, workspace, workspace_bytes, zero, c, out)
@@ -134,10 +146,10 @@ def fused_call(
 
     has_residual = problem.epilogue.residual
 
-    def enqueue(cudnn: c_void_p, first: int, second: int, bias: Any, residual: Any, out: int, workspace: int) -> Any:
-        added = (bias if zero_bias is None else zero_bias).data_ptr()
+    def enqueue(cudnn: c_void_p, first: int, second: int, bias: int, residual: int, out: int, workspace: int) -> Any:
+        added = bias if zero_bias is None else zero_bias.data_ptr()
         # A residual scaled by 0 is not read, but its address must be valid.
-        scale, z = (one, residual.data_ptr()) if has_residual else (zero, out)
+        scale, z = (one, residual) if has_residual else (zero, out)
         fixed = number, workspace, workspace_bytes
         return function(
             cudnn, one, x, first, w, second, convolution, *fixed, scale, y, z, bias_, added, activation, y, out

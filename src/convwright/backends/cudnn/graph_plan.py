@@ -83,20 +83,24 @@ class GraphPlan:
             out = self._new_out()
         if workspace is None and self.workspace_bytes:
             workspace = self._new_workspace()
-        pointers = (
+        self.launch(
             first.data_ptr(),
             second.data_ptr(),
-            self._no_bias if bias is None else bias.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
             0 if residual is None else residual.data_ptr(),
             out.data_ptr(),
             0 if workspace is None else workspace.data_ptr(),
+            self._current_stream(self._index),
         )
+        return out
+
+    def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
+        """Run on these addresses."""
+        pointers = (first, second, bias or self._no_bias, residual, out, workspace)
         pack = self._packs.get(pointers) or self._packed(pointers)
-        stream = self._current_stream(self._index)
         status = self._execute(self._handles.get(stream) or self._handle(stream), self._address, pack.address)
         if status:
             raise BackendError(f"{self.candidate.id}: {cudnn().explain(status)}")
-        return out
 
     def _handle(self, stream: int) -> int | None:
         return self._handles.setdefault(stream, handle(self._index, stream).value)
@@ -109,6 +113,8 @@ class GraphPlan:
                 raise BadInput(
                     f"`{role}` must be aligned to {alignment} bytes, as its problem says, got {pointers[at]:#x}"
                 )
+        if self.workspace_bytes and not pointers[-1]:
+            raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
         pack = (
             Descriptor(Kind.VARIANT_PACK)
             .set(Attribute.PACK_UIDS, *(UID[role] for _, role, _ in self._places))

@@ -56,6 +56,12 @@ class ImplicitGemmPlan:
         self._launch(first, second, bias, residual, out)
         return out
 
+    def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
+        """Run on these addresses; the weight's is that of a prepared one."""
+        if bool(bias) is not self._takes_bias or bool(residual) is not self._takes_residual:
+            raise BadInput(_wrong_operands(self.candidate, bias or None, residual or None))
+        self._launch.at((first, second, bias, residual, out), stream)
+
 
 def _tf32(weight: Tensor) -> Tensor:
     """The TF32 numbers nearest to ``weight``."""
@@ -64,7 +70,7 @@ def _tf32(weight: Tensor) -> Tensor:
     return torch.where(weight.isnan(), weight, rounded)
 
 
-def _wrong_operands(candidate: Candidate, bias: Tensor | None, residual: Tensor | None) -> str:
-    given = [name for name, tensor in (("bias", bias), ("residual", residual)) if tensor is not None]
+def _wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
+    given = [name for name, operand in (("bias", bias), ("residual", residual)) if operand is not None]
     named = " and ".join(given) or "neither bias nor residual"
     return f"the plan was built for the epilogue {candidate.problem.epilogue}, got {named}"

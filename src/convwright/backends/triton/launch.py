@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from convwright.backends.triton.kernel_call import KernelCall, interpreting
 from convwright.core.device import DeviceFacts
-from convwright.errors import BackendError
+from convwright.errors import BackendError, Refused
 
 _LARGEST_SHARED_BYTES_BY_DEFAULT = 48 * 1024
 _MAX_DYNAMIC_SHARED_BYTES, _PREFER_SHARED = 8, 1  # CU_FUNC_ATTRIBUTE_…, CU_FUNC_CACHE_…
@@ -25,11 +26,14 @@ class Launch(Protocol):
 
     def __call__(self, *operands: Tensor | None) -> None: ...
 
+    def at(self, addresses: Sequence[int], stream: int) -> None:
+        """The same on the operands' addresses, 0 for one that it does not use."""
+
 
 def launch_of(call: KernelCall, device: DeviceFacts) -> Launch:
     """Ready to run on ``device``."""
     if interpreting():
-        return call.interpreted
+        return _Interpreted(call)
     if device.torch_name is None:
         raise BackendError(f"a kernel can be built only for a device that is present, {device.name} is not")
     try:
@@ -37,6 +41,19 @@ def launch_of(call: KernelCall, device: DeviceFacts) -> Launch:
     except Exception as error:  # Triton's compiler has no common error
         raise BackendError(f"Triton cannot compile {call.kernel.__name__}: {error}") from error
     return _DriverLaunch(compiled, call, torch.device(device.torch_name).index or 0)
+
+
+class _Interpreted:
+    """Runs in Triton's interpreter, on tensors of the CPU."""
+
+    def __init__(self, call: KernelCall) -> None:
+        self._call = call
+
+    def __call__(self, *operands: Tensor | None) -> None:
+        self._call.interpreted(*operands)
+
+    def at(self, addresses: Sequence[int], stream: int) -> None:
+        raise Refused(f"Triton's interpreter runs {self._call.kernel.__name__} on tensors, not on addresses")
 
 
 class _LaunchConfig(ctypes.Structure):
@@ -74,9 +91,13 @@ class _DriverLaunch:
         self._buffer = threading.Lock()
 
     def __call__(self, *operands: Tensor | None) -> None:
+        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in operands]
+        self.at(addresses, self._stream(self._device_index))
+
+    def at(self, addresses: Sequence[int], stream: int) -> None:
         with self._buffer:
-            self._fill(self._addresses, 0, *[0 if tensor is None else tensor.data_ptr() for tensor in operands])
-            self._config.stream = self._stream(self._device_index)
+            self._fill(self._addresses, 0, *addresses)
+            self._config.stream = stream
             status = self._enqueue(self._config_at, self._function, self._places_at, None)
         if status:
             raise BackendError(f"launching a kernel on cuda:{self._device_index} failed: {_meaning(status)}")

@@ -1,0 +1,151 @@
+"""One way of computing one convolution, made ready for whoever calls it themselves: on tensors or on addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.plan import Launchable, Plan
+from convwright.core.policy import Policy, check_policy
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput, Refused
+from convwright.measuring.machine import device_facts
+from convwright.ops.foreign import address_of, checked_address
+from convwright.tuning.find import find, resolved
+from convwright.tuning.listing import build
+from convwright.tuning.session import named, session
+
+
+def plan(
+    problem: ConvProblem | str,
+    *,
+    algorithm: str | None = None,
+    device: str | DeviceFacts | None = None,
+    policy: Policy | None = None,
+    launchable: bool = False,
+) -> BoundPlan:
+    """A candidate for ``problem`` made ready to be called again and again: ``algorithm``, or the one that is chosen.
+
+    ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only.
+
+    >>> ready = plan("ic4ih8oc4kh3", device="cpu", algorithm="reference/gemm")
+    >>> x, w = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
+    >>> ready(x, ready.prepare(w)).sum().item()
+    5184.0
+    """
+    problem = ConvProblem.parse(problem) if isinstance(problem, str) else problem
+    if not isinstance(problem, ConvProblem):
+        raise BadInput(f"plan takes a problem or its text, got {problem!r}")
+    check_policy(policy)
+    facts, policy = device_facts(device), policy or Policy()
+    if not facts.present:
+        raise BadInput(f"a plan runs where it is made, and {facts.name} is elsewhere")
+    if algorithm is not None:
+        return BoundPlan(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
+    if launchable:
+        return _best_launchable(problem, facts, policy)
+    return BoundPlan(session().choose(problem, facts, policy, None).plan(), facts)
+
+
+def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> BoundPlan:
+    found = find(problem, device, policy, mode=session().mode, store=session().store)
+    for verdict in found.verdicts:
+        if verdict.allowed:
+            ready = build(verdict.finding.candidate, device)
+            if isinstance(ready, Launchable):
+                return BoundPlan(ready, device)
+    raise Refused(f"nothing that is allowed for {problem.key} runs on addresses; `find` says what there is")
+
+
+class BoundPlan:
+    """Called, it computes: nothing is looked up, nothing synchronised, and with ``out`` and ``workspace`` nothing
+    allocated. Operands come as in ``problem``: (x, w) forward, (dy, w) backward data, (x, dy) backward weight; their
+    sizes, strides and dtypes are not checked again.
+    """
+
+    def __init__(self, ready: Plan, device: DeviceFacts) -> None:
+        self._plan, self._device = ready, torch.device(str(device.torch_name))
+        self._launch = ready.launch if isinstance(ready, Launchable) else None
+        self._packed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<BoundPlan: {self.candidate.id} for {self.problem.key} on {self._device}>"
+
+    @property
+    def candidate(self) -> Candidate:
+        return self._plan.candidate
+
+    @property
+    def problem(self) -> ConvProblem:
+        return self.candidate.problem
+
+    @property
+    def workspace_bytes(self) -> int:
+        """How much workspace a call needs; a tensor of bytes that is given has to be aligned to 256."""
+        return self._plan.workspace_bytes
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """Pack a weight into what the candidate wants; the weight itself where nothing need be done."""
+        packed = self._plan.prepare(weight)
+        self._packed = tuple(packed.shape), packed.stride()
+        return packed
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        *,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        return self._plan(first, second, bias, residual, out, workspace)
+
+    def launch(
+        self,
+        first: Any,
+        second: Any,
+        bias: Any,
+        out: Any,
+        stream: int = 0,
+        *,
+        residual: Any = None,
+        workspace: Any = None,
+    ) -> None:
+        """The same on addresses, on the CUDA stream at the address ``stream`` (0 is the default one).
+
+        An operand is an address (an int), None where there is none, or an array of any library that speaks DLPack or
+        has ``__cuda_array_interface__``; arrays are checked, addresses cannot be. A weight goes through ``prepare``
+        first. Nothing is allocated: where the candidate needs a workspace, it has to be given.
+        """
+        if self._launch is None:
+            raise Refused(
+                f"{self.candidate.id} takes tensors, not addresses; plan(…, launchable=True) finds one that does"
+            )
+        if type(first) is int and type(second) is int and type(out) is int:
+            addresses = first, second, address_of(bias), address_of(residual), out, address_of(workspace)
+        else:
+            addresses = self._checked(first, second, bias, residual, out, workspace)
+        self._launch(*addresses, stream)
+
+    def _checked(
+        self, first: Any, second: Any, bias: Any, residual: Any, out: Any, workspace: Any
+    ) -> tuple[int, int, int, int, int, int]:
+        operands, direction, where = self.problem.operands, self.problem.direction, self._device
+        roles = direction.operands
+        given = dict(zip(roles, (first, second), strict=True)) | {direction.output: out, Role.RESIDUAL: residual}
+        at = {
+            role: checked_address(array, operands[role], role, where, packed=self._packed if role is Role.W else None)
+            for role, array in given.items()
+            if role in operands
+        }
+        return (
+            at[roles[0]], at[roles[1]], address_of(bias), at.get(Role.RESIDUAL, 0), at[direction.output],
+            address_of(workspace),
+        )  # fmt: skip

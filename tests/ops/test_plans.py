@@ -1,0 +1,148 @@
+"""Plans for whoever calls them themselves: on tensors, on addresses, on arrays of other libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import convwright as cw
+from convwright.core.candidate import Candidate, Source
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput, Refused
+from convwright.measuring.machine import device_facts
+from convwright.ops.foreign import address_of
+from convwright.ops.plans import BoundPlan
+
+TEXT = "mb2ic4ih8oc6kh3ph1 ep:bias"
+
+
+class Recorder:
+    """A plan that runs on addresses, and remembers which."""
+
+    workspace_bytes, writes_out = 64, True
+
+    def __init__(self, problem: ConvProblem) -> None:
+        self.candidate = Candidate(problem, "made", "up", (), Arithmetic.FP32, 64, True, Source.RULE)
+        self.launched: list[tuple[int, ...]] = []
+
+    def prepare(self, weight: torch.Tensor) -> torch.Tensor:
+        return torch.stack((weight, weight))
+
+    def __call__(self, *operands: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+    def launch(self, *addresses: int) -> None:
+        self.launched.append(addresses)
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder(ConvProblem.parse(TEXT))
+
+
+@pytest.fixture
+def bound(recorder: Recorder) -> BoundPlan:
+    return BoundPlan(recorder, device_facts("cpu"))
+
+
+@pytest.fixture
+def operands() -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(1)
+    return torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3), torch.randn(6), torch.empty(2, 6, 8, 8)
+
+
+@pytest.mark.parametrize("algorithm", [None, "reference/gemm", "torch/default", "relayout(nhwc, torch/default)"])
+def test_a_plan_computes(algorithm: str | None, operands: tuple[torch.Tensor, ...]) -> None:
+    x, w, bias, out = operands
+    ready = cw.plan(TEXT, algorithm=algorithm, device="cpu")
+    torch.testing.assert_close(ready(x, ready.prepare(w), bias), F.conv2d(x, w, bias, padding=1))
+    if ready.workspace_bytes:
+        workspace = torch.empty(ready.workspace_bytes, dtype=torch.uint8)
+        assert ready(x, ready.prepare(w), bias, out=out, workspace=workspace) is out
+        torch.testing.assert_close(out, F.conv2d(x, w, bias, padding=1))
+
+
+def test_a_plan_says_what_it_is() -> None:
+    ready = cw.plan(ConvProblem.parse(TEXT), algorithm="reference/gemm", device="cpu")
+    assert ready.candidate.id == "reference/gemm"
+    assert repr(ready).startswith("<BoundPlan: reference/gemm for g1mb2ic4")
+    assert repr(ready).endswith("on cpu>")
+
+
+def test_addresses_go_through_as_they_are(bound: BoundPlan, recorder: Recorder) -> None:
+    bound.launch(16, 32, 48, 64, 7, workspace=80)
+    bound.launch(16, 32, None, 64)
+    assert recorder.launched == [(16, 32, 48, 0, 64, 80, 7), (16, 32, 0, 0, 64, 0, 0)]
+
+
+def test_arrays_of_any_library_are_taken(
+    bound: BoundPlan, recorder: Recorder, operands: tuple[torch.Tensor, ...]
+) -> None:
+    _, w, bias, out = operands
+    packed = bound.prepare(w)
+    images = np.zeros((2, 4, 8, 8), np.float32)
+    bound.launch(images, packed, bias, out.numpy(), 3)
+    assert recorder.launched == [
+        (images.ctypes.data, packed.data_ptr(), bias.data_ptr(), 0, out.data_ptr(), 0, 3)
+    ]  # fmt: skip
+
+
+def test_an_array_with_cudas_interface_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor, asked = torch.ones(3), []
+
+    class Array:
+        __cuda_array_interface__ = ()
+
+    def as_tensor(array: Any, device: str) -> torch.Tensor:
+        asked.append((array, device))
+        return tensor
+
+    monkeypatch.setattr(torch, "as_tensor", as_tensor)
+    array = Array()
+    assert address_of(array) == tensor.data_ptr()
+    assert asked == [(array, "cuda")]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x, w, y: (x.double(), w, y), "`x` must be fp32, as the plan's problem says, got torch.float64"),
+        (lambda x, w, y: (x[:1], w, y), r"`x` must have the sizes \(2, 4, 8, 8\) .* got \(1, 4, 8, 8\)"),
+        (lambda x, w, y: (x.to(memory_format=torch.channels_last), w, y), r"`x` must have .* and the strides"),
+        (lambda x, w, y: (x, w[0], y), r"`w` must have the sizes \(2, 6, 4, 3, 3\)"),
+        (lambda x, w, y: (x, w, y.to("meta")), "`y` must be on cpu, as the plan is, got an array on meta"),
+        (lambda x, w, y: (x, w, "y"), "an operand must be an address, a tensor, or an array with __dlpack__"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused(
+    bound: BoundPlan, operands: tuple[torch.Tensor, ...], change: Any, said: str
+) -> None:
+    x, w, bias, out = operands
+    x, w, out = change(x, bound.prepare(w), out)
+    with pytest.raises(BadInput, match=said):
+        bound.launch(x, w, bias, out)
+
+
+def test_what_takes_tensors_only_says_so() -> None:
+    with pytest.raises(Refused, match="torch/default takes tensors, not addresses; plan"):
+        cw.plan(TEXT, algorithm="torch/default", device="cpu").launch(1, 2, 3, 4)
+    with pytest.raises(Refused, match=r"nothing that is allowed for .* runs on addresses"):
+        cw.plan(TEXT, device="cpu", launchable=True)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({"problem": 3}, "plan takes a problem or its text, got 3"),
+        ({"problem": TEXT, "device": "h200"}, "a plan runs where it is made, and NVIDIA H200 is elsewhere"),
+        ({"problem": TEXT, "device": "cpu", "algorithm": "nope/x"}, "no algorithm here is called 'nope/x'"),
+    ],
+)
+def test_bad_input_is_one_sentence(what: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        cw.plan(**what)
