@@ -157,7 +157,7 @@ class MadeQuick(MadeTorch):
     def spelled(self, name: str, problem: ConvProblem) -> str:
         return name
 
-    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts) -> Offer | None:
+    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Offer | None:
         algorithm, _, number = name.removeprefix("quick/").partition("[n=")
         return near(problem, algorithm, int(number.rstrip("]"))) if number else None
 

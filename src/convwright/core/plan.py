@@ -80,8 +80,8 @@ class Configurable(Protocol):
         """An algorithm's name as this backend's candidates for ``problem`` have it."""
         ...
 
-    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts) -> Offer | None:
-        """What a name with a configuration stands for, whether it is listed or not; None where it is no such name."""
+    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Offer | None:
+        """What has this id, listed or not, without listing the others; None where that cannot be told."""
         ...
 
     def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:

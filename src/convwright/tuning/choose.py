@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import absolute_objection, error_objection
-from convwright.core.finding import Finding, Interval
+from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Objective, Policy, Weights
 
 # A candidate must beat PyTorch's own call by more than a tie, or that call is what runs.
@@ -84,13 +84,17 @@ def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy
 def eager_us(finding: Finding, policy: Policy) -> Interval:
     """What an eager call of a measured candidate takes under ``policy``."""
     assert finding.measurement is not None
-    return finding.measurement.eager_us(weights_change=policy.weights is Weights.CHANGING)
+    return _eager_us(finding.measurement, policy)
+
+
+def _eager_us(measured: Measurement, policy: Policy) -> Interval:
+    return measured.eager_us(weights_change=policy.weights is Weights.CHANGING)
 
 
 def device_us(finding: Finding, policy: Policy) -> Interval:
     """What a call takes of the device alone, as inside a captured graph, with packing where weights change."""
     assert finding.measurement is not None
-    return replace(finding.measurement, host_us=None).eager_us(weights_change=policy.weights is Weights.CHANGING)
+    return _eager_us(replace(finding.measurement, host_us=None), policy)
 
 
 def is_torch(candidate: Candidate) -> bool:
@@ -101,13 +105,18 @@ def is_torch(candidate: Candidate) -> bool:
 def cost(finding: Finding, policy: Policy) -> Interval:
     """What ``policy`` wants to be least, of a measured candidate."""
     assert finding.measurement is not None
+    return cost_of(finding.measurement, policy)
+
+
+def cost_of(measured: Measurement, policy: Policy) -> Interval:
+    """The same of a measurement, whatever was measured."""
     if policy.objective is Objective.WORKSPACE:
-        return _around(finding.measurement.workspace_bytes, 0.0)
+        return _around(measured.workspace_bytes, 0.0)
     if policy.objective is Objective.DEVICE_TIME:
-        return device_us(finding, policy)
-    if policy.objective is Objective.ENERGY and finding.measurement.energy_mj is not None:
-        return _around(finding.measurement.energy_mj, finding.measurement.energy_halfwidth_mj or 0.0)
-    return eager_us(finding, policy)
+        return _eager_us(replace(measured, host_us=None), policy)
+    if policy.objective is Objective.ENERGY and measured.energy_mj is not None:
+        return _around(measured.energy_mj, measured.energy_halfwidth_mj or 0.0)
+    return _eager_us(measured, policy)
 
 
 def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:

@@ -46,7 +46,7 @@ def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy:
     member = backend(family)
     offers = list(member.candidates(problem, device, policy))
     if isinstance(member, Configurable) and all(offer.id.partition("[")[0] != algorithm for offer in offers):
-        configured = member.configured(algorithm, problem, device)
+        configured = member.configured(algorithm, problem, device, policy)
         return [*offers, configured] if configured is not None and configured not in offers else offers
     return offers
 
@@ -68,7 +68,7 @@ def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -
     """The candidate that has this id, with any number of rewrites around it; None where there is none."""
     name, bracket, rest = id_.partition("(")
     if not bracket:
-        return next((c for c in candidates(of_family(id_, problem, device, policy)) if c.id == id_), None)
+        return next((c for c in candidates(_called(id_, problem, device, policy)) if c.id == id_), None)
     for each in REWRITES:
         for arguments in each.arguments(problem, device) if each.name == name else ():
             if isinstance(arguments, Refusal):
@@ -79,6 +79,16 @@ def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -
                 if inner is not None:
                     return each.wrap(problem, arguments, inner)
     return None
+
+
+def _called(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
+    """Offers among which the candidate with this id is, if there is one: that one alone where a backend can tell."""
+    family = id_.partition("/")[0]
+    if family not in BACKENDS:
+        return []
+    member = backend(family)
+    configured = member.configured(id_, problem, device, policy) if isinstance(member, Configurable) else None
+    return list(member.candidates(problem, device, policy)) if configured is None else [configured]
 
 
 def known(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
@@ -115,6 +125,11 @@ def first_of_each(listed: Sequence[Candidate], policy: Policy) -> list[Candidate
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
     """Make a candidate, rewritten or not, ready to run."""
     return wrap_plan(candidate, lambda leaf: backend(leaf.backend).build(leaf, device))
+
+
+def fingerprints(device: DeviceFacts) -> list[str]:
+    """Every backend as it is now: where one of them is another, there is something else to be found."""
+    return [f"{member.name} ({member.fingerprint(device)})" for member in backends()]
 
 
 def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Finding
+from convwright.core.finding import Finding, Measurement
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
@@ -46,7 +46,7 @@ class Recall:
         """What an earlier search tried under the same permission that was at least as thorough and knew all of
         ``direct``; None where there was none."""
         thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
-        stamps = {self._stamp(candidate) for candidate in direct}
+        stamps = {*listing.fingerprints(self.device), *map(self._stamp, direct)}
         searches = (self.store.search(self.problem.key, self.device.key, self._scope(each)) for each in thorough)
         return next((ids for ids in searches if ids is not None and stamps <= set(ids)), None)
 
@@ -57,6 +57,15 @@ class Recall:
         named = (listing.named(id_, self.problem, self.device, self.policy) for id_ in self._stored if id_ not in known)
         return [candidate for candidate in named if candidate is not None]
 
+    def is_settled(self, mode: Mode) -> bool:
+        """True where an earlier search under the same permission was at least as thorough and knew every backend as it
+        is now, so that it knew of all that there is."""
+        return self.tried(mode, ()) is not None
+
+    def measured(self) -> dict[str, Measurement]:
+        """All measurements, under whatever versions they were taken."""
+        return {id_: entry.measurement for id_, entry in self._stored.items() if entry.measurement is not None}
+
     def record(self, fresh: Iterable[Finding]) -> None:
         """Keep what was measured, and what failed."""
         for finding in fresh:
@@ -66,7 +75,7 @@ class Recall:
 
     def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
         """Keep that a search is done."""
-        stamps = [self._stamp(candidate) for candidate in listed]
+        stamps = [*listing.fingerprints(self.device), *map(self._stamp, listed)]
         self.store.record_search(self.problem.key, self.device.key, self._scope(mode), stamps)
 
     def trying(self, candidate: Candidate) -> AbstractContextManager[None]:

@@ -18,11 +18,14 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
-from convwright.settings import Mode, settings
+from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.beside import Beside
+from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, is_torch
 from convwright.tuning.find import Findings, baseline_of, find, resolved
+from convwright.tuning.remembered import remembered
+from convwright.tuning.search import Search
 from convwright.tuning.store import Store
 
 
@@ -126,14 +129,29 @@ class Session:
             own = self.torchs_own(problem, device, policy)
             if listing.objection(own.candidate, resolved(policy, problem, device)) is None:
                 return own  # which would come of listing all that there is, too
+        known = self._remembered(problem, device, policy)
+        if known is not None:
+            return known
         with self._beside.searching():
             found = find(problem, device, policy, mode=self.mode, store=self.store, beside=self._beside)
         if found.choice is None:
             return self._unmeasured(found)
-        return Choice(
-            found.choice.candidate, device, _device_us(found.choice, policy), _device_us(found.baseline, policy),
-            _host_us(found.choice), _host_us(found.baseline),
-        )  # fmt: skip
+        return _choice(found.choice, found.baseline, device, policy)
+
+    def _remembered(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
+        """What an earlier search leads to, where its findings are to be believed as they are."""
+        if settings().trust is not Trust.TRUST:
+            return None
+        budget, known = Budget(QUICK_BUDGET_US), resolved(policy, problem, device)
+        found = remembered(Search(problem, device, known, self.mode, self.store, budget))
+        return None if found is None else _choice(found[0].finding, found[1], device, policy)
+
+
+def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: Policy) -> Choice:
+    return Choice(
+        finding.candidate, device, _device_us(finding, policy), _device_us(own, policy),
+        _host_us(finding), _host_us(own),
+    )  # fmt: skip
 
 
 _hearers: list[Callable[[], None]] = []

@@ -31,9 +31,11 @@ class Cudnn:
     def spelled(self, name: str, problem: ConvProblem) -> str:
         return spelled(name, problem)
 
-    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts) -> Offer | None:
+    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Offer | None:
         asked = engine_named(name)
-        return None if asked is None else graph.one(problem, device, *asked)
+        if asked is not None:
+            return graph.one(problem, device, *asked)
+        return next((offer for offer in classic.candidates(problem, device, policy) if offer.id == name), None)
 
     def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
         if candidate.algorithm.startswith(graph.PREFIX):

@@ -1,0 +1,50 @@
+"""A choice from the store alone: no backend is asked what there is, and nothing is measured.
+
+Listing everything takes cuDNN's planner tens of milliseconds in a new process. Where an earlier search knew of the
+same backends, what it measured says who may win; candidates are made by their names, the cheapest first, until one is
+allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convwright.core.finding import Finding
+from convwright.tuning import listing
+from convwright.tuning.choose import TIE, Verdict, choose, cost, cost_of, objection
+from convwright.tuning.recall import Recall
+from convwright.tuning.search import Search, baseline_of
+
+
+def remembered(search: Search) -> tuple[Verdict, Finding] | None:
+    """Who wins, and PyTorch's own call; None where no search is done that tells."""
+    recall = search.recall()
+    if not recall.is_settled(search.mode):
+        return None
+    own = _own(search, recall)
+    if own is None or own.measurement is None:
+        return None
+    verdicts = choose([own, *_cheapest(search, recall, own)], own, search.policy)
+    return (verdicts[0], own) if verdicts[0].won else None
+
+
+def _own(search: Search, recall: Recall) -> Finding | None:
+    offers = listing.of_family("torch/default", search.problem, search.device, search.policy)
+    baseline = baseline_of(listing.candidates(offers), search.policy)
+    return None if baseline is None else recall.finding(baseline)
+
+
+def _cheapest(search: Search, recall: Recall, own: Finding) -> Iterator[Finding]:
+    """Findings by what they cost, up to the first that is allowed and those that tie with it."""
+    policy, measured = search.policy, recall.measured()
+    costs = {id_: cost_of(each, policy).value for id_, each in measured.items() if id_ != own.candidate.id}
+    enough = (1 + TIE) * cost(own, policy).value
+    for id_ in sorted(costs, key=costs.__getitem__):
+        if costs[id_] > enough:
+            return
+        candidate = listing.named(id_, search.problem, search.device, policy)
+        finding = None if candidate is None else recall.finding(candidate)
+        if finding is not None:
+            yield finding
+            if objection(finding, own, policy) is None:
+                enough = min(enough, (1 + TIE) * costs[id_])
