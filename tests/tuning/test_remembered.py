@@ -105,7 +105,8 @@ def test_what_is_to_be_verified_is_listed(store: Store, monkeypatch: pytest.Monk
 
 
 def test_what_took_a_process_with_it_since_then_is_passed_over(store: Store, asked: list[str]) -> None:
-    store.trying(PROBLEM.key, CPU.key, "quick/first[n=0]", "1").__enter__()
+    died = store.trying(PROBLEM.key, CPU.key, "quick/first[n=0]", "1")
+    died.__enter__()
     store._database.execute("UPDATE trying SET pid = 999999999, started = 'never'")
     assert chosen(store) == "quick/first"
     assert asked == ["quick/third", "quick/first[n=0]", "quick/first"]
