@@ -26,7 +26,7 @@ CHILD = """
 import json, sys, time
 import torch
 import convwright as cw
-from convwright.tuning import find as module
+from convwright.tuning import run as module
 real, count = module.measure_candidates, 0
 def counted(*arguments, **options):
     global count

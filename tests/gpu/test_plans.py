@@ -74,8 +74,9 @@ def test_a_launch_computes_what_a_call_does(text: str, algorithm: str, foreign: 
 
 def test_a_launch_without_its_workspace_is_refused() -> None:
     given = operands(PLAIN)
-    for algorithm in ("cudnn/gemm", "cudnn/engine-2"):
+    for algorithm in ("cudnn/winograd-nonfused", "cudnn/engine-2"):
         ready = cw.plan(PLAIN, algorithm=algorithm, device="cuda")
+        assert ready.workspace_bytes > 0
         with pytest.raises(BadInput, match=r"needs a workspace of .* bytes, got none"):
             ready.launch(given["x"].data_ptr(), given["w"].data_ptr(), None, given["out"].data_ptr())
 

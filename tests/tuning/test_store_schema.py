@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS search (
     ) WITHOUT ROWID;
 PRAGMA user_version = 1;
 """
-TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used"}}
+TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used", "plan"}}
 
 # Opens the store and kills itself before the statement of the given number.
 KILLED = """

@@ -87,3 +87,16 @@ class Configurable(Protocol):
     def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
         """Configurations near that of ``candidate`` which need not be listed, the nearest first."""
         ...
+
+
+@runtime_checkable
+class Writable(Protocol):
+    """A backend that can write down a plan which it takes long to build, and read it in another process."""
+
+    def written(self, plan: Plan) -> str | None:
+        """A plan of this backend as text; None where that would save nothing."""
+        ...
+
+    def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
+        """The plan again, under the same fingerprint and on a device of the same name."""
+        ...

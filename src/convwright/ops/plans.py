@@ -16,8 +16,9 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops.foreign import address_of, checked_address
+from convwright.settings import Mode
 from convwright.tuning.find import find, resolved
-from convwright.tuning.listing import build
+from convwright.tuning.listing import build, objection
 from convwright.tuning.session import named, session
 
 
@@ -53,10 +54,13 @@ def plan(
 
 
 def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> BoundPlan:
-    found = find(problem, device, policy, mode=session().mode, store=session().store)
+    here = session()
+    found = find(problem, device, policy, mode=Mode.HEURISTIC if here.mode is Mode.OFF else here.mode, store=here.store)
     for verdict in found.verdicts:
-        if verdict.allowed:
-            ready = build(verdict.finding.candidate, device)
+        candidate = verdict.finding.candidate
+        # Where nothing was measured, what is permitted has to do.
+        if verdict.allowed or (found.choice is None and objection(candidate, found.policy) is None):
+            ready = build(candidate, device)
             if isinstance(ready, Launchable):
                 return BoundPlan(ready, device)
     raise Refused(f"nothing that is allowed for {problem.key} runs on addresses; `find` says what there is")

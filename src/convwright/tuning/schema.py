@@ -46,6 +46,13 @@ _STEPS = (
             PRIMARY KEY (problem, device)
         ) WITHOUT ROWID""",
     ),
+    (
+        """CREATE TABLE IF NOT EXISTS plan (
+            problem TEXT NOT NULL, device TEXT NOT NULL, candidate TEXT NOT NULL, fingerprint TEXT NOT NULL,
+            body TEXT NOT NULL,
+            PRIMARY KEY (problem, device, candidate)
+        )""",
+    ),
 )
 SCHEMA_VERSION = len(_STEPS)
 

@@ -27,6 +27,7 @@ from convwright.tuning.find import Findings, baseline_of, find, resolved
 from convwright.tuning.remembered import remembered
 from convwright.tuning.search import Search
 from convwright.tuning.store import Store
+from convwright.tuning.stored_plan import stored_plan
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -217,4 +218,4 @@ def capturing(device: DeviceFacts) -> bool:
 # Never dropped: a captured graph needs the plans that it has seen.
 @cache
 def _plan(candidate: Candidate, device: DeviceFacts) -> Plan:
-    return listing.build(candidate, device)
+    return stored_plan(candidate, device, session().store)

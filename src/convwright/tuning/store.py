@@ -129,6 +129,20 @@ class Store:
         )
         return tuple(json.loads(rows[0][0])) if rows else None
 
+    def keep_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str, body: str) -> None:
+        """Keep a candidate as its backend has written it down, made ready to run. Export leaves it out."""
+        row = (problem_key, device_key, candidate_id, fingerprint, body)
+        with self._tolerantly():
+            self._database.execute("INSERT OR REPLACE INTO plan VALUES (?, ?, ?, ?, ?)", row)
+
+    def kept_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> str | None:
+        """What was kept under the same fingerprint, if anything was."""
+        rows = self._database.execute(
+            f"SELECT body FROM plan {_OF_SUBJECT} AND candidate = ? AND fingerprint = ?",
+            (problem_key, device_key, candidate_id, fingerprint),
+        )
+        return str(rows[0][0]) if rows else None
+
     @contextmanager
     def trying(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> Iterator[None]:
         """Around a candidate's first run: one that takes the process with it is quarantined for all who come after.
@@ -201,7 +215,7 @@ class Store:
         """Forget everything."""
 
         def delete(connection: sqlite3.Connection) -> None:
-            for table in ("search", "finding", "used", "trying"):
+            for table in ("search", "finding", "used", "trying", "plan"):
                 connection.execute(f"DELETE FROM {table}")
 
         self._database.transaction(delete)

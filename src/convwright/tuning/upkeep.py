@@ -125,7 +125,8 @@ def prune(
         for *row, seen in connection.execute(_SEEN)
         if seen < cutoff or row[3] not in keep.get(row[1], (row[3],))
     ]
-    connection.executemany("DELETE FROM finding WHERE problem = ? AND device = ? AND candidate = ?", doomed)
+    for table in ("finding", "plan"):
+        connection.executemany(f"DELETE FROM {table} WHERE problem = ? AND device = ? AND candidate = ?", doomed)
     _drop_searches(connection, {(problem, device) for problem, device, _ in doomed})
     connection.execute(
         "DELETE FROM search WHERE created < ? AND NOT EXISTS "

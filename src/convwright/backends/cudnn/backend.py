@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convwright.backends.cudnn import classic, graph
+from convwright.backends.cudnn.graph_plan import GraphPlan
 from convwright.backends.cudnn.library import Missing, load
 from convwright.backends.cudnn.names import engine_named, spelled
 from convwright.core.candidate import Candidate, Offer
@@ -44,3 +45,9 @@ class Cudnn:
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         build = graph.build if candidate.algorithm.startswith(graph.PREFIX) else classic.build
         return build(candidate, device)
+
+    def written(self, plan: Plan) -> str | None:
+        return graph.written(plan) if isinstance(plan, GraphPlan) else None
+
+    def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
+        return graph.read(candidate, device, text)

@@ -55,6 +55,11 @@ class GraphPlan:
         self._current_device = torch._C._cuda_getDevice
         self._current_stream = torch._C._cuda_getCurrentRawStream
 
+    @property
+    def text(self) -> str:
+        """The plan as cuDNN writes it down."""
+        return self._plan.text(Attribute.PLAN_JSON)
+
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight with the strides and the alignment that the plan was made for; itself where it has them."""
         wanted = self.candidate.problem.w

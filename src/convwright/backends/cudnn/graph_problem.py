@@ -11,11 +11,14 @@ from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.errors import BackendError
 
 UID = {role: number for number, role in enumerate(Role, start=1)}
 _FIRST_VIRTUAL_UID = 101
 _TRUE_CONVOLUTION, _CROSS_CORRELATION = 0, 1
-_ADD, _RELU = 0, 100
+_ADD = 0
+# cuDNN has kernels for ReLU; what fuses another activation it compiles at run time.
+_POINTWISE_MODE = {Activation.RELU: 100, Activation.GELU: 104, Activation.SILU: 106}
 
 _KIND = {
     Direction.FORWARD: Kind.CONVOLUTION_FORWARD,
@@ -55,6 +58,9 @@ def graph_operands(problem: ConvProblem) -> dict[Role, TensorSpec]:
 
 def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
     """The graph, finalized. Where cuDNN refuses it, that is raised in cuDNN's words."""
+    activation = problem.epilogue.activation
+    if activation not in (Activation.NONE, *_POINTWISE_MODE):
+        raise BackendError(f"cuDNN can fuse {', '.join(_POINTWISE_MODE)}, not {activation}")
     layout = common_layout(problem)
     seen = {role: GraphTensor.of(spec, layout) for role, spec in graph_operands(problem).items()}
     tensors = {role: tensor.descriptor(UID[role]) for role, tensor in seen.items()}
@@ -71,14 +77,14 @@ def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
 
 
 def _epilogue(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> list[tuple[int, Descriptor | None]]:
-    # The order of cuDNN's compiled pattern; any other would be compiled at run time or refused.
+    # The order of cuDNN's own pattern; any other would be compiled at run time or refused.
     steps: list[tuple[int, Descriptor | None]] = []
     if problem.epilogue.residual:
         steps.append((_ADD, tensors[Role.RESIDUAL]))
     if problem.epilogue:
         steps.append((_ADD, tensors[Role.BIAS]))
-    if problem.epilogue.activation is Activation.RELU:
-        steps.append((_RELU, None))
+    if problem.epilogue.activation is not Activation.NONE:
+        steps.append((_POINTWISE_MODE[problem.epilogue.activation], None))
     return steps
 
 
