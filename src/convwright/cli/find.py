@@ -50,6 +50,13 @@ def find(
     ] = False,
     energy: Annotated[bool, typer.Option("--energy", help="Energy of the best as well: 5 s each.")] = False,
     refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
+    why: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ALGORITHM",
+            help="Instead of all that: why this one cannot serve, in cuDNN's own words, for example cudnn/engine-20.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Every way of computing a convolution: time, limit, errors, workspace, and why each won, lost or was refused."""
@@ -74,6 +81,10 @@ def find(
     else:
         problem = _described(input, weight, windows, groups)
     problem = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
+    if why is not None:
+        _check_nothing_measured({"--budget": budget, "--isolate": isolate, "--energy": energy})
+        _print_reason(problem, why, device, as_json=as_json)
+        return
     policy = Policy(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
@@ -91,6 +102,20 @@ def find(
     else:
         # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
         print_findings(found, output(), refusals=refusals)
+
+
+def _check_nothing_measured(options: Mapping[str, object]) -> None:
+    for option, given in options.items():
+        if given:
+            raise BadInput(f"--why measures nothing, so that {option} would be ignored")
+
+
+def _print_reason(problem: str, algorithm: str, device: str | None, *, as_json: bool) -> None:
+    from convwright.ops.face import why
+    from convwright.report.plain import as_json as strict_json
+
+    reason = why(problem, algorithm, device)
+    print(strict_json(reason.to_json()) if as_json else reason)
 
 
 def _check_alone(problem: str, windows: Mapping[str, str | None], groups: int | None) -> None:

@@ -20,6 +20,8 @@ from convwright.tuning.contest import Progress
 from convwright.tuning.find import Findings
 from convwright.tuning.session import Choice, session
 from convwright.tuning.store import Store
+from convwright.tuning.why import Reason
+from convwright.tuning.why import why as reason_of
 
 
 def find(
@@ -90,6 +92,26 @@ def find(
         energy=energy,
         progress=progress,
     )
+
+
+def why(problem: ConvProblem | str, algorithm: str, device: str | DeviceFacts | None = None) -> Reason:
+    """Why ``algorithm`` cannot compute ``problem`` on ``device``, in cuDNN's own words where it is one of cuDNN's.
+
+    ``algorithm`` is an id, with knobs or without: "cudnn/engine-48[k2=2,k13=2]", "cudnn/fft", "triton/implicit-gemm".
+    One without a backend is cuDNN's. Its engines are asked whether or not cuDNN proposes them, on a device that is
+    elsewhere as well; what its log says of the checks that failed is read in a process of its own, which takes a few
+    seconds. Nothing runs.
+
+    >>> reason = why("ic4ih8oc4kh3sh2", "reference/winograd", "cpu")
+    >>> reason.serves, reason.sentence
+    (False, "stride (2, 2): Winograd's tiles need stride 1 in every dimension")
+    """
+    posed = ConvProblem.parse(problem) if isinstance(problem, str) else problem
+    if not isinstance(posed, ConvProblem):
+        raise BadInput(f"why takes a problem or its text, got {problem!r}")
+    if not isinstance(algorithm, str) or not algorithm:
+        raise BadInput(f"why takes the id of an algorithm such as 'cudnn/engine-20', got {algorithm!r}")
+    return reason_of(posed, algorithm, device_facts(device))
 
 
 def _check_budget(given: object) -> None:

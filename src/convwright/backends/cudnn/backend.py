@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.cudnn import classic, graph
+from convwright.backends.cudnn import attempt, classic, graph
 from convwright.backends.cudnn.library import Missing, load
+from convwright.backends.cudnn.log import LOG_ENVIRONMENT, failed_conditions
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
@@ -17,6 +18,7 @@ class Cudnn:
     """Everything that cuDNN has, through both of its programming interfaces."""
 
     name = "cudnn"
+    log_environment = LOG_ENVIRONMENT
 
     def fingerprint(self, device: DeviceFacts) -> str:
         """The version of cuDNN: engines' numbers and knobs change with it."""
@@ -30,3 +32,12 @@ class Cudnn:
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         build = graph.build if candidate.algorithm.startswith("engine-") else classic.build
         return build(candidate, device)
+
+    def can_be_asked(self, algorithm: str, device: DeviceFacts) -> bool:
+        return attempt.can_be_asked(algorithm, device)
+
+    def attempt(self, problem: ConvProblem, algorithm: str, device: DeviceFacts) -> int:
+        return attempt.attempt(problem, algorithm, device)
+
+    def causes(self, log: str) -> tuple[str, ...]:
+        return failed_conditions(log)

@@ -62,10 +62,18 @@ def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
     return execution_plan(engine_config(graph, where, index, _knobs(candidate.config)), where)
 
 
+def objection(problem: ConvProblem) -> str | None:
+    """Why no engine can be asked about ``problem``, or None where they can."""
+    if problem.epilogue.activation not in (Activation.NONE, Activation.RELU):
+        return f"cuDNN's compiled pattern can fuse relu, not {problem.epilogue.activation}"
+    return None
+
+
 @lru_cache(maxsize=256)
 def _offers(problem: ConvProblem, device: DeviceFacts) -> tuple[Offer, ...]:
-    if problem.epilogue.activation not in (Activation.NONE, Activation.RELU):
-        return (Refusal(REFUSAL_ID, f"cuDNN's compiled pattern can fuse relu, not {problem.epilogue.activation}"),)
+    reason = objection(problem)
+    if reason is not None:
+        return (Refusal(REFUSAL_ID, reason),)
     try:
         where = target(device)
         engines = proposed_engines(operation_graph(problem, where), where)
