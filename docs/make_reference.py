@@ -77,7 +77,7 @@ PAGES = (
             "convwright.network.advice:Advice", "convwright.network.advice:LayerAdvice",
             "convwright.network.suggestion:Suggestion", "convwright.network.tuned:Tuned",
             "convwright.network.tuned:TunedProblem", "Timing", "convwright.measuring.compare:Verdict",
-            "convwright.measuring.energy:Energy",
+            "convwright.measuring.energy:Energy", "convwright.measuring.kernels:Kernel",
         ),
     ),
     Page(

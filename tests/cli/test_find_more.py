@@ -1,4 +1,4 @@
-"""``convwright find --why``: a line and its causes, JSON, and what does not go with it."""
+"""``convwright find`` with ``--why`` and ``--kernels``: what is printed, JSON, and what does not go together."""
 
 from __future__ import annotations
 
@@ -38,10 +38,26 @@ def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert data["reason"].startswith("stride (2, 2)")
 
 
-@pytest.mark.parametrize("option", [("--budget", "1"), ("--isolate",), ("--energy",)])
+@pytest.mark.parametrize("option", [("--budget", "1"), ("--isolate",), ("--energy",), ("--kernels",)])
 def test_what_would_be_ignored_is_a_mistake(
     option: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, out, err = run(capsys, monkeypatch, SMALL, "--why", "engine-5", *option)
     assert (code, out) == (2, "")
     assert err == f"convwright: --why measures nothing, so that {option[0]} would be ignored\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [
+        ("cpu", "kernels are what a GPU runs, and "),
+        ("h200", "kernels are listed by running candidates, and NVIDIA H200 is elsewhere: nothing runs\n"),
+    ],
+)
+def test_kernels_are_a_gpus(
+    device: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, SMALL, "--device", device, "--kernels")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"convwright: {sentence}")
+    assert err.count("\n") == 1
