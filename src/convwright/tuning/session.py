@@ -23,6 +23,7 @@ from convwright.tuning import listing
 from convwright.tuning.beside import Beside
 from convwright.tuning.choose import device_us, is_torch
 from convwright.tuning.find import Findings, baseline_of, find, resolved
+from convwright.tuning.ranges import Ranged
 from convwright.tuning.store import Store
 
 
@@ -198,4 +199,5 @@ def capturing(device: DeviceFacts) -> bool:
 # Never dropped: a captured graph needs the plans that it has seen.
 @cache
 def _plan(candidate: Candidate, device: DeviceFacts) -> Plan:
-    return listing.build(candidate, device)
+    plan = listing.build(candidate, device)
+    return Ranged(plan) if settings().nvtx else plan
