@@ -50,7 +50,7 @@ PAGES = (
         "Knowing",
         "What there is, what it takes, and what could be had: [finding](../finding.md), [advice](../advise.md), "
         "[tuning](../tune.md), [measuring](../measuring.md).",
-        ("find", "advise", "tune", "measure", "measure_together", "compare", "device_facts"),
+        ("find", "why", "advise", "tune", "measure", "measure_together", "compare", "device_facts"),
     ),
     Page(
         "describing.md",
@@ -72,11 +72,12 @@ PAGES = (
             "Findings", "convwright.tuning.choose:Verdict", "convwright.core.finding:Finding",
             "convwright.core.finding:Measurement", "convwright.core.finding:Interval",
             "convwright.core.finding:KindError", "convwright.core.candidate:Candidate",
-            "convwright.core.candidate:Refusal", "convwright.tuning.session:Choice",
+            "convwright.core.candidate:Refusal", "convwright.tuning.why:Reason",
+            "convwright.tuning.session:Choice",
             "convwright.network.advice:Advice", "convwright.network.advice:LayerAdvice",
             "convwright.network.suggestion:Suggestion", "convwright.network.tuned:Tuned",
             "convwright.network.tuned:TunedProblem", "Timing", "convwright.measuring.compare:Verdict",
-            "convwright.measuring.energy:Energy",
+            "convwright.measuring.energy:Energy", "convwright.measuring.kernels:Kernel",
         ),
     ),
     Page(

@@ -5,6 +5,7 @@
     cw.advise(model, example)                             # what each layer takes, what could be had, and how
     cw.find(x, w, padding=1)                              # every way, measured, in one table
     cw.find("ic64ih56oc64kh3ph1", device="h200")          # from a description, for a GPU that is elsewhere
+    cw.why("ic64ih56oc64kh3ph1", "cudnn/fft")             # why this one cannot serve, in cuDNN's own words
     cw.conv2d(x, w, b, padding=1, activation="relu")      # the best one, differentiable; 1d, 3d, transposed likewise
     cw.conv2d(x, w, algorithm="cudnn/fft-tiling")         # this one, or a clear error
     with cw.algorithms(forward="cudnn/gemm"): ...         # this one, for all calls inside
@@ -37,6 +38,7 @@ _HOMES = {
     "BackendError": "convwright.errors",
     "StoreError": "convwright.errors",
     "find": "convwright.ops.face",
+    "why": "convwright.ops.face",
     "advise": "convwright.network.advise",
     "tune": "convwright.network.tuned",
     "last_choice": "convwright.ops.face",
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
     from convwright.ops.enable import enabled as enabled
     from convwright.ops.face import find as find
     from convwright.ops.face import last_choice as last_choice
+    from convwright.ops.face import why as why
     from convwright.ops.functional import conv1d as conv1d
     from convwright.ops.functional import conv2d as conv2d
     from convwright.ops.functional import conv3d as conv3d

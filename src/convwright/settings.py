@@ -29,23 +29,33 @@ class Trust(StrEnum):
     VERIFY = "verify"
 
 
+class Switch(StrEnum):
+    """What is on or off."""
+
+    OFF = "0"
+    ON = "1"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``mode`` at a first meeting, where findings are kept (None: in memory only), and how far they are trusted."""
+    """``mode`` at a first meeting, where findings are kept (None: in memory only), how far they are trusted, and
+    whether calls are ranges with their candidates' ids in a profiler."""
 
     mode: Mode = Mode.QUICK
     store_path: Path | None = None
     trust: Trust = Trust.TRUST
+    nvtx: bool = False
 
 
 @lru_cache
 def settings() -> Settings:
-    """The settings of this process, from ``CONVWRIGHT_MODE``, ``CONVWRIGHT_STORE`` (a path, or ``none``) and
-    ``CONVWRIGHT_TRUST`` (``trust`` or ``verify``)."""
+    """The settings of this process, from ``CONVWRIGHT_MODE``, ``CONVWRIGHT_STORE`` (a path, or ``none``),
+    ``CONVWRIGHT_TRUST`` (``trust`` or ``verify``) and ``CONVWRIGHT_NVTX`` (``0`` or ``1``)."""
     return Settings(
         one_of(Mode, "CONVWRIGHT_MODE", os.environ.get("CONVWRIGHT_MODE", "quick")),
         _store_path(),
         one_of(Trust, "CONVWRIGHT_TRUST", os.environ.get("CONVWRIGHT_TRUST", "trust")),
+        one_of(Switch, "CONVWRIGHT_NVTX", os.environ.get("CONVWRIGHT_NVTX", "0")) is Switch.ON,
     )
 
 

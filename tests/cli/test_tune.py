@@ -56,12 +56,43 @@ def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeyp
 def test_json_for_a_device_that_is_elsewhere(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--device", "h200", "--backward", "--json")
+    code, out, err = run(
+        capsys, monkeypatch, f"{EXAMPLE}:small", "--device", "h200", "--plan-only", "--backward", "--json"
+    )
     assert (code, err) == (0, "")
     data = json.loads(out)
     assert (data["device"], data["mode"], data["known"]) == ("NVIDIA H200", "heuristic", 0)
     directions = {problem["problem"].partition("dir:")[2].partition(" ")[0] for problem in data["problems"]}
     assert directions == {"forward", "backward_data", "backward_weight"}
+    assert all("workspace_bytes" in row for problem in data["problems"] for row in problem["candidates"])
+
+
+def test_a_plan_for_a_device_that_is_elsewhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--device", "t4", "--plan-only")
+    assert (code, err) == (0, "")
+    title, head, *rows, last = out.splitlines()
+    assert title == "Tesla T4 · mode heuristic"
+    assert head.split() == ["layers", "problem", "calls", "candidates", "candidate", "workspace"]
+    assert len(rows) == 5
+    assert last.startswith("5 distinct problems; nothing ran. Workspace that all share: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--device", "h200"], "NVIDIA H200 is elsewhere, so nothing can be timed: plan_only (--plan-only) lists"),
+        (["--plan-only", "--budget", "1"], "--plan-only measures nothing, so that --budget would be ignored"),
+    ],
+)
+def test_what_cannot_be_planned_or_timed_is_one_sentence(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"convwright: {sentence}")
+    assert err.count("\n") == 1
 
 
 def test_what_a_model_prints_is_no_part_of_the_json(

@@ -103,12 +103,50 @@ def test_without_running_candidates_are_listed() -> None:
 def test_a_device_that_is_elsewhere_and_a_model_without_memory() -> None:
     net = model().to("meta", torch.float16).to(memory_format=torch.channels_last)
     x = X.to("meta", torch.float16).contiguous(memory_format=torch.channels_last)
-    tuned = tune(net, x, device="h200", store=Store.open(None))
+    tuned = tune(net, x, device="h200", plan_only=True, store=Store.open(None))
     assert (tuned.device.name, tuned.mode) == ("NVIDIA H200", Mode.HEURISTIC)
     assert all(each.findings.choice is None for each in tuned.problems)
     assert not any(each.known for each in tuned.problems)
     with pytest.raises(BadInput, match='a model on "meta" runs nowhere'):
         tune(net, x)
+
+
+def test_a_plan_lists_what_the_policy_permits_and_needs_the_workspace_of_the_largest() -> None:
+    tuned = tune(model(), X, device="h200", plan_only=True, backward=True, store=Store.open(None))
+    for each in tuned.problems:
+        listed = [verdict.finding.candidate for verdict in each.findings.verdicts]
+        assert 0 < len(each.permitted) <= len(listed)
+        assert each.candidate == each.permitted[0]
+        assert each.workspace_bytes == each.permitted[0].workspace_bytes
+        assert each.findings.verdicts[0].finding.measurement is None
+    assert tuned.workspace_bytes == max(each.workspace_bytes or 0 for each in tuned.problems)
+    careful = tune(
+        model(), X, device="h200", plan_only=True, policy=Policy(max_workspace_bytes=0), store=Store.open(None)
+    )
+    for each in careful.problems:
+        assert {candidate.workspace_bytes for candidate in each.permitted} == {0}
+        assert len(each.permitted) < len(each.findings.verdicts)
+    assert careful.workspace_bytes == 0
+
+
+def test_where_nothing_is_permitted_nothing_is_planned() -> None:
+    tuned = tune(model(), X, plan_only=True, policy=Policy(arithmetic=("fp64",)), store=Store.open(None))
+    assert [(each.permitted, each.candidate, each.workspace_bytes) for each in tuned.problems] == [((), None, None)] * 2
+    assert tuned.workspace_bytes is None
+
+
+def test_a_plan_measures_nothing_whatever_the_mode() -> None:
+    tuned = tune(model(), X, mode="full", plan_only=True, store=Store.open(None))
+    assert tuned.mode is Mode.HEURISTIC
+    assert not any(v.finding.measurement for each in tuned.problems for v in each.findings.verdicts)
+
+
+def test_a_device_that_is_elsewhere_is_refused_before_the_model_runs() -> None:
+    def never(x: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("it ran")
+
+    with pytest.raises(BadInput, match=r"NVIDIA H200 is elsewhere, .*: plan_only"):
+        tune(never, X, device="h200", store=Store.open(None))
 
 
 def test_progress_is_told() -> None:
@@ -129,7 +167,9 @@ def test_progress_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 def test_as_data() -> None:
     data = tune(model(), X, mode="heuristic", store=Store.open(None)).to_json()
     assert data["problems"][0]["layers"] == ["0", "1"]
-    assert data["problems"][0]["candidates"][0]["id"] == "torch/default"
+    first = data["problems"][0]
+    assert first["candidates"][0]["id"] == first["candidate"] == "torch/default"
+    assert first["permitted"] <= len(first["candidates"])
     assert data["conditions"]["torch"] == torch.__version__
 
 

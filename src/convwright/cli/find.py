@@ -49,7 +49,17 @@ def find(
         bool, typer.Option("--isolate", help="Run candidates in a process of their own, which may crash or hang.")
     ] = False,
     energy: Annotated[bool, typer.Option("--energy", help="Energy of the best as well: 5 s each.")] = False,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="The kernels that each measured candidate launches on a GPU as well.")
+    ] = False,
     refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
+    why: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ALGORITHM",
+            help="Instead of all that: why this one cannot serve, in cuDNN's own words, for example cudnn/engine-20.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Every way of computing a convolution: time, limit, errors, workspace, and why each won, lost or was refused."""
@@ -57,6 +67,7 @@ def find(
     from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
     from convwright.ops.face import find as search
+    from convwright.report.kernels import print_kernels
     from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
@@ -74,6 +85,11 @@ def find(
     else:
         problem = _described(input, weight, windows, groups)
     problem = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
+    if why is not None:
+        options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--kernels": kernels}
+        _check_nothing_measured(options)
+        _print_reason(problem, why, device, as_json=as_json)
+        return
     policy = Policy(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
@@ -84,13 +100,30 @@ def find(
     with progress_bar() as bar:
         found = search(
             problem, device=device, mode=mode, policy=policy, budget_us=None if budget is None else budget * 1e6,
-            trust=trust, isolate=isolate, energy=energy, progress=lambda what, done, of: bar(done, of, what),
+            trust=trust, isolate=isolate, energy=energy, kernels=kernels,
+            progress=lambda what, done, of: bar(done, of, what),
         )  # fmt: skip
     if as_json:
         print(strict_json(found.to_json()))
     else:
         # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
         print_findings(found, output(), refusals=refusals)
+        if found.kernels is not None:
+            print_kernels(found.kernels, output())
+
+
+def _check_nothing_measured(options: Mapping[str, object]) -> None:
+    for option, given in options.items():
+        if given:
+            raise BadInput(f"--why measures nothing, so that {option} would be ignored")
+
+
+def _print_reason(problem: str, algorithm: str, device: str | None, *, as_json: bool) -> None:
+    from convwright.ops.face import why
+    from convwright.report.plain import as_json as strict_json
+
+    reason = why(problem, algorithm, device)
+    print(strict_json(reason.to_json()) if as_json else reason)
 
 
 def _check_alone(problem: str, windows: Mapping[str, str | None], groups: int | None) -> None:

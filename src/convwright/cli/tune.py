@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from convwright.cli.advise import TARGET
+from convwright.errors import BadInput
 
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
@@ -16,7 +17,7 @@ def tune(
     target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
     *,
     device: Annotated[
-        str | None, typer.Option(help="Another device than the model's: cuda, or one that is elsewhere: h200.")
+        str | None, typer.Option(help="Another device than the model's: cuda, or, to plan only, one elsewhere: h200.")
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="The gradients of a training step as well.")] = False,
     mode: Annotated[
@@ -26,11 +27,15 @@ def tune(
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="List what there is, with its workspace; nothing is measured.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Search for the best candidate of every convolution of a model, and remember what was found.
 
-    Ctrl-C stops it; the next run goes on from there.
+    Ctrl-C stops it; the next run goes on from there. With --plan-only nothing is measured: every layer's candidates are
+    listed, for a GPU that need not be in the machine.
     """
 
     from convwright.cli.targets import called, load, stdout_kept
@@ -43,6 +48,8 @@ def tune(
     from convwright.report.progress import progress_bar
     from convwright.report.tuned import print_tuned
 
+    if budget is not None and plan_only:
+        raise BadInput("--plan-only measures nothing, so that --budget would be ignored")
     if budget is not None:
         check_above_0("--budget", budget)
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
@@ -59,7 +66,7 @@ def tune(
             tuned = search(
                 subject.model, subject.example,
                 device=device, backward=backward, mode=mode, policy=policy,
-                budget_us=None if budget is None else budget * 1e6, progress=progress,
+                budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             print(f"convwright: stopped after {done} of {steps} problems, which are remembered", file=sys.stderr)

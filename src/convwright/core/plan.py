@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from convwright.core.candidate import Candidate, Offer
@@ -100,3 +100,22 @@ class Writable(Protocol):
     def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
         """The plan again, under the same fingerprint and on a device of the same name."""
         ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A backend whose library says more about a refusal in its log than it returns.
+
+    The log is what stands on standard error of a process that was begun with ``log_environment``.
+    """
+
+    log_environment: Mapping[str, str]
+
+    def can_be_asked(self, algorithm: str, device: DeviceFacts) -> bool:
+        """Whether the library answers for ``algorithm``, an id without the backend's name, on ``device``."""
+
+    def attempt(self, problem: ConvProblem, algorithm: str, device: DeviceFacts) -> int:
+        """Have the library check ``algorithm``, which runs nothing: its workspace in bytes, or raised why not."""
+
+    def causes(self, log: str) -> tuple[str, ...]:
+        """The conditions that ``log`` says an attempt failed on, the deepest first."""

@@ -22,6 +22,7 @@ from convwright.ops.form import forget
 from convwright.settings import Mode
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
+from convwright.tuning.listing import objection
 from convwright.tuning.session import session
 from convwright.tuning.store import Store
 
@@ -44,10 +45,16 @@ class TunedProblem:
 
     @property
     def candidate(self) -> Candidate | None:
-        """What was chosen; where nothing could be measured, what its backend believes in most."""
+        """What was chosen; where nothing could be measured, the first of ``permitted``."""
         if self.findings.choice is not None:
             return self.findings.choice.candidate
-        return next((verdict.finding.candidate for verdict in self.findings.verdicts), None)
+        return next(iter(self.permitted), None)
+
+    @property
+    def permitted(self) -> tuple[Candidate, ...]:
+        """All that the policy allows as far as it is known before anything runs, the most promising first."""
+        found = [verdict.finding for verdict in self.findings.verdicts if verdict.finding.failure is None]
+        return tuple(each.candidate for each in found if objection(each.candidate, self.findings.policy) is None)
 
     @property
     def workspace_bytes(self) -> int | None:
@@ -63,7 +70,10 @@ class TunedProblem:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuned:
-    """What ``tune`` found, one entry for each distinct problem, that with the most arithmetic first."""
+    """What ``tune`` found, one entry for each distinct problem, that with the most arithmetic first.
+
+    In mode "heuristic" nothing ran: each entry lists what there is.
+    """
 
     device: DeviceFacts
     mode: Mode
@@ -109,6 +119,7 @@ def tune(
     mode: Mode | str = Mode.FULL,
     policy: Policy | None = None,
     budget_us: float | None = None,
+    plan_only: bool = False,
     progress: bool | Progress | None = None,
     store: Store | None = None,
 ) -> Tuned:
@@ -116,8 +127,11 @@ def tune(
 
     ``example`` is a tensor, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the gradients that
     a training step needs. ``budget_us`` is for each problem, by default that of ``mode``. Findings go to the store
-    problem by problem: who stops it with Ctrl-C loses the problem at hand, and the next run goes on from there. For a
-    device that is elsewhere ("h200"), and in mode "heuristic", candidates are listed and nothing is timed.
+    problem by problem: who stops it with Ctrl-C loses the problem at hand, and the next run goes on from there.
+
+    With ``plan_only``, which is mode "heuristic", candidates are listed with their workspaces and nothing is timed.
+    That alone is possible for a device that is elsewhere ("h200"). The model runs once, where it is, so that its
+    convolutions are known; a model on "meta" computes nothing.
 
     >>> import torch
     >>> tune(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic", store=Store.open(None)).problems
@@ -128,10 +142,19 @@ def tune(
         raise BadInput("tune takes mode heuristic, quick or full, got 'off'")
     if budget_us is not None:
         check_above_0("`budget_us`", budget_us)
+    if plan_only:
+        wanted = Mode.HEURISTIC
+    if device is not None and wanted is not Mode.HEURISTIC:
+        _check_present(device_facts(device))
     tell, begun = progress_to(progress), perf_counter()
     recording = record(Subject.of(model, example), backward=backward)
     facts = where(device, recording)
-    wanted = wanted if facts.present else Mode.HEURISTIC
+    if plan_only:
+        wanted = Mode.HEURISTIC
+    if not facts.present and wanted is not Mode.HEURISTIC:
+        raise BadInput(
+            f"nothing can be tuned on {facts.name}, which is elsewhere: plan_only (--plan-only) lists what it has"
+        )
     everything = distinct(recording.layers)
     found = []
     for done, posed in enumerate(everything):
@@ -145,6 +168,11 @@ def tune(
     session().forget()  # so that calls that were decided before are decided anew, with what is known now
     forget()
     return Tuned(facts, wanted, tuple(found), recording.left_out, perf_counter() - begun)
+
+
+def _check_present(facts: DeviceFacts) -> None:
+    if not facts.present:
+        raise BadInput(f"{facts.name} is elsewhere, so nothing can be timed: plan_only (--plan-only) lists what it has")
 
 
 def where(device: str | DeviceFacts | None, recording: Recording) -> DeviceFacts:
@@ -162,6 +190,8 @@ def _entry(tuned: TunedProblem) -> dict[str, Any]:
         "calls": tuned.posed.calls,
         "known": tuned.known,
         "seconds": tuned.seconds,
+        "candidate": None if tuned.candidate is None else tuned.candidate.id,
+        "permitted": len(tuned.permitted),
         "workspace_bytes": tuned.workspace_bytes,
         **tuned.findings.to_json(),
     }

@@ -18,8 +18,11 @@ from convwright.settings import Mode, Trust
 from convwright.tuning import find as tuner
 from convwright.tuning.contest import Progress
 from convwright.tuning.find import Findings
+from convwright.tuning.launches import check_launches, with_kernels
 from convwright.tuning.session import Choice, session
 from convwright.tuning.store import Store
+from convwright.tuning.why import Reason
+from convwright.tuning.why import why as reason_of
 
 
 def find(
@@ -41,6 +44,7 @@ def find(
     trust: Trust | str | None = None,
     isolate: bool = False,
     energy: bool = False,
+    kernels: bool = False,
     progress: Progress | None = None,
 ) -> Findings:
     """Every way of computing a convolution, ranked, with the reason why each won, lost or was refused.
@@ -52,8 +56,9 @@ def find(
 
     ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
     ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
-    failure. ``energy`` measures the energy of the best, in mode "full". ``progress`` is called with what is being done,
-    how much of it is done, and of how much.
+    failure. ``energy`` measures the energy of the best, in mode "full". ``kernels`` runs each measured candidate once
+    more, when all is timed, and lists the kernels that it launches on a GPU. ``progress`` is called with what is being
+    done, how much of it is done, and of how much.
 
     >>> from convwright.core.policy import Policy
     >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic", store=Store.open(None))
@@ -78,9 +83,12 @@ def find(
         problem = ConvProblem.parse(what) if isinstance(what, str) else what
         if not isinstance(problem, ConvProblem):
             raise BadInput(f"find takes a problem, its text, or an input tensor and its weight, got {what!r}")
-    return tuner.find(
+    facts = device_facts(device)
+    if kernels:
+        check_launches(facts, wanted)
+    found = tuner.find(
         problem,
-        device_facts(device),
+        facts,
         policy or Policy(),
         mode=wanted,
         store=store or session().store,
@@ -90,6 +98,27 @@ def find(
         energy=energy,
         progress=progress,
     )
+    return with_kernels(found, progress) if kernels else found
+
+
+def why(problem: ConvProblem | str, algorithm: str, device: str | DeviceFacts | None = None) -> Reason:
+    """Why ``algorithm`` cannot compute ``problem`` on ``device``, in cuDNN's own words where it is one of cuDNN's.
+
+    ``algorithm`` is an id, with knobs or without: "cudnn/engine-48[k2=2,k13=2]", "cudnn/fft", "triton/implicit-gemm".
+    One without a backend is cuDNN's. Its engines are asked whether or not cuDNN proposes them, on a device that is
+    elsewhere as well; what its log says of the checks that failed is read in a process of its own, which takes a few
+    seconds. Nothing runs.
+
+    >>> reason = why("ic4ih8oc4kh3sh2", "reference/winograd", "cpu")
+    >>> reason.serves, reason.sentence
+    (False, "stride (2, 2): Winograd's tiles need stride 1 in every dimension")
+    """
+    posed = ConvProblem.parse(problem) if isinstance(problem, str) else problem
+    if not isinstance(posed, ConvProblem):
+        raise BadInput(f"why takes a problem or its text, got {problem!r}")
+    if not isinstance(algorithm, str) or not algorithm:
+        raise BadInput(f"why takes the id of an algorithm such as 'cudnn/engine-20', got {algorithm!r}")
+    return reason_of(posed, algorithm, device_facts(device))
 
 
 def _check_budget(given: object) -> None:

@@ -13,6 +13,7 @@ from convwright.core.direction import Direction
 from convwright.core.plan import Plan
 from convwright.ops.workspace import workspace
 from convwright.tensors import empty, spec_of
+from convwright.tuning.ranges import without_range
 
 Runner = Callable[..., Tensor]
 Pack = Callable[[Tensor], Tensor]
@@ -27,7 +28,7 @@ def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant
     What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
     operands that are less aligned than the problem says goes to PyTorch's own plan.
     """
-    if isinstance(plan, TorchPlan):
+    if isinstance(without_range(plan), TorchPlan):
         return plan  # PyTorch packs nothing, and takes whatever lies wherever
     device = operands[0].device
     second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT

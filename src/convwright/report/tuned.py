@@ -6,14 +6,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from convwright.core.finding import Finding
+from convwright.core.policy import Policy
 from convwright.network.advice_text import UNKNOWN, names
 from convwright.network.compact import compact
 from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.amounts import bytes_text, singular
+from convwright.report.columns import is_empty
+from convwright.settings import Mode
 from convwright.tuning.choose import device_us
 
 _LEFT = ("layers", "problem", "candidate")
 _COLUMNS = ("layers", "problem", "calls", "candidate", "µs", "torch µs", "workspace", "search s")
+# Where nothing ran; times are those of earlier searches, and shown where there are any.
+_PLANNED = ("layers", "problem", "calls", "candidates", "candidate", "µs", "workspace")
 
 
 def print_tuned(tuned: Tuned, console: Console) -> None:
@@ -27,37 +33,46 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
 
 
 def _table(tuned: Tuned) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in _COLUMNS:
+    table, rows = Table(box=None, pad_edge=False), [_cells(each) for each in tuned.problems]
+    planned = tuned.mode is Mode.HEURISTIC
+    shown = [name for name in _PLANNED if name != "µs" or not is_empty(rows, name)] if planned else _COLUMNS
+    for name in shown:
         if name in _LEFT:
             table.add_column(name, overflow="fold", min_width=12)
         else:
             table.add_column(name, justify="right", no_wrap=True)
-    for each in tuned.problems:
-        table.add_row(*(Text(cell) for cell in _cells(each)))
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in shown))
     return table
 
 
-def _cells(each: TunedProblem) -> tuple[str, ...]:
+def _cells(each: TunedProblem) -> dict[str, str]:
     found, candidate = each.findings, each.candidate
-    times = [
-        f"{device_us(finding, found.policy).value:,.1f}" if finding is not None and finding.measurement else UNKNOWN
-        for finding in (found.choice, found.baseline)
-    ]
-    return (
-        names(each.posed.names),
-        compact(each.posed.problem),
-        str(each.posed.calls),
-        candidate.id if candidate else UNKNOWN,
-        *times,
-        bytes_text(each.workspace_bytes),
-        "known" if each.known else f"{each.seconds:.1f}",
-    )
+    listed, permitted = len(found.verdicts), len(each.permitted)
+    return {
+        "layers": names(each.posed.names),
+        "problem": compact(each.posed.problem),
+        "calls": str(each.posed.calls),
+        "candidates": f"{listed}" if permitted == listed else f"{permitted} of {listed}",
+        "candidate": candidate.id if candidate else UNKNOWN,
+        "µs": _time(found.choice, found.policy),
+        "torch µs": _time(found.baseline, found.policy),
+        "workspace": bytes_text(each.workspace_bytes),
+        "search s": "known" if each.known else f"{each.seconds:.1f}",
+    }
+
+
+def _time(finding: Finding | None, policy: Policy) -> str:
+    if finding is None or finding.measurement is None:
+        return UNKNOWN
+    return f"{device_us(finding, policy).value:,.1f}"
 
 
 def _sentence(tuned: Tuned) -> str:
     if not tuned.problems:
         return "The model runs no convolution that is known here."
     workspace = "unknown" if tuned.workspace_bytes is None else bytes_text(tuned.workspace_bytes)
+    if tuned.mode is Mode.HEURISTIC:
+        return f"{len(tuned.problems)} distinct problems; nothing ran. Workspace that all share: {workspace}."
     said = f"{len(tuned.problems)} distinct problems, {tuned.known} of them known before, in {tuned.seconds:.1f} s"
     return f"{said}; workspace that all share: {workspace}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from convwright.core.candidate import Candidate, Refusal
@@ -11,13 +12,17 @@ from convwright.core.finding import Finding, Measurement
 from convwright.core.limits import limits
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.measuring.kernels import Kernel
 from convwright.settings import Mode
 from convwright.tuning.choose import Verdict
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings:
-    """All that is known of one problem on one device: rows ranked with reasons, and refusals."""
+    """All that is known of one problem on one device: rows ranked with reasons, and refusals.
+
+    ``kernels`` are those that each measured candidate launches, by its id, where they were asked for.
+    """
 
     problem: ConvProblem
     device: DeviceFacts
@@ -26,6 +31,7 @@ class Findings:
     verdicts: tuple[Verdict, ...]
     refusals: tuple[Refusal, ...]
     baseline: Finding | None
+    kernels: Mapping[str, tuple[Kernel, ...] | None] | None = field(default=None, hash=False)
 
     @property
     def choice(self) -> Finding | None:
@@ -47,7 +53,15 @@ class Findings:
             "baseline": self.baseline.candidate.id if self.baseline else None,
             "candidates": [_row(verdict, self.device) for verdict in self.verdicts],
             "refusals": [{"id": refusal.id, "reason": refusal.reason} for refusal in self.refusals],
+            **({} if self.kernels is None else {"kernels": _launches(self.kernels)}),
         }
+
+
+def _launches(kernels: Mapping[str, tuple[Kernel, ...] | None]) -> dict[str, Any]:
+    return {
+        name: None if launched is None else [kernel.to_json() for kernel in launched]
+        for name, launched in kernels.items()
+    }
 
 
 def _row(verdict: Verdict, device: DeviceFacts) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, is_torch
 from convwright.tuning.find import Findings, baseline_of, find, resolved
+from convwright.tuning.ranges import Ranged
 from convwright.tuning.remembered import remembered
 from convwright.tuning.search import Search
 from convwright.tuning.store import Store
@@ -218,4 +219,5 @@ def capturing(device: DeviceFacts) -> bool:
 # Never dropped: a captured graph needs the plans that it has seen.
 @cache
 def _plan(candidate: Candidate, device: DeviceFacts) -> Plan:
-    return stored_plan(candidate, device, session().store)
+    plan = stored_plan(candidate, device, session().store)
+    return Ranged(plan) if settings().nvtx else plan

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.cudnn import classic, graph
+from convwright.backends.cudnn import attempt, classic, graph
 from convwright.backends.cudnn.graph_plan import GraphPlan
 from convwright.backends.cudnn.library import Missing, load
+from convwright.backends.cudnn.log import LOG_ENVIRONMENT, failed_conditions
 from convwright.backends.cudnn.names import engine_named, spelled
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
@@ -19,6 +20,7 @@ class Cudnn:
     """Everything that cuDNN has, through both of its programming interfaces."""
 
     name = "cudnn"
+    log_environment = LOG_ENVIRONMENT
 
     def fingerprint(self, device: DeviceFacts) -> str:
         """The version of cuDNN: engines' numbers and knobs change with it."""
@@ -51,3 +53,12 @@ class Cudnn:
 
     def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
         return graph.read(candidate, device, text)
+
+    def can_be_asked(self, algorithm: str, device: DeviceFacts) -> bool:
+        return attempt.can_be_asked(algorithm, device)
+
+    def attempt(self, problem: ConvProblem, algorithm: str, device: DeviceFacts) -> int:
+        return attempt.attempt(problem, algorithm, device)
+
+    def causes(self, log: str) -> tuple[str, ...]:
+        return failed_conditions(log)

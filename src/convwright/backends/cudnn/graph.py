@@ -51,20 +51,20 @@ def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Ite
 
 def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Config) -> Offer:
     """An engine by its name and knobs, whether cuDNN proposes it or not."""
-    index = int(algorithm.removeprefix(PREFIX))
+    index, knobs = numbers(algorithm, config)
     try:
         where = target(device)
-        engine = configured(operation_graph(problem, where), where, index, _knobs(config))
-    except BackendError as failure:
+        engine = configured(operation_graph(problem, where), where, index, knobs)
+    except (BackendError, Refused) as failure:
         return Refusal(engine_id(index, config), str(failure))
     return _offer(problem, engine, where, final=not device.present)
 
 
 def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
     """The same engine with one or two of its knobs turned, as far as cuDNN takes that for valid."""
-    where, index = target(device), int(candidate.algorithm.removeprefix(PREFIX))
+    where, (index, now) = target(device), numbers(candidate.algorithm, candidate.config)
     graph = operation_graph(candidate.problem, where)
-    for knobs in neighbours(_knobs(candidate.config), knob_ranges(graph, where, index)):
+    for knobs in neighbours(now, knob_ranges(graph, where, index)):
         try:
             engine = configured(graph, where, index, knobs)
         except BackendError:
@@ -100,9 +100,9 @@ def read(candidate: Candidate, device: DeviceFacts, text: str) -> GraphPlan:
 def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
     """cuDNN's execution plan of ``candidate``; it takes no heuristic, so one that was remembered needs no planning."""
     where = target(device)
-    index = int(candidate.algorithm.removeprefix(PREFIX))
     graph = operation_graph(candidate.problem, where)
-    return execution_plan(configured(graph, where, index, _knobs(candidate.config)).config, where)
+    engine = configured(graph, where, *numbers(candidate.algorithm, candidate.config))
+    return execution_plan(engine.config, where)
 
 
 @lru_cache(maxsize=256)
@@ -111,7 +111,7 @@ def _offers(problem: ConvProblem, device: DeviceFacts) -> tuple[Offer, ...]:
     try:
         where = target(device)
         graph = operation_graph(problem, where)
-    except BackendError as failure:
+    except (BackendError, Refused) as failure:
         return (Refusal(REFUSAL_ID, str(failure)),)
     try:
         proposed, refusal = proposed_engines(graph, where), None
@@ -193,5 +193,8 @@ def _config(knobs: Knobs) -> Config:
     return tuple((f"k{knob}", value) for knob, value in knobs)
 
 
-def _knobs(config: Config) -> Knobs:
-    return tuple((int(name.removeprefix("k")), int(value)) for name, value in config)
+def numbers(algorithm: str, config: Config) -> tuple[int, Knobs]:
+    """The engine's number and its knobs' from what a candidate calls them."""
+    return int(algorithm.removeprefix(PREFIX)), tuple(
+        (int(name.removeprefix("k")), int(value)) for name, value in config
+    )

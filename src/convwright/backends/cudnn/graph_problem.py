@@ -11,7 +11,7 @@ from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.errors import BackendError
+from convwright.errors import Refused
 
 UID = {role: number for number, role in enumerate(Role, start=1)}
 _FIRST_VIRTUAL_UID = 101
@@ -57,10 +57,10 @@ def graph_operands(problem: ConvProblem) -> dict[Role, TensorSpec]:
 
 
 def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
-    """The graph, finalized. Where cuDNN refuses it, that is raised in cuDNN's words."""
+    """The graph, finalized. Where cuDNN refuses it, or could not be told of it, that is raised in words."""
     activation = problem.epilogue.activation
     if activation not in (Activation.NONE, *_POINTWISE_MODE):
-        raise BackendError(f"cuDNN can fuse {', '.join(_POINTWISE_MODE)}, not {activation}")
+        raise Refused(f"cuDNN can fuse {', '.join(_POINTWISE_MODE)}, not {activation}")
     layout = common_layout(problem)
     seen = {role: GraphTensor.of(spec, layout) for role, spec in graph_operands(problem).items()}
     tensors = {role: tensor.descriptor(UID[role]) for role, tensor in seen.items()}

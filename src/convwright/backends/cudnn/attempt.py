@@ -1,0 +1,49 @@
+"""One algorithm of cuDNN's asked for by name, whether or not cuDNN proposes it: what it needs, or why it refuses."""
+
+from __future__ import annotations
+
+from convwright.backends.cudnn import classic, graph
+from convwright.backends.cudnn.graph_device import target
+from convwright.backends.cudnn.graph_engine import configured, execution_plan, workspace_bytes
+from convwright.backends.cudnn.graph_problem import operation_graph
+from convwright.backends.cudnn.names import engine_named
+from convwright.core.candidate import Candidate, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import native_arithmetic
+from convwright.core.problem import ConvProblem
+
+_TF32 = "[math=tf32]"
+
+
+def can_be_asked(algorithm: str, device: DeviceFacts) -> bool:
+    """Whether cuDNN itself answers for ``algorithm``: for engines anywhere, for others where the device is present."""
+    if engine_named(f"cudnn/{algorithm}") is not None:
+        return True
+    family = algorithm.removesuffix(_TF32)
+    known = {each.name for family in classic.FAMILIES.values() for each in family.algorithms}
+    return device.kind == "cuda" and device.present and family in known
+
+
+def attempt(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> int:
+    """The workspace in bytes with which ``algorithm`` serves; raises in words where it does not."""
+    engine = engine_named(f"cudnn/{algorithm}")
+    if engine is None:
+        return _classic(problem, algorithm, device)
+    where = target(device)
+    config = configured(operation_graph(problem, where), where, *graph.numbers(*engine)).config
+    return workspace_bytes(execution_plan(config, where))
+
+
+def _classic(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> int:
+    tf32 = algorithm.endswith(_TF32)
+    candidate = Candidate(
+        problem,
+        "cudnn",
+        algorithm.removesuffix(_TF32),
+        (("math", "tf32"),) if tf32 else (),
+        native_arithmetic(problem.dtype, tf32=tf32),
+        workspace_bytes=None,
+        deterministic=None,
+        source=Source.PLANNER,
+    )
+    return classic.build(candidate, device).workspace_bytes

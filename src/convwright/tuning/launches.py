@@ -1,0 +1,44 @@
+"""The kernels that each measured candidate launches: looked at when all times are taken, since a profiler disturbs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from convwright.core.device import DeviceFacts
+from convwright.errors import BackendError, BadInput
+from convwright.measuring.kernels import Kernel, kernels_of
+from convwright.settings import Mode
+from convwright.tuning.contest import NO_HOOKS, SEED, Progress
+from convwright.tuning.findings import Findings
+from convwright.tuning.looks import FAILURES, failure
+from convwright.tuning.trial import Bench, Trial
+
+
+def check_launches(device: DeviceFacts, mode: Mode) -> None:
+    """Refuse to list kernels where none are launched."""
+    if not device.present:
+        raise BadInput(f"kernels are listed by running candidates, and {device.name} is elsewhere: nothing runs")
+    if device.kind != "cuda":
+        raise BadInput(f"kernels are what a GPU runs, and {device.name} is none")
+    if mode is Mode.HEURISTIC:
+        raise BadInput("kernels are listed by running candidates, and nothing runs in mode heuristic")
+
+
+def with_kernels(found: Findings, progress: Progress | None = None) -> Findings:
+    """``found`` with the kernels of all that was measured; None for what could not be run once more."""
+    candidates = [v.finding.candidate for v in found.verdicts if v.finding.measurement is not None]
+    tell, seen = progress or NO_HOOKS.progress, dict[str, tuple[Kernel, ...] | None]()
+    bench = Bench(found.problem, found.device, found.mode, seed=SEED) if candidates else None
+    for done, candidate in enumerate(candidates):
+        assert bench is not None
+        tell("kernels", done, len(candidates))
+        try:
+            seen[candidate.id] = kernels_of(Trial(candidate, bench).call(), bench.device)
+        except FAILURES as error:
+            failure(candidate, error, bench.device)  # which raises again where the device itself is at fault
+            seen[candidate.id] = None
+    if seen and not any(seen.values()):
+        raise BackendError(
+            f"PyTorch's profiler saw no kernel on {found.device.name}: it needs CUPTI and the permission to count"
+        )
+    return replace(found, kernels=seen)

@@ -1,0 +1,148 @@
+"""Why an algorithm cannot compute a problem: in its library's own words, where that has more to say than it returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import Any
+
+from convwright.backends.registry import BACKENDS, backend
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.plan import Explains
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.errors import BackendError, BadInput, Refused
+from convwright.tuning import listing
+from convwright.tuning.attempt import Request
+from convwright.tuning.process import end_in_words
+from convwright.tuning.search import resolved
+from convwright.tuning.session import named
+
+COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.attempt"]
+MOST_ATTEMPT_S = 120.0
+# A name without a backend is one of cuDNN's: no other has refusals that need to be looked up by name.
+_UNNAMED = "cudnn"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why ``algorithm`` cannot compute ``problem`` on ``device``; or that it can, where it ``serves``.
+
+    ``causes`` are the conditions that failed as the library's own log names them, the deepest first; none where it
+    names none, and where no library had to be asked. ``str()`` of it is a line, and one more for each of them.
+    """
+
+    problem: ConvProblem
+    device: DeviceFacts
+    algorithm: str
+    serves: bool
+    sentence: str
+    causes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        verb = "can" if self.serves else "cannot"
+        line = f"{self.algorithm} {verb} compute {self.problem.key} on {self.device.name}: {self.sentence}"
+        return "\n".join([line, *(f"  {cause}" for cause in self.causes)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as data."""
+        return {
+            "problem": self.problem.key,
+            "device": self.device.key,
+            "algorithm": self.algorithm,
+            "serves": self.serves,
+            "reason": self.sentence,
+            "causes": list(self.causes),
+        }
+
+
+def why(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> Reason:
+    """Ask the library itself where it answers, in a process of its own, or else look at what the backends list."""
+    id_ = algorithm if "/" in algorithm or "(" in algorithm else f"{_UNNAMED}/{algorithm}"
+    id_ = listing.spelled(id_, problem)
+    family, _, name = id_.partition("/")
+    member = backend(family) if family in BACKENDS else None
+    if isinstance(member, Explains) and member.can_be_asked(name, device):
+        return _asked(member, Request(family, name, problem, device), id_)
+    return _listed(problem, id_, device)
+
+
+def _listed(problem: ConvProblem, id_: str, device: DeviceFacts) -> Reason:
+    """What the backends' list says of it, or of the first whose name begins like it."""
+    policy = resolved(Policy(), problem, device)
+    try:
+        return _served(named(id_, problem, device, policy), device, id_)
+    except Refused as refused:
+        return Reason(problem, device, id_, False, str(refused).partition(": ")[2])
+    except BadInput:
+        offers = [each for each in listing.of_family(id_, problem, device, policy) if _begin_alike(each.id, id_)]
+        if not offers:
+            raise
+    first = next(iter(listing.candidates(offers)), offers[0])
+    if isinstance(first, Refusal):
+        return Reason(problem, device, id_, False, first.reason)
+    return _served(first, device, id_)
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _served(candidate: Candidate, device: DeviceFacts, asked: str) -> Reason:
+    needs = "an amount of workspace that only building it tells"
+    if candidate.workspace_bytes is not None:
+        needs = _workspace(candidate.workspace_bytes)
+    of = "" if candidate.id == asked else f" as {candidate.id}"
+    return Reason(candidate.problem, device, asked, True, f"it is a candidate{of}, with {needs}")
+
+
+def _asked(member: Explains, request: Request, id_: str) -> Reason:
+    """What the library said, with what its log says of it."""
+    answer, log = _attempted(request, member)
+    if "mistake" in answer:
+        raise BadInput(answer["mistake"])
+    if "workspace_bytes" in answer:
+        sentence = f"it is ready to run with {_workspace(answer['workspace_bytes'])}"
+        return Reason(request.problem, request.device, id_, True, sentence)
+    sentence, causes = answer["refused"].removeprefix(f"{id_}: "), member.causes(log)
+    if answer.get("logged") and not causes:
+        sentence += "; its log names no condition"
+    return Reason(request.problem, request.device, id_, False, sentence, causes)
+
+
+def _workspace(nbytes: int) -> str:
+    return f"{nbytes:,} bytes of workspace" if nbytes else "no workspace"
+
+
+def _attempted(request: Request, member: Explains) -> tuple[dict[str, Any], str]:
+    """The answer and the log of a process that was begun for this; one that died of it is a refusal, too."""
+    # As this process finds its modules, however it came to.
+    own = {"PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path), "CONVWRIGHT_STORE": "none"}
+    with TemporaryFile() as answer:
+        try:
+            done = subprocess.run(
+                [*COMMAND, str(answer.fileno())], input=pickle.dumps(request), pass_fds=(answer.fileno(),),
+                env={**os.environ, **own, **member.log_environment}, timeout=MOST_ATTEMPT_S,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {"refused": f"it did not answer within {MOST_ATTEMPT_S:.3g} s, in a process of its own"}, ""
+        except OSError as error:
+            raise BackendError(f"the process that asks {request.backend} could not be started: {error}") from error
+        answer.seek(0)
+        said, log = answer.read(), done.stderr.decode(errors="replace")
+    return (json.loads(said) if said else _died(done.returncode, log, request)), log
+
+
+def _died(code: int, log: str, request: Request) -> dict[str, Any]:
+    """A signal is the library's doing; anything else is a mistake of ours, which is raised."""
+    if code < 0:
+        return {"refused": f"its process {end_in_words(code)}"}
+    last = (log.strip().splitlines() or ["without a word"])[-1]
+    raise BackendError(f"the process that asks {request.backend} {end_in_words(code)}: {last}")

@@ -1,0 +1,63 @@
+"""``convwright find`` with ``--why`` and ``--kernels``: what is printed, JSON, and what does not go together."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from convwright.backends.cudnn.library import Missing, load
+from convwright.cli.main import main
+
+SMALL = "ic4ih8oc4kh3sh2"
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["convwright", "find", *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+@pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
+def test_cudnns_own_reason(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["mb32ic256ih14oc256kh3ph1", "--dtype", "fp16", "--layout", "nhwc", "--device", "h200", "--why", "engine-5"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, err) == (0, "")
+    assert out.startswith("cudnn/engine-5 cannot compute g1mb32")
+    assert "\n  wDesc->dimA[1] != 1\n" in out
+
+
+def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [SMALL, "--device", "cpu", "--why", "reference/winograd", "--json"]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    data = json.loads(out)
+    assert (code, data["serves"], data["causes"]) == (0, False, [])
+    assert data["reason"].startswith("stride (2, 2)")
+
+
+@pytest.mark.parametrize("option", [("--budget", "1"), ("--isolate",), ("--energy",), ("--kernels",)])
+def test_what_would_be_ignored_is_a_mistake(
+    option: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, SMALL, "--why", "engine-5", *option)
+    assert (code, out) == (2, "")
+    assert err == f"convwright: --why measures nothing, so that {option[0]} would be ignored\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [
+        ("cpu", "kernels are what a GPU runs, and "),
+        ("h200", "kernels are listed by running candidates, and NVIDIA H200 is elsewhere: nothing runs\n"),
+    ],
+)
+def test_kernels_are_a_gpus(
+    device: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, SMALL, "--device", device, "--kernels")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"convwright: {sentence}")
+    assert err.count("\n") == 1

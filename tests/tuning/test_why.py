@@ -1,0 +1,133 @@
+"""Why an algorithm cannot serve: cuDNN's own conditions, the refusals that are listed, and processes that die."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import convwright as cw
+from convwright.backends.cudnn.library import Missing, load
+from convwright.errors import BackendError, BadInput
+from convwright.tuning import why as module
+
+needs_cudnn = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
+
+RESNET = "mb32ic256ih14oc256kh3ph1"
+HALF = f"{RESNET} dt:fp16 tag:nhwc"
+
+
+@needs_cudnn
+@pytest.mark.parametrize(
+    ("text", "engine", "device", "cause"),
+    [
+        (RESNET, "engine-20", "h200", "Engine 20 is not enabled for CONV_FORWARD"),
+        (HALF, "cudnn/engine-5", "h200", "wDesc->dimA[1] != 1"),
+        (HALF, "engine-57", "h200", "conv.c > specs.c_value"),
+        (RESNET, "engine-48[k2=99]", "h200", "!isValidSetting(name, c)"),
+        (f"{HALF} dir:backward_weight", "engine-16", "a100", "dwDesc->dimA[1] != 1"),
+    ],
+)
+def test_an_engine_is_refused_in_cudnns_own_words(text: str, engine: str, device: str, cause: str) -> None:
+    reason = cw.why(text, engine, device)
+    assert not reason.serves
+    assert cause in reason.causes
+    assert reason.sentence.startswith("cuDNN does not support this")
+    assert reason.algorithm == f"cudnn/{engine.removeprefix('cudnn/')}"
+    first, *lines = str(reason).splitlines()
+    assert first.startswith(f"{reason.algorithm} cannot compute {reason.problem.key} on NVIDIA ")
+    assert [line.strip() for line in lines] == list(reason.causes)
+
+
+@needs_cudnn
+def test_an_engine_of_another_architecture_has_no_condition() -> None:
+    reason = cw.why(RESNET, "engine-67", "t4")
+    assert reason.causes == ()
+    assert reason.sentence == ("cuDNN does not support this architecture (status 3007); its log names no condition")
+
+
+@needs_cudnn
+def test_an_engine_that_serves_says_so() -> None:
+    reason = cw.why(RESNET, "cudnn/engine-48[k2=2,k13=2]", "h200")
+    assert reason.serves
+    assert "is ready to run with " in str(reason)
+    assert json.loads(json.dumps(reason.to_json()))["causes"] == []
+
+
+@needs_cudnn
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    cw.why(RESNET, "engine-20", "h200")
+    assert capfd.readouterr() == ("", "")
+
+
+@needs_cudnn
+def test_what_the_graph_cannot_say_is_not_asked_of_cudnn() -> None:
+    reason = cw.why(f"{RESNET} ep:bias+hardswish", "engine-2", "h200")
+    assert str(reason).endswith(": cuDNN can fuse relu, gelu, silu, not hardswish")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "device", "sentence"),
+    [
+        ("cudnn/fft", "h200", "the classic API answers only for a device that is present"),
+        ("fft", "cpu", "cuDNN computes on NVIDIA's GPUs"),
+        ("torch/default", "h200", "PyTorch can only be asked on a device that is present"),
+        ("triton/implicit-gemm", "h200", ""),
+        ("space-to-depth(2, reference/gemm)", "cpu", "a stride of 1x1 leaves nothing to fold"),
+    ],
+)
+def test_elsewhere_it_is_what_the_list_says(algorithm: str, device: str, sentence: str) -> None:
+    reason = cw.why(RESNET, algorithm, device)
+    assert not reason.serves
+    assert sentence in reason.sentence
+    assert reason.sentence
+    assert reason.causes == ()
+
+
+def test_a_candidate_says_so() -> None:
+    assert cw.why(RESNET, "torch/default", "cpu").sentence == "it is a candidate, with no workspace"
+    assert cw.why(RESNET, "split-batch(4, reference/gemm)", "cpu").serves
+    assert cw.why(RESNET, "reference/winograd", "cpu").sentence.startswith("it is a candidate as reference/winograd[m=")
+
+
+@pytest.mark.parametrize(
+    ("problem", "algorithm", "sentence"),
+    [
+        (RESNET, "reference/nonsense", "no algorithm here is called 'reference/nonsense'"),
+        (RESNET, "cudnn/engine-2[x=1]", "no algorithm here is called"),
+        (RESNET, "", "why takes the id of an algorithm such as 'cudnn/engine-20', got ''"),
+        (3, "engine-20", "why takes a problem or its text, got 3"),
+    ],
+)
+def test_mistakes(problem: str, algorithm: str, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        cw.why(problem, algorithm, "cpu")
+
+
+def child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    monkeypatch.setattr(module, "COMMAND", [sys.executable, "-c", script])
+
+
+def test_a_process_that_dies_of_it_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, "import os; os.kill(os.getpid(), 9)")
+    assert cw.why(RESNET, "engine-20", "h200").sentence == "its process died of SIGKILL"
+
+
+def test_one_that_hangs_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, "import time; time.sleep(60)")
+    monkeypatch.setattr(module, "MOST_ATTEMPT_S", 0.5)
+    sentence = cw.why(RESNET, "engine-20", "h200").sentence
+    assert sentence == "it did not answer within 0.5 s, in a process of its own"
+
+
+def test_a_mistake_of_ours_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, "raise KeyError('no such thing')")
+    with pytest.raises(BackendError, match="the process that asks cudnn ended with code 1: KeyError"):
+        cw.why(RESNET, "engine-20", "h200")
+
+
+def test_one_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMMAND", ["/nowhere/python"])
+    with pytest.raises(BackendError, match="the process that asks cudnn could not be started"):
+        cw.why(RESNET, "engine-20", "h200")
