@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from convwright.backends.cudnn.classic_operands import epilogue_objection, objection
 from convwright.backends.cudnn.classic_plan import ClassicPlan, Enqueue, fused_call, plain_call
-from convwright.backends.cudnn.descriptors import ConvDescriptors, describe, objection
+from convwright.backends.cudnn.descriptors import ConvDescriptors, describe
 from convwright.backends.cudnn.library import Missing, handle, load
 from convwright.backends.cudnn.status import SUCCESS
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
@@ -176,8 +177,8 @@ def _workspace_bytes(
     problem: ConvProblem, device: DeviceFacts, described: ConvDescriptors, algorithm: Algorithm
 ) -> int | str:
     """How much workspace ``algorithm`` needs, or why it cannot serve."""
-    if problem.epilogue and not algorithm.fuses:
-        return f"computes the convolution alone, not {problem.epilogue}; `unfuse` puts that into a kernel of its own"
+    if reason := epilogue_objection(problem, fuses=algorithm.fuses):
+        return reason
     family, size, library = FAMILIES[problem.direction], c_size_t(), described.library
     first, second, out = described.operands(problem.direction)
     asked = first, second, described.convolution, out, algorithm.number, byref(size)
