@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from convwright.backends.cudnn import descriptors, graph
+from convwright.backends.cudnn import classic_operands, graph
 from convwright.backends.registry import backend
 from convwright.backends.triton.implicit_gemm import refusal_reason
 from convwright.core.candidate import Candidate, Refusal
@@ -40,8 +40,8 @@ def test_cudnns_graph_refuses_by_name(activation: Activation, reason: str) -> No
 
 @pytest.mark.parametrize("activation", NEW)
 def test_cudnns_classic_api_refuses_by_name(activation: Activation) -> None:
-    assert str(activation) in (descriptors.objection(fused(activation)) or "")
-    assert descriptors.objection(fused(Activation.RELU)) is None
+    assert str(activation) in (classic_operands.objection(fused(activation)) or "")
+    assert classic_operands.objection(fused(Activation.RELU)) is None
 
 
 @pytest.mark.parametrize("activation", Activation)

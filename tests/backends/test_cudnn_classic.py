@@ -24,9 +24,9 @@ def fake(monkeypatch):
     return FakeCudnn(monkeypatch)
 
 
-@pytest.mark.parametrize(("device", "reason"), [(CPU, "a CPU is not one"), (profile("h200"), "H200 is elsewhere")])
+@pytest.mark.parametrize(("device", "reason"), [(CPU, "a CPU is not one"), (profile("a100"), "unknown on sm_80: ")])
 @pytest.mark.parametrize("direction", Direction)
-def test_without_a_live_gpu_every_algorithm_is_refused_in_words(device, reason, direction):
+def test_where_nothing_is_known_every_algorithm_is_refused_in_words(device, reason, direction):
     problem = PROBLEM.asking(direction)
     offers = list(classic.candidates(problem, device, Policy()))
     names = [algorithm.name for algorithm in classic.FAMILIES[direction].algorithms]
@@ -34,6 +34,32 @@ def test_without_a_live_gpu_every_algorithm_is_refused_in_words(device, reason, 
         *(f"cudnn/{name}" for name in names), *(f"cudnn/{name}[math=tf32]" for name in names)
     ]  # fmt: skip
     assert all(isinstance(offer, Refusal) and reason in offer.reason for offer in offers)
+
+
+def test_rules_answer_for_a_device_elsewhere(monkeypatch):
+    monkeypatch.setattr(classic, "load", lambda: pytest.fail("rules need no cuDNN"))
+    problem = ConvProblem.of((32, 64, 28, 28), (64, 64, 3, 3), padding=1)
+    for device in (profile("h100"), profile("h200")):
+        offers = {offer.id: offer for offer in classic.candidates(problem, device, Policy())}
+        assert len(offers) == 16
+        served = [name for name, offer in offers.items() if not isinstance(offer, Refusal)]
+        names = ("implicit-gemm", "implicit-precomp-gemm", "gemm", "fft", "fft-tiling", "winograd-nonfused")
+        assert served == [*(f"cudnn/{name}" for name in names), *(f"cudnn/{name}[math=tf32]" for name in names)]
+        fft = offers["cudnn/fft"]
+        assert (fft.source, fft.arithmetic, fft.deterministic, fft.saves_products) == (
+            Source.RULE, Arithmetic.FP32, True, True
+        )  # fmt: skip
+        assert fft.workspace_bytes == 64 * 64 * 9 * 4 + 2 * (32 * 64 + 64 * 64) * 32 * 17 * 8
+        assert offers["cudnn/implicit-precomp-gemm"].workspace_bytes == 1024
+        assert offers["cudnn/implicit-precomp-gemm[math=tf32]"].workspace_bytes is None
+
+
+def test_an_epilogue_elsewhere_is_computed_by_one_algorithm():
+    fused = ConvProblem.of((2, 3, 9, 11), (4, 3, 3, 3), epilogue="bias+relu")
+    offers = list(classic.candidates(fused, profile("h200"), Policy()))
+    assert [offer.id for offer in offers if not isinstance(offer, Refusal)] == [
+        "cudnn/implicit-precomp-gemm", "cudnn/implicit-precomp-gemm[math=tf32]"
+    ]  # fmt: skip
 
 
 def test_tf32_is_refused_where_the_device_has_none(fake):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convwright.backends.cudnn import descriptors
+from convwright.backends.cudnn import classic_operands, descriptors
 from convwright.backends.cudnn.library import Library, Missing, load
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
@@ -133,9 +133,9 @@ def test_convolutions_keep_all_they_are_told(cudnn, dtype, arithmetic, math, acc
 def test_the_weight_follows_the_activations_layout():
     nhwc = ConvProblem.of((2, 1, 8, 8), (4, 1, 3, 3), layout="nhwc")
     assert nhwc.x.layout is Layout.NCHW, "one channel: its strides are those of both layouts"
-    assert descriptors.filter_layout(nhwc) is Layout.NHWC
-    assert descriptors.filter_layout(ConvProblem.of((2, 3, 8, 8), (4, 3, 3, 3))) is Layout.NCHW
-    assert descriptors.filter_layout(ConvProblem.of((2, 3, 3, 3), (4, 3, 3, 3))) is Layout.NCHW
+    assert classic_operands.filter_layout(nhwc) is Layout.NHWC
+    assert classic_operands.filter_layout(ConvProblem.of((2, 3, 8, 8), (4, 3, 3, 3))) is Layout.NCHW
+    assert classic_operands.filter_layout(ConvProblem.of((2, 3, 3, 3), (4, 3, 3, 3))) is Layout.NCHW
 
 
 def specs(x_strides=(), w_strides=(), n=2):
@@ -158,9 +158,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("problem", "reason"), REFUSED)
 def test_what_descriptors_cannot_say_is_refused_in_words(problem, reason):
-    assert reason in descriptors.objection(problem)
+    assert reason in classic_operands.objection(problem)
 
 
 @each_problem
 def test_everything_else_is_described(problem):
-    assert descriptors.objection(problem) is None
+    assert classic_operands.objection(problem) is None

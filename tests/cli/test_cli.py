@@ -126,6 +126,8 @@ def test_a_device_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     engines = [row for row in found["candidates"] if row["id"].startswith("cudnn/engine-")]
     assert engines
     assert {row["source"] for row in engines} == {"planner"}
+    classic = {row["id"]: row for row in found["candidates"] if row["id"] in ("cudnn/implicit-gemm", "cudnn/gemm")}
+    assert {(row["source"], row["workspace_bytes"] is None) for row in classic.values()} == {("rule", False)}
     assert all(row["measurement"] is None and row["bytes_limit_us"] > 0 for row in found["candidates"])
 
 

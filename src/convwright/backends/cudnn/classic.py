@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import byref, c_size_t, c_void_p
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from convwright.backends.cudnn.classic_operands import epilogue_objection, objection
 from convwright.backends.cudnn.classic_plan import ClassicPlan, Enqueue, fused_call, plain_call
-from convwright.backends.cudnn.descriptors import ConvDescriptors, describe, objection
+from convwright.backends.cudnn.classic_rules import VERIFIED_ON, answer
+from convwright.backends.cudnn.descriptors import ConvDescriptors, describe
 from convwright.backends.cudnn.library import Missing, handle, load
 from convwright.backends.cudnn.status import SUCCESS
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
@@ -88,26 +91,27 @@ FAMILIES = {
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every algorithm of the problem's direction in every arithmetic, as cuDNN on the live device answers for it.
+    """Every algorithm of the problem's direction in every arithmetic, as cuDNN on the live device answers for it, or as
+    the rules do where the device is elsewhere.
 
     What ``policy`` forbids is offered all the same: whoever chooses says so in the table.
     """
     for arithmetic, config in _variants(problem.dtype):
-        asked = _described(problem, device, arithmetic)
+        workspace_of = _answers(problem, device, arithmetic)
         for algorithm in FAMILIES[problem.direction].algorithms:
-            answer = asked if isinstance(asked, str) else _workspace_bytes(problem, device, asked, algorithm)
+            answered = workspace_of(algorithm)
             candidate = Candidate(
                 problem,
                 "cudnn",
                 algorithm.name,
                 config,
                 arithmetic,
-                workspace_bytes=answer if isinstance(answer, int) else None,
+                workspace_bytes=None if isinstance(answered, str) else answered,
                 deterministic=algorithm.deterministic,
-                source=Source.PLANNER,
+                source=Source.PLANNER if device.present else Source.RULE,
                 saves_products=algorithm.name.startswith(("fft", "winograd")),
             )
-            yield Refusal(candidate.id, answer) if isinstance(answer, str) else candidate
+            yield Refusal(candidate.id, answered) if isinstance(answered, str) else candidate
 
 
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
@@ -136,6 +140,27 @@ def _algorithm_of(candidate: Candidate) -> Algorithm:
     return found
 
 
+def _answers(
+    problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic
+) -> Callable[[Algorithm], int | str | None]:
+    """What says how much workspace an algorithm needs (None is unknown), or why it does not serve."""
+    if device.kind == "cuda" and not device.present:
+        return partial(_ruled_bytes, problem, device, arithmetic)
+    asked = _described(problem, device, arithmetic)
+    return (lambda _: asked) if isinstance(asked, str) else partial(_workspace_bytes, problem, device, asked)
+
+
+def _ruled_bytes(
+    problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic, algorithm: Algorithm
+) -> int | str | None:
+    """The answer of the rules, which ask neither a GPU nor cuDNN."""
+    if device.architecture not in VERIFIED_ON:
+        verified = " and ".join(VERIFIED_ON)
+        return f"unknown on {device.architecture}: the rules for the classic API are verified on {verified} only"
+    reason = objection(problem) or epilogue_objection(problem, fuses=algorithm.fuses)
+    return reason or answer(problem, algorithm.name, arithmetic)
+
+
 def _described(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> ConvDescriptors | str:
     """The problem in cuDNN's descriptors, or why no classic algorithm can be asked about it."""
     library = load()
@@ -153,7 +178,7 @@ def _device_objection(device: DeviceFacts, arithmetic: Arithmetic) -> str | None
     if device.kind != "cuda":
         return f"cuDNN computes on NVIDIA's GPUs, and {device.name} is not one"
     if not device.present:
-        return f"the classic API answers only for a device that is present, and {device.name} is elsewhere"
+        return f"the classic API runs on a device that is present, and {device.name} is elsewhere"
     if arithmetic is Arithmetic.TF32 and _compute_capability(device) < _FIRST_WITH_TF32:
         return f"{device.name} ({device.architecture}) has no TF32"
     return None
@@ -176,8 +201,8 @@ def _workspace_bytes(
     problem: ConvProblem, device: DeviceFacts, described: ConvDescriptors, algorithm: Algorithm
 ) -> int | str:
     """How much workspace ``algorithm`` needs, or why it cannot serve."""
-    if problem.epilogue and not algorithm.fuses:
-        return f"computes the convolution alone, not {problem.epilogue}; `unfuse` puts that into a kernel of its own"
+    if reason := epilogue_objection(problem, fuses=algorithm.fuses):
+        return reason
     family, size, library = FAMILIES[problem.direction], c_size_t(), described.library
     first, second, out = described.operands(problem.direction)
     asked = first, second, described.convolution, out, algorithm.number, byref(size)

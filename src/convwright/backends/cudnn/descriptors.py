@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
 
+from convwright.backends.cudnn.classic_operands import filter_layout, is_dense
 from convwright.backends.cudnn.library import Library
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
@@ -14,7 +15,6 @@ from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 
-_LARGEST_INT = 2**31 - 1
 _DATA_TYPE = {DType.FP32: 0, DType.FP64: 1, DType.FP16: 2, DType.BF16: 9}
 _FORMAT = {Layout.NCHW: 0, Layout.NHWC: 1}
 # FMA is the only math type that forbids TF32; the default type allows it.
@@ -70,37 +70,6 @@ def describe(library: Library, problem: ConvProblem, arithmetic: Arithmetic) -> 
         y=tensor_descriptor(library, problem.y, layout),
         convolution=convolution_descriptor(library, problem, arithmetic),
     )
-
-
-def objection(problem: ConvProblem) -> str | None:
-    """Why the classic API has no descriptors for ``problem``, or None where it has."""
-    specs = (problem.x, problem.w, problem.y)
-    if problem.epilogue.activation not in _ACTIVATION_MODE:
-        return f"the classic API can fuse relu, not {problem.epilogue.activation}"
-    if problem.symmetric_padding is None:
-        return f"the classic API pads both sides alike, asked for {problem.padding}; pad `input` before"
-    if any(spec.numel == 0 for spec in specs):
-        return "cuDNN has no descriptors for empty tensors"
-    if any(number > _LARGEST_INT for spec in specs for number in (*spec.shape, *spec.strides)):
-        return f"cuDNN's descriptors hold sizes and strides up to {_LARGEST_INT:,} elements"
-    if any(size > 1 and not stride for spec in specs for size, stride in zip(spec.shape, spec.strides, strict=True)):
-        return "cuDNN takes no operand that repeats its elements (a stride of 0)"
-    layout = filter_layout(problem)
-    if problem.direction is Direction.BACKWARD_WEIGHT and not is_dense(problem.w, layout):
-        return f"writes the weight's gradient dense in {layout}, asked for strides {problem.w.strides}"
-    return None
-
-
-def is_dense(spec: TensorSpec, layout: Layout) -> bool:
-    """True where ``spec`` is dense in ``layout``, even if it is as dense in another one."""
-    return spec.strides == spec.dense(layout).strides
-
-
-def filter_layout(problem: ConvProblem) -> Layout:
-    """The layout that the weight must be dense in: the activations' own, since cuDNN mixes none."""
-    activations = (problem.x, problem.y)
-    innermost = all(spec.shape[1] == 1 or spec.strides[1] == 1 for spec in activations)
-    return Layout.NHWC if innermost and any(spec.layout is not Layout.NCHW for spec in activations) else Layout.NCHW
 
 
 def tensor_descriptor(library: Library, spec: TensorSpec, layout: Layout) -> Descriptor:

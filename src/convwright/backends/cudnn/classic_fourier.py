@@ -1,0 +1,197 @@
+"""cuDNN's convolutions by Fourier transforms: the sizes that they take, and the workspace that they need.
+
+Transforms are real, of a size that is a power of two, and half of each spectrum is kept. Everything is computed in
+complex numbers of fp32, or of fp64 where the problem is stored so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from convwright.backends.cudnn.classic_asked import Asked, copied, rounded_up
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType
+
+_SMALLEST, LARGEST = 16, 256
+# The edge of a tile: in two dimensions, in three, and along a line, where there is a long one too.
+TILE, TILE_3D, LINE, LONG_LINE = 32, 16, 32, 256
+_MARGIN = 30
+# The bytes of one group's spectra: the most that the record has, and the least that it has a refusal for.
+_MOST_RECORDED, _LEAST_REFUSED = 77_642_858_496, 162_962_079_744
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """Who is transformed: planes of the signal, of the filter that slides over it, and of the result."""
+
+    signal: int
+    filter: int
+    result: int
+    taps: tuple[int, ...]
+    result_size: tuple[int, ...]
+    extent: tuple[int, ...]
+
+
+def _roles(asked: Asked) -> _Roles:
+    x, w, y = asked.x_planes, asked.w_planes, asked.y_planes
+    padded = tuple(size + 2 * padding for size, padding in zip(asked.x, asked.padding, strict=True))
+    if asked.problem.direction is Direction.FORWARD:
+        return _Roles(x, w, y, asked.taps, asked.y, padded)
+    if asked.problem.direction is Direction.BACKWARD_WEIGHT:
+        return _Roles(x, y, w, asked.y, asked.taps, padded)
+    return _Roles(y, w, x, asked.taps, asked.x, _spread(asked))
+
+
+def _spread(asked: Asked) -> tuple[int, ...]:
+    """dy with stride - 1 zeros between its elements, padded so that the flipped filter slides over all of it."""
+    axes = zip(asked.y, asked.stride, asked.taps, asked.padding, strict=True)
+    return tuple((size - 1) * stride + 1 + 2 * (taps - 1 - padding) for size, stride, taps, padding in axes)
+
+
+# The whole image at once.
+
+
+def fits_a_transform(asked: Asked) -> str | None:
+    extent = max(_roles(asked).extent)
+    if asked.problem.direction is Direction.BACKWARD_DATA:
+        # cuDNN holds dx against the limit too, padded as dy is.
+        axes = zip(asked.x, asked.taps, asked.padding, strict=True)
+        extent = max(extent, *(size + 2 * (taps - 1 - padding) for size, taps, padding in axes))
+    return None if extent <= LARGEST else f"transforms padded images of up to {LARGEST} pixels a side, got {extent}"
+
+
+def spectra_fit(asked: Asked) -> str | None:
+    need = _spectra_bytes(asked)
+    if need <= _MOST_RECORDED:
+        return None
+    if need < _LEAST_REFUSED:
+        return f"unknown: needs {need:,} bytes for spectra, and the record ends at {_MOST_RECORDED:,}"
+    return f"needs {need:,} bytes for the spectra of one group, and cuDNN gives up below that"
+
+
+def fft_bytes(asked: Asked) -> int:
+    roles = _roles(asked)
+    filter_copy = rounded_up(roles.filter * prod(roles.taps) * DType.FP32.nbytes)
+    return asked.groups_at_once * (filter_copy + _spectra_bytes(asked) + _group_copies(asked))
+
+
+def _spectra_bytes(asked: Asked) -> int:
+    """Of one group, twice, since they are reordered: those of both operands, or of the result where they are more."""
+    roles = _roles(asked)
+    edge = max(_SMALLEST, 1 << (max(roles.extent) - 1).bit_length())
+    return 2 * max(roles.signal + roles.filter, roles.result) * _spectrum(asked, edge, edge)
+
+
+def _spectrum(asked: Asked, *edges: int) -> int:
+    return prod(edges[:-1]) * (edges[-1] // 2 + 1) * 2 * max(asked.itemsize, DType.FP32.nbytes)
+
+
+def _group_copies(asked: Asked) -> int:
+    """With groups and more than one image, the planes of a group do not lie together, and are copied."""
+    return copied(asked.x_bytes() + asked.y_bytes()) if asked.groups > 1 and asked.n > 1 else 0
+
+
+# Tile by tile.
+
+
+def fits_a_tile(asked: Asked) -> str | None:
+    roles = _roles(asked)
+    most = TILE_3D if asked.rank == 3 else LONG_LINE if _is_line(roles) else TILE
+    if max(roles.taps) <= most:
+        return None
+    noun = "dy" if asked.problem.direction is Direction.BACKWARD_WEIGHT else "filters"
+    return f"takes {noun} of up to {most} a side where the shortest is {min(roles.taps)}, got {roles.taps}"
+
+
+def a_line(asked: Asked) -> str | None:
+    """Two-dimensional tiles are not for every problem: one-dimensional ones need one side of the filter to be 1."""
+    roles = _roles(asked)
+    if _is_line(roles):
+        return None
+    noun = "dy" if asked.problem.direction is Direction.BACKWARD_WEIGHT else "a filter"
+    return f"takes {noun} that is 1 high or 1 wide, got {roles.taps}"
+
+
+def line_in_fp64(asked: Asked) -> str | None:
+    if asked.problem.dtype is not DType.FP64 or asked.rank == 3:
+        return None
+    return f"in fp64 {reason}" if (reason := a_line(asked)) else None
+
+
+def tile_strides(asked: Asked) -> str | None:
+    """Strides of 1, and of 2 where tiles are two-dimensional."""
+    most = 1 if asked.rank == 3 or _is_line(_roles(asked)) else 2
+    if max(asked.stride) <= most:
+        return None
+    if _may_have_phases(asked) and min(asked.stride) == 2 and len(set(asked.stride)) > 1:
+        return f"unknown: cuDNN serves some problems with strides of {asked.problem.stride} and refuses others"
+    return f"takes strides of up to {most}, got {asked.problem.stride}"
+
+
+def _may_have_phases(asked: Asked) -> bool:
+    """True where cuDNN may cut dx into phases, one for each remainder of a position by the stride."""
+    backward_data = asked.problem.direction is Direction.BACKWARD_DATA
+    is_plane = asked.rank == 2 and min(asked.taps) > 1
+    return backward_data and is_plane and min(asked.stride) > 1 and not asked.problem.flip
+
+
+def tiled_fft_bytes(asked: Asked) -> int:
+    """Exact, but for two choices of cuDNN's that are bounded: long tiles of a line, and phases of a strided dx."""
+    roles = _roles(asked)
+    if asked.rank == 3:
+        planes = 2 * (roles.filter + _tiles(roles, TILE_3D) * max(roles.signal, roles.result))
+        need = planes * _spectrum(asked, *[TILE_3D] * 3) + _group_copies(asked)
+    elif _is_line(roles):
+        need = rounded_up(_line_bytes(asked, roles), 16 if asked.groups > 1 else 1)
+    else:
+        planes = roles.filter + _tiles(roles, TILE) * (roles.signal + roles.result)
+        need = planes * _spectrum(asked, TILE, TILE) + _group_copies(asked)
+    if _may_have_phases(asked):
+        need = max(need, _phases_bytes(asked))
+    return asked.groups_at_once * need
+
+
+def _tiles(roles: _Roles, edge: int) -> int:
+    """One where all fits into it, else two that take turns."""
+    return 1 if max(roles.extent) <= edge else 2
+
+
+def _is_line(roles: _Roles) -> bool:
+    return len(roles.taps) == 2 and min(roles.taps) == 1
+
+
+def _line_bytes(asked: Asked, roles: _Roles) -> int:
+    axis = 0 if roles.taps[0] > 1 else 1
+    taps, extent, lines = roles.taps[axis], roles.extent[axis], roles.result_size[1 - axis]
+    edge = LINE if _takes_short_tiles(taps, extent, roles.filter) else LONG_LINE
+    tiles = 1 if extent <= edge else 2
+    return (roles.filter + tiles * lines * (roles.signal + roles.result)) * _spectrum(asked, edge)
+
+
+def _takes_short_tiles(taps: int, extent: int, planes: int) -> bool:
+    """True where cuDNN does for sure: how it weighs costs is not known.
+
+    Long tiles, which need more, come with long lines, with filters that leave little of a short tile, and with few
+    planes of the filter. No long tile of the record comes nearer than a factor of three to what is asked here.
+    """
+    return taps <= LINE and extent**4 << _MARGIN < (LINE + 1 - taps) ** 8 * planes
+
+
+def _phases_bytes(asked: Asked) -> int:
+    """Each phase of dx is a convolution of dy with every stride-th tap; dx and the filter are cut up in copies."""
+    axes = [_phase(*axis) for axis in zip(asked.x, asked.y, asked.taps, asked.stride, asked.padding, strict=True)]
+    sizes, dys, taps = zip(*axes, strict=True)
+    phases, c, k = prod(asked.stride), rounded_up(asked.c, 2), rounded_up(asked.k, 8)
+    copies = phases * (asked.n * c * prod(sizes) + c * k * prod(taps)) + asked.n * k * prod(dys)
+    tiles = 1 if max(dy + 2 * taps for dy, taps in zip(dys, taps, strict=True)) <= TILE else 2
+    planes = phases * c * k + tiles * asked.n * (phases * c + k)
+    return planes * _spectrum(asked, TILE, TILE) + copied(copies * asked.itemsize)
+
+
+def _phase(x: int, y: int, taps: int, stride: int, padding: int) -> tuple[int, int, int]:
+    """Along one axis: pixels of dx in a phase, of dy that they need, and taps."""
+    ahead = -(-padding // stride)
+    most = -(-(taps + -padding % stride) // stride)
+    size = -(-min(x, (y - 1) * stride + taps - padding) // stride)
+    return size, size + most - 1 - 2 * (most - 1 - ahead), most

@@ -1,0 +1,49 @@
+"""Which operands the classic API can be told of, and in which layout. Pure: asked for absent devices as well."""
+
+from __future__ import annotations
+
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec
+
+_LARGEST_INT = 2**31 - 1
+_FUSED = (Activation.NONE, Activation.RELU)
+
+
+def objection(problem: ConvProblem) -> str | None:
+    """Why the classic API has no descriptors for ``problem``, or None where it has."""
+    specs = (problem.x, problem.w, problem.y)
+    if problem.epilogue.activation not in _FUSED:
+        return f"the classic API can fuse relu, not {problem.epilogue.activation}"
+    if problem.symmetric_padding is None:
+        return f"the classic API pads both sides alike, asked for {problem.padding}; pad `input` before"
+    if any(spec.numel == 0 for spec in specs):
+        return "cuDNN has no descriptors for empty tensors"
+    if any(number > _LARGEST_INT for spec in specs for number in (*spec.shape, *spec.strides)):
+        return f"cuDNN's descriptors hold sizes and strides up to {_LARGEST_INT:,} elements"
+    if any(size > 1 and not stride for spec in specs for size, stride in zip(spec.shape, spec.strides, strict=True)):
+        return "cuDNN takes no operand that repeats its elements (a stride of 0)"
+    layout = filter_layout(problem)
+    if problem.direction is Direction.BACKWARD_WEIGHT and not is_dense(problem.w, layout):
+        return f"writes the weight's gradient dense in {layout}, asked for strides {problem.w.strides}"
+    return None
+
+
+def epilogue_objection(problem: ConvProblem, *, fuses: bool) -> str | None:
+    """Why an algorithm that ``fuses`` an epilogue, or does not, cannot compute this one."""
+    if problem.epilogue and not fuses:
+        return f"computes the convolution alone, not {problem.epilogue}; `unfuse` puts that into a kernel of its own"
+    return None
+
+
+def is_dense(spec: TensorSpec, layout: Layout) -> bool:
+    """True where ``spec`` is dense in ``layout``, even if it is as dense in another one."""
+    return spec.strides == spec.dense(layout).strides
+
+
+def filter_layout(problem: ConvProblem) -> Layout:
+    """The layout that the weight must be dense in: the activations' own, since cuDNN mixes none."""
+    activations = (problem.x, problem.y)
+    innermost = all(spec.shape[1] == 1 or spec.strides[1] == 1 for spec in activations)
+    return Layout.NHWC if innermost and any(spec.layout is not Layout.NCHW for spec in activations) else Layout.NCHW
