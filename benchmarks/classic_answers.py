@@ -127,10 +127,12 @@ def main() -> None:
         if any(process.wait() for process in running):
             raise SystemExit("a worker failed")
         with gzip.open(options.out, "wt") as out:
-            header = {"benchmark": "classic answers", "seed": options.seed, "conditions": conditions(device_facts(options.device))}
+            known = conditions(device_facts(options.device))
+            header = {"benchmark": "classic answers", "seed": options.seed, "conditions": known}
             out.write(json.dumps(header) + "\n")
             for part in parts:
-                out.write(gzip.open(part, "rt").read())
+                with gzip.open(part, "rt") as lines:
+                    out.writelines(lines)
 
 
 def ask(options: argparse.Namespace) -> None:
