@@ -1,4 +1,4 @@
-"""What cuDNN's classic API answers about random problems: the workspace of each algorithm, or the status it refuses with.
+"""What cuDNN's classic API answers about random problems: the workspace of each algorithm, or why it refuses.
 
     python benchmarks/classic_answers.py --out answers.jsonl.gz [--problems 4000] [--seed 2026] [--suites] [--workers 8]
 

@@ -42,7 +42,8 @@ PAGES = (
         "Convolutions, and what decides how they are computed. [Using it](../using.md) explains them with examples.",
         (
             "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv2d_into",
-            "algorithms", "enable", "disable", "enabled", "last_choice", "plan", "BoundPlan",
+            "algorithms", "enable", "disable", "enabled", "last_choice", "convert", "revert", "plan",
+            "BoundPlan",
         ),
     ),
     Page(

@@ -10,6 +10,7 @@
     cw.conv2d(x, w, algorithm="cudnn/fft-tiling")         # this one, or a clear error
     with cw.algorithms(forward="cudnn/gemm"): ...         # this one, for all calls inside
     with cw.enabled(): model(x)                           # every F.conv* and nn.Conv* of any library, unmodified
+    cw.convert(model, choices={"stem": "cudnn/gemm"})     # its layers, each by the algorithm that is named
     cw.tune(model, example)                               # every convolution of a model, remembered
     cw.plan("ic64ih56oc64kh3ph1")                         # one candidate made ready, on tensors or on addresses
     cw.conv2d_into(buffer[:, 8:12], x, w)                 # into a slice of a larger buffer
@@ -53,6 +54,8 @@ _HOMES = {
     "disable": "convwright.ops.enable",
     "enabled": "convwright.ops.enable",
     "conv2d_into": "convwright.ops.into",
+    "convert": "convwright.network.convert",
+    "revert": "convwright.network.convert",
     "plan": "convwright.ops.plans",
     "BoundPlan": "convwright.ops.plans",
     "problem_of_module": "convwright.ops.describe_module",
@@ -81,6 +84,8 @@ if TYPE_CHECKING:
     from convwright.measuring.timer import measure_together as measure_together
     from convwright.measuring.timing import Timing as Timing
     from convwright.network.advise import advise as advise
+    from convwright.network.convert import convert as convert
+    from convwright.network.convert import revert as revert
     from convwright.network.tuned import tune as tune
     from convwright.ops.ambient import algorithms as algorithms
     from convwright.ops.describe_module import problem_of_module as problem_of_module

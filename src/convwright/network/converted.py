@@ -1,0 +1,173 @@
+"""A convolution module of PyTorch that convwright computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from convwright.core.direction import Direction
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.measuring.machine import device_facts
+from convwright.ops import functional
+from convwright.ops.ambient import AUTO, algorithms
+from convwright.ops.describe import problem_of, transposed_problem_of
+from convwright.tuning.session import session
+
+_FUNCTIONS: dict[tuple[bool, int], Callable[..., Tensor]] = {
+    (False, 1): functional.conv1d, (False, 2): functional.conv2d, (False, 3): functional.conv3d,
+    (True, 1): functional.conv_transpose1d, (True, 2): functional.conv_transpose2d,
+    (True, 3): functional.conv_transpose3d,
+}  # fmt: skip
+# Of PyTorch's classes: whether it is transposed, and its spatial dimensions.
+_FORMS: dict[Any, tuple[bool, int]] = {
+    nn.Conv1d: (False, 1), nn.Conv2d: (False, 2), nn.Conv3d: (False, 3),
+    nn.ConvTranspose1d: (True, 1), nn.ConvTranspose2d: (True, 2), nn.ConvTranspose3d: (True, 3),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a layer is to be computed with: algorithms by direction, None being that of the call, and a policy."""
+
+    algorithms: Mapping[Direction | None, str]
+    policy: Policy | None
+
+    def within(self, policy: Policy | None) -> Wish:
+        return replace(self, policy=policy)
+
+    def around(self, own: Direction) -> AbstractContextManager[None]:
+        """What has to be open around a call whose own direction is ``own``."""
+        if not self.algorithms:
+            return nullcontext()
+        forward, backward_data, backward_weight = (self.named(direction, own) or AUTO for direction in Direction)
+        return algorithms(forward=forward, backward_data=backward_data, backward_weight=backward_weight)
+
+    def named(self, direction: Direction, own: Direction) -> str | None:
+        return self.algorithms.get(direction) or (self.algorithms.get(None) if direction is own else None)
+
+
+class Converted:
+    """Stands before the class of PyTorch's that a converted layer had."""
+
+    _original: Any
+    _form: tuple[bool, int]
+    _wish: Wish
+    _seen: tuple[Any, ...] | None = None
+    weight: Tensor
+    bias: Tensor | None
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """By direction the id of what computes this layer for an input like the last one; empty before the first.
+
+        A direction is there where the last call asked for it: those of the gradients where they were wanted. Where
+        nothing is named this is the session's choice. PyTorch's own call may still serve in its place where a layer's
+        shapes never come again, or where finding the choice would cost the host more than it saves.
+        """
+        if self._seen is None:
+            return {}
+        device, wish, own = device_facts(self._seen[3]), self._wish, self._direction
+        asked = {direction: self._problem().asking(direction) for direction in self._directions()}
+        return {
+            str(direction): session()
+            .choose(problem, device, wish.policy or Policy(), wish.named(direction, own))
+            .candidate.id
+            for direction, problem in asked.items()
+        }
+
+    @property
+    def _direction(self) -> Direction:
+        return Direction.BACKWARD_DATA if self._form[0] else Direction.FORWARD
+
+    def _directions(self) -> list[Direction]:
+        assert self._seen is not None
+        *_, of_input, of_weight = self._seen
+        other = Direction.FORWARD if self._form[0] else Direction.BACKWARD_DATA
+        return [self._direction, *[other] * of_input, *[Direction.BACKWARD_WEIGHT] * of_weight]
+
+    def _problem(self) -> ConvProblem:
+        assert self._seen is not None
+        shape, strides, dtype, _, window, *_ = self._seen
+        x = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+        weight, bias = self.weight.to("meta"), None if self.bias is None else self.bias.to("meta")
+        if x.dim() == self.weight.dim() - 1:
+            x = x.unsqueeze(0)
+        names = ("stride", "padding", "dilation", "groups")
+        if self._form[0]:
+            named = dict(zip(("stride", "padding", "output_padding", "groups", "dilation"), window, strict=True))
+            return transposed_problem_of(x, weight, **named)
+        return problem_of(x, weight, bias, **dict(zip(names, window, strict=True)))
+
+    def _compute(self, x: Tensor, weight: Tensor, bias: Tensor | None, *window: Any) -> Tensor:
+        wish, grad = self._wish, torch.is_grad_enabled()
+        of_input, of_weight = grad and x.requires_grad, grad and weight.requires_grad
+        self._seen = (x.shape, x.stride(), x.dtype, x.device, window, of_input, of_weight)
+        with wish.around(self._direction):
+            return _FUNCTIONS[self._form](x, weight, bias, *window, policy=wish.policy)
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What the forward of PyTorch's modules calls."""
+        module: Any = self
+        padding = module.padding
+        if module.padding_mode != "zeros":
+            x = F.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+            padding = 0
+        return self._compute(x, weight, bias, module.stride, padding, module.dilation, module.groups)
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:  # noqa: A002  as PyTorch's
+        if not self._form[0]:
+            return self._conv_forward(input, self.weight, self.bias)
+        module: Any = self
+        if module.padding_mode != "zeros":
+            raise ValueError(f"Only `zeros` padding mode is supported for {self._original.__name__}")
+        output_padding = module._output_padding(
+            input, output_size, module.stride, module.padding, module.kernel_size, self._form[1], module.dilation
+        )
+        window = module.stride, module.padding, output_padding, module.groups, module.dilation
+        return self._compute(input, self.weight, self.bias, *window)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copied and pickled as what it was, with its wish: the class is made here and can be found nowhere."""
+        return _rebuilt, (self._original, {**self.__dict__, "_seen": None})
+
+
+def is_convertible(layer: Any) -> bool:
+    """Whether a layer computes as PyTorch's own convolution modules do."""
+    conv = next((kind for kind in _FORMS if isinstance(layer, kind)), None)
+    return conv is not None and (isinstance(layer, Converted) or type(layer).forward is conv.forward)
+
+
+def to_converted(layer: Any, wish: Wish) -> None:
+    """Let ``layer`` be computed by convwright from now on."""
+    original: Any = layer._original if isinstance(layer, Converted) else type(layer)
+    layer.__class__ = _converted(original)
+    layer.__dict__["_wish"] = wish
+
+
+def to_original(layer: Any) -> None:
+    """Give ``layer`` the class back that it had."""
+    layer.__class__ = layer._original
+    for attribute in ("_wish", "_seen"):
+        layer.__dict__.pop(attribute, None)
+
+
+@cache
+def _converted(original: Any) -> Any:
+    """``original`` with what a converted layer adds, so that it still is one."""
+    form = next(form for kind, form in _FORMS.items() if issubclass(original, kind))
+    return type(original.__name__, (Converted, original), {"_original": original, "_form": form})
+
+
+def _rebuilt(original: Any, state: dict[str, Any]) -> Any:
+    made = original.__new__(original)
+    made.__setstate__(state)
+    made.__class__ = _converted(original)
+    return made

@@ -1,0 +1,184 @@
+"""A converted model is the model that it was, computed by what was chosen layer by layer."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import convwright as cw
+from convwright.errors import BadInput, Refused
+from convwright.network.converted import Converted
+from convwright.tuning import stored_plan
+
+
+class Standardized(nn.Conv2d):
+    """A convolution that does more than PyTorch's, as some libraries have it."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return F.conv2d(input, self.weight - self.weight.mean(), self.bias)
+
+
+class Named(nn.Conv2d):
+    """One that does not."""
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1, padding_mode="circular")
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding="same", groups=2), nn.ReLU(), Named(8, 8, 1))
+        self.up = nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1)
+        self.head = Standardized(4, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head(self.up(self.body(self.stem(x)), output_size=(16, 16)))
+
+
+@pytest.fixture
+def net() -> Net:
+    torch.manual_seed(3)
+    return Net()
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+CHOICES: dict[str, Any] = {
+    "stem": "reference/gemm",
+    "body.*": {"forward": "reference/direct", "backward_weight": "reference/gemm"},
+    "body.2": "reference/gemm",
+    "up": "reference/gemm",
+}
+
+
+def test_it_computes_what_the_model_did_and_learns_the_same(net: Net, x: torch.Tensor) -> None:
+    own = copy.deepcopy(net)
+    converted = cw.convert(net, choices=CHOICES)
+    assert converted is net
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    for _ in range(3):
+        y, expected = net(ours), own(theirs)
+        torch.testing.assert_close(y, expected)
+        y.square().sum().backward()
+        expected.square().sum().backward()
+    for mine, its in zip([ours, *net.parameters()], [theirs, *own.parameters()], strict=True):
+        torch.testing.assert_close(mine.grad, its.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_says_by_what_it_is_computed(net: Net, x: torch.Tensor) -> None:
+    cw.convert(net, choices=CHOICES)
+    assert net.stem.choices == {}
+    net(x).sum().backward()
+    assert net.stem.choices == {"forward": "reference/gemm", "backward_weight": "torch/default"}
+    assert net.body[0].choices == {
+        "forward": "reference/direct", "backward_data": "torch/default", "backward_weight": "reference/gemm",
+    }  # fmt: skip
+    assert net.body[2].choices["forward"] == "reference/gemm"
+    assert net.up.choices["backward_data"] == "reference/gemm"
+    with torch.no_grad():
+        net(x)
+    assert net.body[0].choices == {"forward": "reference/direct"}
+
+
+def test_the_named_algorithm_is_what_runs(net: Net, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    own = stored_plan._leaf
+
+    def leaf(candidate: Any, *rest: Any) -> Any:
+        ran.append(candidate.id)
+        return own(candidate, *rest)
+
+    monkeypatch.setattr(stored_plan, "_leaf", leaf)
+    cw.convert(net, choices={"body.0": "reference/direct"})
+    with torch.no_grad():
+        net(x)
+    assert "reference/direct" in ran
+
+
+def test_it_is_still_the_same_model(net: Net, x: torch.Tensor) -> None:
+    names, keys = [name for name, _ in net.named_modules()], list(net.state_dict())
+    cw.convert(net, choices=CHOICES)
+    assert [name for name, _ in net.named_modules()] == names
+    assert list(net.state_dict()) == keys
+    assert isinstance(net.stem, nn.Conv2d)
+    assert isinstance(net.body[2], Named)
+    assert type(net.stem).__name__ == "Conv2d"
+    assert type(net.head) is Standardized
+    assert "Conv2d(3, 8, kernel_size=(3, 3)" in repr(net)
+
+
+def test_taken_back_it_leaves_no_trace(net: Net, x: torch.Tensor) -> None:
+    before = {name: dict(module.__dict__) for name, module in net.named_modules()}
+    types = [type(module) for module in net.modules()]
+    cw.revert(cw.convert(cw.convert(net), choices=CHOICES))
+    assert [type(module) for module in net.modules()] == types
+    assert {name: set(module.__dict__) for name, module in net.named_modules()} == {
+        name: set(state) for name, state in before.items()
+    }
+    cw.convert(net)(x)
+    cw.revert(net)
+    assert not any(isinstance(module, Converted) for module in net.modules())
+    assert "_seen" not in net.stem.__dict__
+
+
+@pytest.mark.parametrize("how", ["copied", "pickled"])
+def test_it_can_be_copied_and_pickled(how: str, net: Net, x: torch.Tensor) -> None:
+    cw.convert(net, choices=CHOICES)
+    expected = net(x)
+    if how == "copied":
+        again = copy.deepcopy(net)
+    else:
+        buffer = io.BytesIO()
+        torch.save(net, buffer)
+        buffer.seek(0)
+        again = torch.load(buffer, weights_only=False)
+    assert isinstance(again.stem, Converted)
+    assert again.stem.weight is not net.stem.weight
+    torch.testing.assert_close(again(x), expected)
+    assert again.stem.choices["forward"] == "reference/gemm"
+
+
+def test_one_layer_alone_is_a_model(x: torch.Tensor) -> None:
+    layer = cw.convert(nn.Conv2d(3, 4, 3), choices={"": "reference/gemm"}, policy=cw.Policy(deterministic=True))
+    with torch.no_grad():
+        layer(x)
+    assert layer.choices == {"forward": "reference/gemm"}  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_other_ranks(rank: int, transposed: bool) -> None:
+    kind = getattr(nn, f"Conv{'Transpose' if transposed else ''}{rank}d")
+    layer = kind(4, 6, 3)
+    x = torch.randn(2, 4, *[7] * rank)
+    expected = layer(x)
+    torch.testing.assert_close(cw.convert(layer, choices={"": "reference/gemm"})(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"steam": "reference/gemm"}, "`choices` names 'steam', the model's convolutions are 'stem', 'body.0', 'bod"),
+        ({"head": "reference/gemm"}, "`choices` names 'head', which is a Standardized with a forward of its own"),
+        ({"stem": 3}, r"`choices\['stem'\]` must be an algorithm, or one for each direction, got 3"),
+        ({"stem": {"sideways": "reference/gemm"}}, "`direction` must be|direction must be"),
+    ],
+)  # fmt: skip
+def test_bad_choices_are_one_sentence_and_change_nothing(net: Net, choices: Any, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        cw.convert(net, choices=choices)
+    assert not any(isinstance(module, Converted) for module in net.modules())
+
+
+def test_an_algorithm_that_refuses_says_so(net: Net, x: torch.Tensor) -> None:
+    cw.convert(net, choices={"stem": "reference/winograd"})
+    with pytest.raises(Refused, match="Winograd's tiles need stride 1"):
+        net(x)
