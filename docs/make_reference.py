@@ -42,7 +42,7 @@ PAGES = (
         "Convolutions, and what decides how they are computed. [Using it](../using.md) explains them with examples.",
         (
             "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv2d_into",
-            "algorithms", "enable", "disable", "enabled", "last_choice",
+            "algorithms", "enable", "disable", "enabled", "last_choice", "emit_c", "emit_c_dynamic",
         ),
     ),
     Page(
@@ -76,7 +76,7 @@ PAGES = (
             "convwright.network.advice:Advice", "convwright.network.advice:LayerAdvice",
             "convwright.network.suggestion:Suggestion", "convwright.network.tuned:Tuned",
             "convwright.network.tuned:TunedProblem", "Timing", "convwright.measuring.compare:Verdict",
-            "convwright.measuring.energy:Energy",
+            "convwright.measuring.energy:Energy", "EmittedC",
         ),
     ),
     Page(
