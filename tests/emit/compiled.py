@@ -20,9 +20,14 @@ LANGUAGES = {"C": ["gcc", "-std=c11"], "C++": ["g++", "-std=c++17", "-x", "c++"]
 FAKE = ["-std=gnu11", "-include", str(Path(__file__).with_name("fake_device.h"))]
 
 
-def _nvidia() -> list[Path]:
-    spec = find_spec("nvidia")
+def _folders(package: str) -> list[Path]:
+    spec = find_spec(package)
     return [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+
+
+def _nvidia() -> list[Path]:
+    """Where NVIDIA's wheels are."""
+    return _folders("nvidia")
 
 
 def _cuda() -> Iterator[Path]:
@@ -45,28 +50,31 @@ def headers() -> tuple[Path, ...]:
     system = [Path("/usr/include"), Path("/usr/include/x86_64-linux-gnu")]
     cudnn = _with([*(folder / "cudnn/include" for folder in _nvidia()), *system], "cudnn.h")
     # A wheel has the first, and leaves out the second, which it includes.
-    cuda = _with([folder / "include" for folder in _cuda()], "cuda_runtime_api.h", "crt/host_defines.h")
+    triton = [folder / "backends/nvidia/include" for folder in _folders("triton")]
+    cuda = _with([*(folder / "include" for folder in _cuda()), *triton], "cuda_runtime_api.h", "crt/host_defines.h")
     return () if cudnn is None or cuda is None else (cudnn, cuda)
 
 
-def missing() -> str | None:
+def missing(*compilers: str) -> str | None:
     """What an emitted file cannot be compiled without and is not here, in words."""
-    for compiler in ("gcc", "g++"):
+    for compiler in compilers or ("gcc", "g++"):
         if shutil.which(compiler) is None:
             return f"there is no {compiler}"
     return None if headers() else "the headers of cuDNN or of CUDA are not installed"
 
 
 def libraries() -> tuple[Path | None, Path | None]:
-    """libcudnn and libcudart, those that PyTorch brings first."""
-    cudnn = _with([*(folder / "cudnn/lib" for folder in _nvidia()), *_system_lib()], "libcudnn.so.9")
-    folders = [folder / lib for folder in _cuda() for lib in ("lib", "lib64")]
-    cudart = next((path for folder in folders for path in sorted(folder.glob("libcudart.so.1[23]"))), None)
-    return (None if cudnn is None else cudnn / "libcudnn.so.9"), cudart
+    """libcudnn and libcudart: those that this process has loaded, or else those of NVIDIA's wheels, or the system's."""
+    system = [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib")]
+    cudnn = [*(folder / "cudnn/lib" for folder in _nvidia()), *system]
+    cuda = [*(folder / lib for folder in _cuda() for lib in ("lib", "lib64")), *system]
+    return _library("libcudnn.so.9", cudnn), _library("libcudart.so.1[23]", cuda)
 
 
-def _system_lib() -> list[Path]:
-    return [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib")]
+def _library(pattern: str, folders: Sequence[Path]) -> Path | None:
+    loaded = [Path(line.split()[-1]) for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line]
+    found = [path for path in dict.fromkeys(loaded) if path.match(pattern)]
+    return next(iter([*found, *(path for folder in folders for path in sorted(folder.glob(pattern)))]), None)
 
 
 def run_compiler(command: Sequence[str]) -> str:

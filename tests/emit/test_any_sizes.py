@@ -347,7 +347,7 @@ def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
         ({"table": "mb2ic16ih10oc16kh3ph1"}, "several problems"),
         ({"table": [3]}, "problems or their texts, got 3"),
         ({"device": "cpu"}, "NVIDIA GPU"),
-        ({"name": "graph"}, "would give two things the name graph_"),
+        ({"name": "graph"}, "would make two things be called graph_"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: dict[str, Any], words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -95,3 +96,16 @@ def test_without_a_gpu_there_is_no_cache_either(tmp_path: Path) -> None:
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 6, done.stderr
     assert "cudnnCreate 1001 CUDNN_STATUS_NOT_INITIALIZED" in done.stdout
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "emit-c.md"
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["one", "any sizes"])
+def test_the_programs_on_the_page_compile(number: int, tmp_path: Path) -> None:
+    programs = re.findall(r"^```c\n(.*?)^```", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len(programs) == 2
+    found = emit_c_dynamic([], device="h200") if number else of(engine(ENGINES[0]))
+    program = EmittedC("program", "", programs[number], ())
+    found.write(tmp_path)
+    assert complaints(program, tmp_path, "C") == ""

@@ -30,7 +30,8 @@ _REST = (
     "kind.c", "sizes.c", "heuristic.c", "cache_parts.c", "data.c", "cache.c",
 )  # fmt: skip
 _FUSED = (Activation.NONE, Activation.RELU)
-_ZEROS = ", and\n   zeros for the bias that cuDNN adds on the device"
+_ZEROS = "Zeros for the bias that cuDNN adds go to the device."
+_NO_ZEROS = "On the device it takes what its kernels take."
 # C has no empty arrays.
 _NO_ROW = f"{{{NO_SIZES}, false, {NO_ENGINE}, {NO_ALGORITHM}}}"
 
@@ -148,7 +149,7 @@ def _emitted(
     words = {
         "about": about_cache(name, problem, kind.layout, device, len(rows), said),
         "host": on_the_host(engines=True),
-        "zeros": _ZEROS if zeros else "",
+        "zeros": _ZEROS if zeros else _NO_ZEROS,
         "kind": _kind(problem, kind.layout, tf32=tf32, deterministic=policy.deterministic),
         "data": _table(rows),
     }

@@ -49,4 +49,4 @@ def _check_replaceable(path: Path) -> None:
         return
     with path.open(encoding="utf-8", errors="replace") as file:
         if MARK not in file.readline():
-            raise BadInput(f"{path} is there already and is no file that convwright emitted: give another --name")
+            raise BadInput(f"{path} is there already and is no file that convwright emitted: give another name")

@@ -19,9 +19,7 @@ _ENGINE = ("graph.c", "operations.c", "engine.c", "pack.c")
 _ALGORITHM = ("classic.c",)
 _ZEROS_PARTS = ("device.c", "zeros.c")
 _END = ("data.c", "plan.c")
-_ZEROS = (
-    "cuDNN adds a bias where the problem has none: {bytes:,} bytes of zeros are\n   allocated on the device here, too."
-)
+_ZEROS = "cuDNN adds a bias where the problem has none: {bytes:,} bytes of zeros are allocated on the device, too."
 
 
 def emit_c(

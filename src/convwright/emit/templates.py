@@ -24,7 +24,7 @@ def assemble(parts: Sequence[str], name: str, words: Mapping[str, str]) -> str:
     known = set(_IDENTIFIER.findall(template))
     clash = known & {_renamed(each, name) for each in known if each != _renamed(each, name)}
     if clash:
-        raise BadInput(f"--name {name} would give two things the name {min(clash)}: give another")
+        raise BadInput(f"the name {name} would make two things be called {min(clash)}: give another")
     return _WORD.sub(lambda word: words[word[1]], _renamed(template, name))
 
 
@@ -40,7 +40,7 @@ def part(file: str) -> str:
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise BadInput(f"--name must be letters, digits and underscores, at most 40, a letter first, got {name!r}")
+        raise BadInput(f"the name must be letters, digits and underscores, at most 40, a letter first, got {name!r}")
 
 
 def _renamed(text: str, name: str) -> str:

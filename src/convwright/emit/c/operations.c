@@ -41,7 +41,8 @@ static int make_window(struct owned *owned, const struct problem *problem, descr
 }
 
 /* Scaling factors come in the type that is computed in. */
-static int set_scale(descriptor operation, cudnnBackendAttributeName_t name, const struct problem *problem, double value)
+static int set_scale(descriptor operation, cudnnBackendAttributeName_t name, const struct problem *problem,
+                     double value)
 {
     float single_value = (float)value;
     if (problem->computed == CUDNN_DATA_DOUBLE)

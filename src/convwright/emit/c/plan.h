@@ -14,13 +14,14 @@ struct CUstream_st; /* what cudaStream_t and CUstream point to */
 
 /* This one convolution, made ready for one device.
 
-   Threads: two objects know nothing of each other. One object serves one thread at a time, on any of its streams in
-   turn; two threads that want to enqueue at the same time have an object each. Calls that may overlap on the device need
-   a workspace each. Nothing here keeps a lock. */
+   Threads: two objects know nothing of each other. One object serves one thread at a time, on any streams in turn; two
+   threads that want to enqueue at the same time have an object each. Calls that may overlap on the device need a
+   workspace each. Nothing here takes a lock. */
 typedef struct conv_plan conv_plan;
 
 /* Make it ready for the device that is current in this thread, which has to be current in every other call as well.
-   This loads kernels, allocates on the host and, by cuDNN's handle, on the device. @zeros@ */
+   This loads kernels, allocates on the host and, by cuDNN's handle, on the device.
+   @zeros@ */
 int conv_create(conv_plan **plan);
 
 /* How much memory on the device a run needs besides its operands; 0 says that its `workspace` may be NULL. */
