@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from convwright.cli.problem_text import complete
+from convwright.cli.store_path import StorePath, opened
 from convwright.errors import BadInput
 
 if TYPE_CHECKING:
@@ -51,10 +53,13 @@ def emit_c(
     ] = None,
     tf32: Annotated[
         bool | None,
-        typer.Option("--tf32/--no-tf32", help="Whether fp32 may be computed in TF32; by default as PyTorch may."),
+        typer.Option(
+            "--tf32/--no-tf32", help="Let fp32 be computed in TF32, which --no-tf32 forbids; by default as PyTorch may."
+        ),
     ] = None,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes, of what is chosen.")] = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """One convolution of cuDNN's as a C file with a small header, or with --dynamic those of any sizes."""
@@ -63,16 +68,17 @@ def emit_c(
     from convwright.emit.one import emit_c as emit
 
     _check(problem, algorithm, table, direction, dynamic=dynamic)
-    if dynamic:
-        emitted = emit_c_dynamic(
-            None if table is None else _problems(table, dtype, layout, epilogue),
-            dtype=dtype or "fp32", layout=layout or "nchw", epilogue=epilogue or "none", device=device, name=name,
-            policy=_policy(dtype or "fp32", tf32, max_workspace, deterministic=deterministic),
-        )  # fmt: skip
-    else:
-        asked = _parsed(problem, dtype, layout, direction, epilogue)
-        policy = _policy(asked.dtype, tf32, max_workspace, deterministic=deterministic)
-        emitted = emit(asked, algorithm=algorithm or AUTO, device=device, name=name, policy=policy)
+    with nullcontext(None) if path is None else opened(path) as store:
+        if dynamic:
+            emitted = emit_c_dynamic(
+                None if table is None else _problems(table, dtype, layout, epilogue),
+                dtype=dtype or "fp32", layout=layout or "nchw", epilogue=epilogue or "none", device=device, name=name,
+                policy=_policy(dtype or "fp32", tf32, max_workspace, deterministic=deterministic), store=store,
+            )  # fmt: skip
+        else:
+            asked = _parsed(problem, dtype, layout, direction, epilogue)
+            policy = _policy(asked.dtype, tf32, max_workspace, deterministic=deterministic)
+            emitted = emit(asked, algorithm=algorithm or AUTO, device=device, name=name, policy=policy, store=store)
     _say(emitted, emitted.write(out), dynamic=dynamic, as_json=as_json)
 
 
