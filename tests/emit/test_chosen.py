@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from convwright.backends.cudnn.graph import candidates
+from convwright.backends.cudnn.graph import candidates, finalized
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic
@@ -108,3 +110,20 @@ def test_what_is_no_problem_is_bad_input() -> None:
         emit_c(3, device="h200")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="`policy` must be a Policy"):
         emit_c(PROBLEM, device="h200", policy="fast")  # type: ignore[arg-type]
+
+
+def test_a_proposal_that_has_no_plan_on_the_live_device_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live device's proposals are listed without their plans, since making all of them would take long."""
+    first, second = proposed()[:2]
+    monkeypatch.setattr(chosen, "_finalizes", lambda candidate, _: candidate != first)
+    with Store.open(None) as store:
+        assert best(PROBLEM, H200, Policy(), store)[0] == second
+
+
+def test_whether_a_plan_can_be_made_is_asked_of_cudnn_where_the_device_is() -> None:
+    here, nonsense = replace(H200, torch_name="cuda:0"), replace(proposed()[0], algorithm="engine-9999")
+    assert chosen._finalizes(nonsense, H200), "at the listing it was asked already"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chosen, "finalized", lambda candidate, _: finalized(candidate, H200))
+        assert chosen._finalizes(proposed()[0], here)
+        assert not chosen._finalizes(nonsense, here)

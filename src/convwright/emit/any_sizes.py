@@ -27,7 +27,7 @@ from convwright.tuning.store import Store
 _BEGIN = ("head.c", "failure.c", "problem.c", "device.c")
 _REST = (
     "graph.c", "operations.c", "engine.c", "pack.c", "classic.c",
-    "kind.c", "sizes.c", "heuristic.c", "cache_parts.c", "data.c", "cache.c",
+    "kind.c", "sizes.c", "heuristic.c", "cache_parts.c", "data.c", "planning.c", "cache.c",
 )  # fmt: skip
 _FUSED = (Activation.NONE, Activation.RELU)
 _ZEROS = "Zeros for the bias that cuDNN adds go to the device."

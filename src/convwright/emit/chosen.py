@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convwright.backends.cudnn.descriptors import filter_layout, is_dense
+from convwright.backends.cudnn.graph import finalized
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.emit.literals import is_engine
-from convwright.errors import BadInput, Refused
+from convwright.errors import BackendError, BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops.face import find
 from convwright.settings import Mode
@@ -60,9 +61,13 @@ def best(problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store
     permitted = {candidate.id for candidate, _ in listed}
     # Findings are ranked by the peak of what they compute with, which cuDNN knows better.
     own = listing.candidates(listing.of_family(f"{_BACKEND}/", problem, device, found.policy))
-    engines = [candidate for candidate in own if is_engine(candidate) and candidate.id in permitted]
-    if engines or listed:
-        return (engines[0], "by cuDNN's heuristic") if engines else (listed[0][0], "as the first that serves")
+    engines = (candidate for candidate in own if is_engine(candidate) and candidate.id in permitted)
+    engine = next((candidate for candidate in engines if _finalizes(candidate, device)), None)
+    if engine is not None:
+        return engine, "by cuDNN's heuristic"
+    algorithms = [candidate for candidate, _ in listed if not is_engine(candidate)]
+    if algorithms:
+        return algorithms[0], "as the first that serves"
     raise Refused(f"nothing of cuDNN's serves {problem.key} on {device.name}: {_why(found)}")
 
 
@@ -76,6 +81,17 @@ def _permitted(found: Findings) -> Iterator[tuple[Candidate, bool]]:
         permitted = verdict.allowed if is_measured else listing.objection(candidate, found.policy) is None
         if permitted and _objection(candidate) is None:
             yield candidate, is_measured
+
+
+def _finalizes(candidate: Candidate, device: DeviceFacts) -> bool:
+    """Whether cuDNN makes a plan of what it proposed. For a device elsewhere that was found out at the listing."""
+    if not device.present:
+        return True
+    try:
+        finalized(candidate, device)
+    except BackendError:
+        return False
+    return True
 
 
 def _objection(candidate: Candidate) -> str | None:
