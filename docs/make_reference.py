@@ -43,7 +43,7 @@ PAGES = (
         (
             "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv2d_into",
             "algorithms", "enable", "disable", "enabled", "last_choice", "convert", "revert", "plan",
-            "BoundPlan",
+            "BoundPlan", "emit_c", "emit_c_dynamic",
         ),
     ),
     Page(
@@ -78,7 +78,7 @@ PAGES = (
             "convwright.network.advice:Advice", "convwright.network.advice:LayerAdvice",
             "convwright.network.suggestion:Suggestion", "convwright.network.tuned:Tuned",
             "convwright.network.tuned:TunedProblem", "Timing", "convwright.measuring.compare:Verdict",
-            "convwright.measuring.energy:Energy", "convwright.measuring.kernels:Kernel",
+            "convwright.measuring.energy:Energy", "convwright.measuring.kernels:Kernel", "EmittedC",
         ),
     ),
     Page(

@@ -25,6 +25,7 @@ ORDER = [
     {"tuning"},
     {"ops"},
     {"network"},
+    {"emit"},
     {"report"},
     {"cli"},
     {"__main__"},

@@ -15,6 +15,7 @@
     cw.plan("ic64ih56oc64kh3ph1")                         # one candidate made ready, on tensors or on addresses
     cw.conv2d_into(buffer[:, 8:12], x, w)                 # into a slice of a larger buffer
     cw.last_choice()                                      # what ran, and what it saved
+    cw.emit_c("ic64ih56oc64kh3ph1", device="h200")        # one of cuDNN's as C, for programs without Python
     cw.measure(function)                                  # the timer, for anything
 
 Importing convwright imports neither torch nor CUDA: each name below is fetched when it is first used.
@@ -59,6 +60,9 @@ _HOMES = {
     "plan": "convwright.ops.plans",
     "BoundPlan": "convwright.ops.plans",
     "problem_of_module": "convwright.ops.describe_module",
+    "emit_c": "convwright.emit.one",
+    "emit_c_dynamic": "convwright.emit.any_sizes",
+    "EmittedC": "convwright.emit.emitted",
     "measure": "convwright.measuring.timer",
     "measure_together": "convwright.measuring.timer",
     "compare": "convwright.measuring.compare",
@@ -73,6 +77,9 @@ if TYPE_CHECKING:
     from convwright.core.direction import Direction as Direction
     from convwright.core.policy import Policy as Policy
     from convwright.core.problem import ConvProblem as ConvProblem
+    from convwright.emit.any_sizes import emit_c_dynamic as emit_c_dynamic
+    from convwright.emit.emitted import EmittedC as EmittedC
+    from convwright.emit.one import emit_c as emit_c
     from convwright.errors import BackendError as BackendError
     from convwright.errors import BadInput as BadInput
     from convwright.errors import ConvwrightError as ConvwrightError

@@ -145,7 +145,9 @@ def test_an_engine_is_found_by_its_number_and_any_knobs() -> None:
         named("cudnn/engine-28[k2=99]", problem, H200, Policy())
     with pytest.raises(Refused, match=r"cudnn/engine-3 cannot compute .*: cuDNN does not support this"):
         named("cudnn/engine-3", problem, H200, Policy())
-    with pytest.raises(Refused, match=r"cudnn/engine-9999 cannot compute"):
+    with pytest.raises(
+        Refused, match=r"cudnn/engine-9999 cannot compute .*: cuDNN's engines for this are numbered 0 to 80"
+    ):
         named("cudnn/engine-9999", problem, H200, Policy())
 
 

@@ -12,6 +12,7 @@ import typer
 from convwright import __version__
 from convwright.cli.advise import advise
 from convwright.cli.bench import bench
+from convwright.cli.emit_c import emit_c
 from convwright.cli.explain import explain
 from convwright.cli.find import find
 from convwright.cli.show_env import show_env
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command("advise")(advise)
 app.command("bench")(bench)
+app.command("emit-c")(emit_c)
 app.command("explain")(explain)
 app.command("find")(find)
 app.command("show-env")(show_env)

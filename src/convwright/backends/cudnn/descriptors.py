@@ -72,13 +72,22 @@ def describe(library: Library, problem: ConvProblem, arithmetic: Arithmetic) -> 
     )
 
 
-def tensor_descriptor(library: Library, spec: TensorSpec, layout: Layout) -> Descriptor:
-    """An activation with its true strides; where those are dense in ``layout``, exactly as cuDNN knows that layout."""
+def sizes_and_strides(spec: TensorSpec, layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """An activation's, in at least two spatial dimensions, as cuDNN is told of them.
+
+    >>> sizes_and_strides(TensorSpec((2, 8, 10), DType.FP16), Layout.NCHW)
+    ((2, 8, 1, 10), (80, 10, 10, 1))
+    """
     # With one channel or one pixel, strides say nothing about the layout, but cuDNN reads it from them.
     strides = dense_strides(spec.shape, layout) if is_dense(spec, layout) else spec.strides
-    shape = _as_2d(spec.shape, 1)
     if len(spec.shape) == 3:
         strides = (*strides[:2], strides[2] * spec.shape[2], strides[2])
+    return _as_2d(spec.shape, 1), strides
+
+
+def tensor_descriptor(library: Library, spec: TensorSpec, layout: Layout) -> Descriptor:
+    """An activation with its true strides; where those are dense in ``layout``, exactly as cuDNN knows that layout."""
+    shape, strides = sizes_and_strides(spec, layout)
     made = Descriptor(library, "Tensor")
     data_type = _DATA_TYPE[spec.dtype]
     library.call("cudnnSetTensorNdDescriptor", made, data_type, len(shape), _ints(shape), _ints(strides))

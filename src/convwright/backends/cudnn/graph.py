@@ -54,7 +54,11 @@ def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Confi
     index, knobs = numbers(algorithm, config)
     try:
         where = target(device)
-        engine = configured(operation_graph(problem, where), where, index, knobs)
+        graph = operation_graph(problem, where)
+        most = engine_count(graph) - 1
+        if index > most:
+            return Refusal(engine_id(index, config), f"cuDNN's engines for this are numbered 0 to {most}")
+        engine = configured(graph, where, index, knobs)
     except (BackendError, Refused) as failure:
         return Refusal(engine_id(index, config), str(failure))
     return _offer(problem, engine, where, final=not device.present)

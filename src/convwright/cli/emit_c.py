@@ -1,0 +1,155 @@
+"""``convwright emit-c``: a convolution of cuDNN's as C, for programs and compilers without Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from convwright.cli.problem_text import complete
+from convwright.cli.store_path import StorePath, opened
+from convwright.errors import BadInput
+
+if TYPE_CHECKING:
+    from convwright.core.candidate import Candidate
+    from convwright.core.policy import Policy
+    from convwright.core.problem import ConvProblem
+    from convwright.emit.emitted import EmittedC
+
+
+def emit_c(
+    problem: Annotated[
+        str | None,
+        typer.Argument(help="The convolution, for example mb32ic256ih14oc256kh3ph1; none with --dynamic."),
+    ] = None,
+    *,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="An algorithm or engine of cuDNN's, such as cudnn/gemm; by default auto, the best known."),
+    ] = None,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="Sizes are told at the call: forward, two dimensions, a cache of plans.")
+    ] = False,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROBLEM|SUITE",
+            help="With --dynamic: sizes to choose for now. By default those of this kind that the store knows.",
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="What the files are called, and what each name in them begins with.")] = (
+        "conv"
+    ),
+    out: Annotated[Path, typer.Option(help="The folder to write NAME.c and NAME.h into.")] = Path("."),
+    dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
+    layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
+    direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="The GPU that it is for: cuda, cuda:1, or one that is elsewhere: h200.")
+    ] = None,
+    tf32: Annotated[
+        bool | None,
+        typer.Option(
+            "--tf32/--no-tf32", help="Let fp32 be computed in TF32, which --no-tf32 forbids; by default as PyTorch may."
+        ),
+    ] = None,
+    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes, of what is chosen.")] = None,
+    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    path: StorePath = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """One convolution of cuDNN's as a C file with a small header, or with --dynamic those of any sizes."""
+    from convwright.emit.any_sizes import emit_c_dynamic
+    from convwright.emit.chosen import AUTO
+    from convwright.emit.one import emit_c as emit
+
+    _check(problem, algorithm, table, direction, dynamic=dynamic)
+    with nullcontext(None) if path is None else opened(path) as store:
+        if dynamic:
+            emitted = emit_c_dynamic(
+                None if table is None else _problems(table, dtype, layout, epilogue),
+                dtype=dtype or "fp32", layout=layout or "nchw", epilogue=epilogue or "none", device=device, name=name,
+                policy=_policy(dtype or "fp32", tf32, max_workspace, deterministic=deterministic), store=store,
+            )  # fmt: skip
+        else:
+            asked = _parsed(problem, dtype, layout, direction, epilogue)
+            policy = _policy(asked.dtype, tf32, max_workspace, deterministic=deterministic)
+            emitted = emit(asked, algorithm=algorithm or AUTO, device=device, name=name, policy=policy, store=store)
+    _say(emitted, emitted.write(out), dynamic=dynamic, as_json=as_json)
+
+
+def _check(
+    problem: str | None, algorithm: str | None, table: Sequence[str] | None, direction: str | None, *, dynamic: bool
+) -> None:
+    if not dynamic:
+        if problem is None:
+            raise BadInput("emit-c needs a problem such as mb32ic256ih14oc256kh3ph1, or --dynamic")
+        if table is not None:
+            raise BadInput("--table is of the sizes that --dynamic chooses for, got no --dynamic")
+        return
+    for what, given, instead in (
+        ("a problem", problem, "--table PROBLEM chooses for its sizes"),
+        ("--algorithm", algorithm, "each size of --table has its own"),
+        ("--direction", direction, "it is forward"),
+    ):
+        if given is not None:
+            raise BadInput(f"with --dynamic sizes are told at the call, so {what} is out of place ({instead})")
+
+
+def _parsed(
+    problem: str | None, dtype: str | None, layout: str | None, direction: str | None, epilogue: str | None
+) -> ConvProblem:
+    from convwright.core.problem import ConvProblem
+
+    return ConvProblem.parse(complete(problem or "", dt=dtype, tag=layout, dir=direction, ep=epilogue))
+
+
+def _problems(table: Sequence[str], dtype: str | None, layout: str | None, epilogue: str | None) -> list[ConvProblem]:
+    """The problems of the table, of the one kind that the options say whatever they say of themselves."""
+    from convwright import suites
+
+    asked = [
+        suites.asked_for(each).with_(
+            dtype=dtype or "fp32", layout=layout or "nchw", direction="forward", epilogue=epilogue or "none"
+        )
+        for each in table
+    ]
+    return [row.problem for suite in asked for row in suite.rows]
+
+
+def _policy(dtype: str, tf32: bool | None, max_workspace: int | None, *, deterministic: bool) -> Policy:
+    from convwright.core.dtype import DType, permitted_arithmetic
+    from convwright.core.policy import Policy
+
+    arithmetic = None if tf32 is None else permitted_arithmetic(DType.parse(dtype), tf32=tf32)
+    return Policy(max_workspace_bytes=max_workspace, deterministic=deterministic, arithmetic=arithmetic)
+
+
+def _say(emitted: EmittedC, files: Sequence[Path], *, dynamic: bool, as_json: bool) -> None:
+    from convwright.report.plain import as_json as strict_json
+
+    if as_json:
+        left_out = [{"problem": key, "reason": reason} for key, reason in emitted.left_out]
+        told: dict[str, Any] = {"files": [str(path) for path in files], "name": emitted.name}
+        chosen = [_row(candidate) for candidate in emitted.chosen]
+        print(strict_json(told | ({"table": chosen, "left_out": left_out} if dynamic else chosen[0])))
+        return
+    print(*files, sep="\n")
+    for candidate in emitted.chosen:
+        print(f"{candidate.problem.key}: {candidate.id}")
+    for key, reason in emitted.left_out:
+        print(f"left out: {key}: {reason}")
+
+
+def _row(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "problem": candidate.problem.key,
+        "candidate": candidate.id,
+        "arithmetic": candidate.arithmetic,
+        "workspace_bytes": candidate.workspace_bytes,
+        "deterministic": candidate.deterministic,
+    }

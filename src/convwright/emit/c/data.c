@@ -1,0 +1,3 @@
+/* ---- What was asked for ---- */
+
+/*@data@*/

@@ -1,0 +1,13 @@
+/*@about@*/
+
+/* What is below the line `What was asked for` is about this problem; the rest is the same in every such file. */
+
+#include "conv.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+#include <cudnn.h>

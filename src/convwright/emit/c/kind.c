@@ -1,0 +1,3 @@
+/* ---- What was asked for, and is the same for all sizes ---- */
+
+/*@kind@*/

@@ -1,0 +1,52 @@
+"""What was emitted: the text of two files, and what they compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from convwright.core.candidate import Candidate
+from convwright.errors import BadInput
+
+# Stands in the first line of each file, so that only such files are ever replaced.
+MARK = "emitted by convwright"
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedC:
+    """A C source file and its header.
+
+    ``chosen`` are the candidates that they run, one, or one for each row of the table; ``left_out`` says of each
+    problem that the table was to have why it has no row.
+    """
+
+    name: str
+    header: str
+    source: str
+    chosen: tuple[Candidate, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    def write(self, folder: str | Path = ".") -> tuple[Path, Path]:
+        """Write both files into ``folder``, which is made, and return their paths, the source's first.
+
+        What an earlier call wrote is replaced; any other file of that name is not.
+        """
+        place = Path(folder)
+        paths = place / f"{self.name}.c", place / f"{self.name}.h"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for path in paths:
+                _check_replaceable(path)
+            for path, text in zip(paths, (self.source, self.header), strict=True):
+                path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"{error.filename or place} cannot be written: {error.strerror or error}") from error
+        return paths
+
+
+def _check_replaceable(path: Path) -> None:
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        if MARK not in file.readline():
+            raise BadInput(f"{path} is there already and is no file that convwright emitted: give another name")

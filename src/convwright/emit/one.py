@@ -1,0 +1,85 @@
+"""One convolution as C: made once, run on raw pointers, destroyed."""
+
+from __future__ import annotations
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy, check_policy
+from convwright.core.problem import ConvProblem
+from convwright.emit.about import about_plan, adds_zeros, cudnn_version, on_the_host
+from convwright.emit.chosen import AUTO, best, by_name, gpu
+from convwright.emit.emitted import EmittedC
+from convwright.emit.literals import choice_literal, is_engine, problem_literal
+from convwright.emit.templates import assemble, header
+from convwright.errors import BadInput
+from convwright.tuning.store import Store
+
+_BEGIN = ("head.c", "failure.c", "problem.c")
+_ENGINE = ("graph.c", "operations.c", "engine.c", "pack.c")
+_ALGORITHM = ("classic.c",)
+_ZEROS_PARTS = ("device.c", "zeros.c")
+_END = ("data.c", "plan.c")
+_ZEROS = "cuDNN adds a bias where the problem has none: {bytes:,} bytes of zeros are allocated on the device, too."
+
+
+def emit_c(
+    problem: ConvProblem | str,
+    *,
+    algorithm: str = AUTO,
+    device: str | DeviceFacts | None = None,
+    name: str = "conv",
+    policy: Policy | None = None,
+    store: Store | None = None,
+) -> EmittedC:
+    """A convolution of cuDNN's as a C source file and its header, which need neither Python nor PyTorch.
+
+    ``algorithm`` is an algorithm of cuDNN's classic API or an engine of its graph API; "auto" is the best that
+    ``store`` knows under ``policy``, or else the first that cuDNN's heuristic proposes. ``device`` is the GPU that the
+    file will run on, here or elsewhere. ``name`` is what the files are called, and what every name in the header begins
+    with.
+
+    >>> emitted = emit_c("mb32ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc ep:bias+relu", device="h200")
+    >>> "int conv_run(conv_plan *plan, const void *first" in emitted.header
+    True
+    """
+    asked = ConvProblem.parse(problem) if isinstance(problem, str) else problem
+    if not isinstance(asked, ConvProblem):
+        raise BadInput(f"emit_c takes a problem or its text, got {problem!r}")
+    check_policy(policy)
+    facts, allowed = gpu(device), policy or Policy()
+    if algorithm == AUTO:
+        candidate, by = best(asked, facts, allowed, store)
+    else:
+        candidate, by = by_name(algorithm, asked, facts, allowed), "by name"
+    return emitted(candidate, facts, name, by)
+
+
+def emitted(candidate: Candidate, device: DeviceFacts, name: str, by: str) -> EmittedC:
+    """The files that run ``candidate``, which is one of cuDNN's; ``by`` says what chose it."""
+    problem, engine, zeros = candidate.problem, is_engine(candidate), adds_zeros(candidate.problem)
+    words = {
+        "about": about_plan(name, candidate, device, by),
+        "host": on_the_host(engines=engine),
+        "zeros": _ZEROS.format(bytes=problem.k * problem.dtype.nbytes) if zeros else "Nothing else is allocated there.",
+        "data": _data(candidate),
+    }
+    parts = [*_BEGIN, *(_ZEROS_PARTS if zeros else ()), *(_ENGINE if engine else _ALGORITHM), *_END]
+    source = assemble(parts, name, words)
+    return EmittedC(name, header("plan.h", name, words), source, (candidate,))
+
+
+def _data(candidate: Candidate) -> str:
+    engine, zeros = is_engine(candidate), adds_zeros(candidate.problem)
+    return f"""/* {candidate.problem.key} */
+static const struct problem PROBLEM = {problem_literal(candidate)};
+
+/* {candidate.id} */
+static const struct {"graph" if engine else "classic"}_choice CHOICE = {choice_literal(candidate)};
+
+#define PLAN(word) {"graph" if engine else "classic"}_##word
+
+/* The version of cuDNN by which the engine is numbered, 0 where none is. */
+#define CHOSEN_WITH_CUDNN {cudnn_version() if engine else 0}
+
+/* Whether cuDNN adds a bias that the problem has not. */
+#define ADDS_ZEROS {int(zeros)}"""

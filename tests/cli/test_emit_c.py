@@ -1,0 +1,122 @@
+"""``convwright emit-c``: two files, what was chosen in words or as JSON, and one sentence for a mistake."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from convwright.backends.cudnn.library import Missing, load
+from convwright.cli.main import main
+from convwright.emit.any_sizes import emit_c_dynamic
+from convwright.emit.one import emit_c
+
+pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
+
+PROBLEM = "mb2ic16ih10oc16kh3ph1"
+KEY = "g1mb2ic16oc16ih10iw10oh10ow10kh3kw3sh1sw1ph1pw1dh0dw0"
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command line in this process."""
+    monkeypatch.setattr(sys, "argv", ["convwright", "emit-c", *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+def test_a_convolution(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:  # fmt: skip
+    words = ["--device", "h200", "--name", "mine", "--dtype", "fp16", "--layout", "nhwc", "--epilogue", "bias+relu"]
+    code, out, err = run(capsys, monkeypatch, PROBLEM, *words, "--out", str(tmp_path))
+    assert (code, err) == (0, "")
+    expected = emit_c(f"{PROBLEM} dt:fp16 tag:nhwc ep:bias+relu", device="h200", name="mine")
+    assert (tmp_path / "mine.c").read_text() == expected.source
+    assert (tmp_path / "mine.h").read_text() == expected.header
+    key = f"{KEY} dt:fp16 dir:forward tag:nhwc ep:bias+relu"
+    assert out == f"{tmp_path / 'mine.c'}\n{tmp_path / 'mine.h'}\n{key}: {expected.chosen[0].id}\n"
+
+
+def test_json_tells_files_and_choice(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ["--device", "h200", "--algorithm", "cudnn/engine-0", "--direction", "backward_weight", "--json"]
+    code, out, err = run(capsys, monkeypatch, PROBLEM, *words, "--out", str(tmp_path))
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["files"] == [str(tmp_path / "conv.c"), str(tmp_path / "conv.h")]
+    assert told["problem"] == f"{KEY} dt:fp32 dir:backward_weight tag:nchw ep:none"
+    assert told["candidate"].startswith("cudnn/engine-0")
+    assert told["arithmetic"] == "fp32"
+    assert isinstance(told["workspace_bytes"], int)
+
+
+def test_tf32_is_permitted_as_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = {}
+    for permission in ("--tf32", "--no-tf32"):
+        words = ["mb32ic64ih56oc64kh3ph1", "--device", "h200", permission, "--json", "--out", str(tmp_path)]
+        found[permission] = json.loads(run(capsys, monkeypatch, *words)[1])["arithmetic"]
+    assert found == {"--tf32": "tf32", "--no-tf32": "fp32"}
+
+
+def test_any_sizes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:  # fmt: skip
+    words = ["--dynamic", "--device", "h200", "--out", str(tmp_path), "--table", f"{PROBLEM} dt:fp32 dir:backward_data"]
+    words += ["--table", "mb1ic8iw9oc8kw3", "--dtype", "fp16", "--layout", "nhwc"]
+    code, out, _ = run(capsys, monkeypatch, *words, "--json")
+    told = json.loads(out)
+    assert code == 0
+    key = f"{KEY} dt:fp16 dir:forward tag:nhwc ep:none"
+    assert [row["problem"] for row in told["table"]] == [key], "one kind, whatever the rows say of themselves"
+    assert "two dimensions" in told["left_out"][0]["reason"]
+    expected = emit_c_dynamic([f"{PROBLEM} dt:fp16 tag:nhwc"], dtype="fp16", layout="nhwc", device="h200")
+    assert (tmp_path / "conv.c").read_text() == expected.source
+    code, out, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert "left out: g1mb1ic8oc8iw9ow7kw3" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "emit-c needs a problem such as"),
+        ([PROBLEM, "--table", "zoo"], "--table is of the sizes that --dynamic chooses for"),
+        (["--dynamic", PROBLEM], "a problem is out of place"),
+        (["--dynamic", "--algorithm", "cudnn/gemm"], "--algorithm is out of place"),
+        (["--dynamic", "--direction", "forward"], "--direction is out of place"),
+        (["--dynamic", "--table", "nonsense"], "got 'nonsense'"),
+        ([PROBLEM, "--algorithm", "triton/implicit-gemm"], "got 'triton/implicit-gemm'"),
+        ([PROBLEM, "--algorithm", "cudnn/nonsense"], "no algorithm here is called 'cudnn/nonsense'"),
+        ([PROBLEM, "--name", "no name"], "the name must be letters"),
+        ([f"{PROBLEM} dt:fp16", "--dtype", "fp32"], "dt is given twice"),
+        ([PROBLEM, "--max-workspace", "-1"], "must be a whole number"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *words, "--device", "h200", "--out", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_gpu_has_to_be_named_where_there_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = run(capsys, monkeypatch, PROBLEM, "--out", str(tmp_path))
+    assert code == 2
+    assert "PyTorch sees no GPU here" in err

@@ -1,0 +1,34 @@
+"""Files are written, replaced where convwright wrote them, and left alone where somebody else did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from convwright.emit.emitted import MARK, EmittedC
+from convwright.errors import BadInput
+
+EMITTED = EmittedC("mine", f"/* header, {MARK} */\n", f"/* source, {MARK} */\n", ())
+
+
+def test_both_files_are_written_into_a_folder_that_is_made(tmp_path: Path) -> None:
+    source, header = EMITTED.write(tmp_path / "a" / "b")
+    assert (source.name, header.name) == ("mine.c", "mine.h")
+    assert (source.read_text(), header.read_text()) == (EMITTED.source, EMITTED.header)
+    assert EMITTED.write(str(tmp_path / "a" / "b")) == (source, header)
+
+
+@pytest.mark.parametrize("name", ["mine.c", "mine.h"])
+def test_a_file_of_somebody_else_stays(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("int main(void) { return 0; }\n")
+    with pytest.raises(BadInput, match=f"{name} is there already and is no file that convwright emitted"):
+        EMITTED.write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text().startswith("int main")
+
+
+def test_a_place_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match=r"file.* cannot be written: (Not a directory|File exists)"):
+        EMITTED.write(tmp_path / "file" / "inner")

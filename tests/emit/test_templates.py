@@ -1,0 +1,70 @@
+"""The C that is the same in every file: names, words, and that it is in the package."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+import convwright
+from convwright.emit.any_sizes import emit_c_dynamic
+from convwright.emit.one import emit_c
+from convwright.emit.templates import assemble, part
+from convwright.errors import BadInput
+
+ROOT = Path(convwright.__file__).parent
+TEMPLATES = sorted(path.name for path in (ROOT / "emit" / "c").iterdir())
+
+
+def test_a_name_is_given_to_everything_public_and_to_nothing_else() -> None:
+    text = assemble(["plan.c"], "my_2nd", {})
+    assert "int my_2nd_create(my_2nd_plan **plan)" in text
+    assert "MY_2ND_BAD_ARGUMENT" in text
+    assert "defined(MY_2ND_ANY_CUDNN)" in text
+    assert not re.search(r"\bconv", text, flags=re.IGNORECASE)
+    assert "PLAN(build)" in text
+
+
+def test_words_are_put_in_their_places_as_they_are() -> None:
+    assert assemble(["data.c"], "other", {"data": "conv_ @x@"}) == ("/* ---- What was asked for ---- */\n\nconv_ @x@\n")
+
+
+@pytest.mark.parametrize("name", ["", "9x", "_x", "a-b", "a b", "x" * 41, "ä", "a;"])
+def test_what_is_no_name_in_c_is_bad_input(name: str) -> None:
+    with pytest.raises(BadInput, match="the name must be letters"):
+        assemble(["plan.c"], name, {})
+
+
+@pytest.mark.parametrize("name", ["graph", "classic", "cudnn_"])
+def test_a_name_that_is_taken_is_bad_input(name: str) -> None:
+    parts = ["graph.c", "engine.c", "pack.c", "classic.c", "plan.c"]
+    if name == "cudnn_":
+        assemble(parts, name, {})
+    else:
+        with pytest.raises(BadInput, match=f"two things be called {name}_"):
+            assemble(parts, name, {})
+
+
+@pytest.mark.parametrize("file", TEMPLATES)
+def test_templates_are_within_the_width_of_the_house(file: str) -> None:
+    assert not [line for line in part(file).splitlines() if len(line) > 120 or line != line.rstrip()]
+
+
+def test_everything_that_is_no_python_is_in_the_package() -> None:
+    patterns = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for path in ROOT.rglob("*"):
+        name = path.relative_to(ROOT).as_posix()
+        if path.is_file() and path.suffix not in (".py", ".pyc"):
+            assert any(fnmatch(name, pattern) for pattern in patterns["convwright"]), name
+
+
+@pytest.mark.parametrize("epilogue", ["none", "relu"])
+def test_the_comments_of_a_header_keep_the_width_whatever_is_put_into_them(epilogue: str) -> None:
+    pytest.importorskip("nvidia", reason="cuDNN is not installed")
+    text = f"mb64ic512id16ih128iw128oc2048kd3kh3kw3 dt:fp16 tag:nhwc ep:{epilogue}"
+    for found in (emit_c(text, device="h200"), emit_c_dynamic([], epilogue=epilogue, device="h200")):
+        assert not [line for line in found.header.splitlines() if len(line) > 120 or line != line.rstrip()]
+        assert "@" not in found.header + found.source
