@@ -24,6 +24,7 @@ from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
 from convwright.tuning.session import session
 from convwright.tuning.store import Store
+from convwright.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,6 +101,7 @@ class Tuned:
         }
 
 
+@uncompiled()
 def tune(
     model: Model,
     example: object,

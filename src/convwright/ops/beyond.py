@@ -24,6 +24,7 @@ from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
 from convwright.ops.varied import Varied
 from convwright.tensors import activate, core_dtype
+from convwright.uncompiled import uncompiled
 
 _C: Any = torch._C
 
@@ -39,6 +40,8 @@ def beyond(
 ) -> Tensor:
     """Compute a call, and remember what was decided for the next one like it."""
     if torch.compiler.is_dynamo_compiling():
+        if request.policy is not None:
+            return _under_policy(form, x, w, bias, request, residual, out)
         y = traced(_checked(Call(form, x, w, bias, residual, out, request)))
         return y if out is None else out.copy_(y)
     plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
@@ -60,6 +63,21 @@ def _checked(call: Call) -> Call:
     return call
 
 
+@uncompiled("a `policy=` is kept by a choice at the call: set PyTorch's flags, or compute outside of what is compiled")
+def _under_policy(
+    form: Form,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    request: Request,
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
+    """``beyond`` outside of a graph, which knows of no permission, and whose gradients are PyTorch's own."""
+    return beyond(form, x, w, bias, request, residual, out)
+
+
+@uncompiled("what is chosen at a call is no part of a graph")
 def _looked_at(call: Call) -> Tensor:
     """The long way, for a call that may never have been seen."""
     if call.out is not None and call.trains:

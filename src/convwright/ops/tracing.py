@@ -13,7 +13,6 @@ from torch import Tensor
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import per_axis
 from convwright.core.window import both_sides
-from convwright.errors import Refused
 from convwright.ops.autocast import autocasting, cast
 from convwright.ops.call import Call
 from convwright.ops.composite import composite, refuse_algorithm
@@ -28,8 +27,6 @@ _FORMS = {(form.rank, form.transposed): form for form in FORMS}
 def traced(call: Call) -> Tensor:
     """The same call with its arguments as the op takes them."""
     request, x, w, bias = call.request, call.x, call.w, call.bias
-    if request.policy is not None:
-        raise Refused("a policy cannot be traced: set PyTorch's flags, or compute outside of what is compiled")
     if autocasting(x):
         x, w, bias = cast(x, w, bias)
     for size in w.shape:
