@@ -110,7 +110,7 @@ def test_another_policy_and_other_flags_are_other_questions(fake: FakeTuner) -> 
     assert made.choose(PROBLEM, CPU, Policy(max_workspace_bytes=0), None).is_torch
     torch.use_deterministic_algorithms(True)
     try:
-        made.choose(PROBLEM, CPU, Policy(), None)
+        made.choose(PROBLEM, CPU, Policy(deterministic=True), None)
     finally:
         torch.use_deterministic_algorithms(False)
     assert len(fake.calls) == 3

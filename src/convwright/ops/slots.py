@@ -135,7 +135,10 @@ class Slots:
                 other.varied.look_soon()
 
     def rest(self, weight: int) -> None:
-        """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them."""
+        """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them, or
+        a call has to be served by the same candidate each time."""
+        if flags.deterministic():
+            return
         self.resting.add(weight)
         if ambient.contexts.open:
             self.resting.discard(weight)

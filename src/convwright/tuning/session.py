@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
@@ -51,6 +52,21 @@ class Choice:
         return _plan(self.candidate, self.device)
 
 
+class Question(NamedTuple):
+    """All that bears on a choice; two GPUs of one kind are two, since plans belong to one of them.
+
+    A ``fixed`` choice is not made again: whoever asks for determinism gets the same bits from the first call on.
+    """
+
+    problem: ConvProblem
+    torch_name: str | None
+    device_key: str
+    policy: Policy
+    algorithm: str | None
+    flags: tuple[object, ...]
+    fixed: bool
+
+
 class Session:
     """Chooses for every problem once and remembers it. ``spent_us`` is what its searches took so far."""
 
@@ -59,8 +75,8 @@ class Session:
         self.store = store
         self.last: Choice | None = None
         self.spent_us = 0.0
-        self._chosen: dict[object, Choice] = {}
-        self._before: dict[object, Choice] = {}
+        self._chosen: dict[Question, Choice] = {}
+        self._before: dict[Question, Choice] = {}
         self._one_search_at_a_time = threading.RLock()
         self._beside = Beside(self._reconsider)
 
@@ -94,7 +110,7 @@ class Session:
     def _reconsider(self, problem: ConvProblem) -> None:
         """More is compiled now than when the choice for ``problem`` was made."""
         with self._one_search_at_a_time:
-            for key in [key for key, choice in self._chosen.items() if choice.candidate.problem == problem]:
+            for key in [key for key in self._chosen if key.problem == problem and not key.fixed]:
                 self._before[key] = self._chosen.pop(key)
         for then in _hearers:
             then()
@@ -102,7 +118,11 @@ class Session:
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
         key = _question(problem, device, policy, None)
-        return self._chosen.get(key) or self._before.get(key) or self.torchs_own(problem, device, policy)
+        known = self._chosen.get(key) or self._before.get(key)
+        if known is not None:
+            return known
+        own = self.torchs_own(problem, device, policy)
+        return self._chosen.setdefault(key, own) if key.fixed else own
 
     def _unmeasured(self, found: Findings) -> Choice:
         """Where nothing was measured: PyTorch's own call if policy allows it, else the first that it does."""
@@ -120,20 +140,27 @@ class Session:
     def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         if algorithm is not None:
             return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
-        if self.mode is Mode.OFF:
-            return self.torchs_own(problem, device, policy)
-        if self.mode is Mode.HEURISTIC and not self.store.findings(problem.key, device.key):
+        mode = self._mode(policy)
+        if mode in (Mode.OFF, Mode.HEURISTIC):
             own = self.torchs_own(problem, device, policy)
-            if listing.objection(own.candidate, resolved(policy, problem, device)) is None:
+            is_allowed = listing.objection(own.candidate, resolved(policy, problem, device)) is None
+            if mode is Mode.OFF or (is_allowed and not self.store.findings(problem.key, device.key)):
                 return own  # which would come of listing all that there is, too
+            mode = mode if is_allowed else self.mode
         with self._beside.searching():
-            found = find(problem, device, policy, mode=self.mode, store=self.store, beside=self._beside)
+            found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside)
         if found.choice is None:
             return self._unmeasured(found)
         return Choice(
             found.choice.candidate, device, _device_us(found.choice, policy), _device_us(found.baseline, policy),
             _host_us(found.choice), _host_us(found.baseline),
         )  # fmt: skip
+
+    def _mode(self, policy: Policy) -> Mode:
+        """How much is done for a choice: what PyTorch's flags ask to be the same each time must not hang on what a short
+        search happens to measure."""
+        still = flags.deterministic() and not policy.deterministic
+        return Mode.HEURISTIC if self.mode is Mode.QUICK and still else self.mode
 
 
 _hearers: list[Callable[[], None]] = []
@@ -178,9 +205,9 @@ def _is_of(algorithm: str, refused: str) -> bool:
     return algorithm in (refused, family) or algorithm.startswith((f"{family}(", f"{refused.removesuffix(')')}, "))
 
 
-def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> object:
-    """All that bears on a choice; two GPUs of one kind are two, since plans belong to one of them."""
-    return problem, device.torch_name, device.key, policy, algorithm, flags.state()
+def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:
+    fixed = policy.deterministic or flags.deterministic()
+    return Question(problem, device.torch_name, device.key, policy, algorithm, flags.state(), fixed)
 
 
 def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:
