@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -18,7 +19,7 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.errors import BadInput, Refused
+from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.settings import Mode, settings
 from convwright.tuning import listing
 from convwright.tuning.beside import Beside
@@ -157,7 +158,7 @@ class Session:
         )  # fmt: skip
 
     def _mode(self, policy: Policy) -> Mode:
-        """How much is done for a choice: what PyTorch's flags ask to be the same each time must not hang on what a short
+        """How much is done for a choice. What PyTorch's flags ask to be the same must not hang on what a quick
         search happens to measure."""
         still = flags.deterministic() and not policy.deterministic
         return Mode.HEURISTIC if self.mode is Mode.QUICK and still else self.mode
@@ -174,7 +175,13 @@ def when_news(then: Callable[[], None]) -> None:
 @lru_cache
 def session() -> Session:
     """The session of this process, as its environment asks for."""
-    return Session(settings().mode, Store.open(settings().store_path))
+    return Session(settings().mode, Store.open(settings().store_path, tell=_warn))
+
+
+@cache
+def _warn(note: str) -> None:
+    """Once: a call that is computed all the same must not be an error, nor go unnoticed that nothing is kept."""
+    warnings.warn(note, StoreWarning, stacklevel=2)
 
 
 def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
