@@ -193,7 +193,7 @@ def _or_torchs_own(
     if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(x, Tensor):
         return form.own(*own)
     if not x.is_floating_point():
-        refuse_algorithm(form, request)
+        refuse_algorithm(form, request, f"its input is {x.dtype}")
         return form.own(*own)
     try:
         return beyond(form, x, w, bias, request, residual, out)

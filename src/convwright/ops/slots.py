@@ -143,6 +143,12 @@ class Slots:
         if ambient.contexts.open:
             self.resting.discard(weight)
 
+    def rest_if_own(self, weight: Tensor) -> None:
+        """The same where PyTorch's own function serves the one kind of call that this weight has seen."""
+        slots = self.latest.get(id(weight), ())
+        if len(slots) == 1 and slots[0].run is None and slots[0].varied is None:
+            self.rest(id(weight))
+
     def settle(self, slot: Slot, run: Run | None) -> None:
         """Let ``run`` serve the calls for which ``slot`` stands."""
         settled = slot.serving(run)
