@@ -85,7 +85,7 @@ PAGES = (
         "errors.md",
         "Errors",
         "Every error that is raised on purpose is one sentence: what was asked, what was expected, what was given.",
-        ("ConvwrightError", "BadInput", "Refused", "BackendError", "StoreError"),
+        ("ConvwrightError", "BadInput", "Refused", "BackendError", "StoreError", "StoreWarning"),
     ),
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ ORDER = [
     {"settings"},
     {"core"},
     {"suites"},
-    {"tensors", "flags"},
+    {"tensors", "flags", "uncompiled"},
     {"rewrites", "backends", "measuring"},
     {"tuning"},
     {"ops"},

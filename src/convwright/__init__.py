@@ -39,6 +39,7 @@ _HOMES = {
     "Refused": "convwright.errors",
     "BackendError": "convwright.errors",
     "StoreError": "convwright.errors",
+    "StoreWarning": "convwright.errors",
     "find": "convwright.ops.face",
     "why": "convwright.ops.face",
     "advise": "convwright.network.advise",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from convwright.errors import ConvwrightError as ConvwrightError
     from convwright.errors import Refused as Refused
     from convwright.errors import StoreError as StoreError
+    from convwright.errors import StoreWarning as StoreWarning
     from convwright.measuring.compare import compare as compare
     from convwright.measuring.machine import device_facts as device_facts
     from convwright.measuring.timer import measure as measure

@@ -23,6 +23,10 @@ class StoreError(ConvwrightError, RuntimeError):
     """The store of findings cannot be used as it is."""
 
 
+class StoreWarning(UserWarning):
+    """Findings are not kept where they were to be, and calls go on without; the sentence says why."""
+
+
 def first_line(error: BaseException) -> str:
     """What an error says first, or its kind where it says nothing.
 

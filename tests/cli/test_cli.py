@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +17,10 @@ from convwright.cli.main import main
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.ops.face import find
+from convwright.settings import settings
+from convwright.tuning.schema import SCHEMA_VERSION
+from convwright.tuning.session import _warn, session
+from convwright.tuning.store import Store
 
 PROBLEM = "mb2ic4ih8oc4kh3ph1"
 KEY = ConvProblem.parse(PROBLEM).key
@@ -192,6 +199,43 @@ def test_show_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     code, out, _ = run(capsys, monkeypatch, "show-env")
     assert code == 0
     assert f"torch {torch.__version__}" in out
+
+
+@pytest.fixture
+def newer_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is said of the store of the settings, which was written by a newer version."""
+    path = tmp_path / "findings.sqlite"
+    Store.open(path).close()
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA user_version = 99")
+    monkeypatch.setenv("CONVWRIGHT_STORE", str(path))
+    settings.cache_clear()
+    session.cache_clear()
+    return f"{path} was written by a newer convwright (schema 99, this one knows {SCHEMA_VERSION})"
+
+
+def test_commands_that_measure_say_that_the_store_cannot_be_used(
+    newer_store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in (["find", PROBLEM, "--mode", "heuristic"], ["explain", PROBLEM]):
+        settings.cache_clear()
+        session.cache_clear()
+        _warn.cache_clear()
+        code, out, error = run(capsys, monkeypatch, *words)
+        assert (code, bool(out)) == (0, True)
+        assert error.startswith(f"convwright: findings are kept in memory only, since {newer_store}")
+        assert error.count("\n") == 1
+    code, out, error = run(capsys, monkeypatch, "store")
+    assert (code, out) == (1, "")
+    assert error.startswith(f"convwright: {newer_store}")
+
+
+def test_show_env_has_a_row_for_what_is_wrong_with_the_store(
+    newer_store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, error = run(capsys, monkeypatch, "show-env", "--json")
+    assert (code, error) == (0, "")
+    assert newer_store in json.loads(out)["store note"]
 
 
 def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,13 +96,96 @@ def test_one_that_refuses_is_an_error_or_left_out(direction: str, monkeypatch: p
 
 
 def test_what_only_pytorch_can_compute_is_refused_unless_it_may_be_left_out() -> None:
+    x, w = torch.complex(randn(2, 4, 8, 8), randn(2, 4, 8, 8)).conj().imag, randn(4, 4, 3, 3)
+    why = "an operand is stored with the other sign"
+    with cw.algorithms(forward=GEMM), pytest.raises(Refused, match=f"^reference/gemm cannot serve .*, since {why}$"):
+        cw.conv2d(x, w)
+    for named in ({"forward": GEMM, "strict": False}, {"backward_data": GEMM}, {"forward": "torch/default"}):
+        with cw.algorithms(**named):  # type: ignore[arg-type]
+            assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+
+
+def test_a_result_without_elements_is_nobodys_work() -> None:
+    x, w = randn(0, 4, 8, 8), randn(6, 4, 3, 3)
+    with cw.algorithms(forward=GEMM):
+        assert cw.conv2d(x, w).shape == (0, 6, 6, 6)
+    assert cw.conv2d(x, w, algorithm=GEMM, activation="relu").shape == (0, 6, 6, 6)
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"])
+def test_one_image_is_served_as_a_batch_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called, rank = count_calls(monkeypatch), int(name[-2])
+    x, w, b = randn(4, *(8, 7, 6)[:rank], grad=True), randn(4, 4, *(3,) * rank, grad=True), randn(4)
+    ours, theirs = getattr(cw, name), getattr(F, name)
+    expected = theirs(x, w, b, padding=1)
+    for algorithm in (GEMM, None):
+        called.clear()
+        with cw.algorithms(forward=GEMM, backward_data=GEMM, backward_weight=GEMM):
+            y = ours(x, w, b, padding=1, algorithm=algorithm)
+            made = torch.autograd.grad(y.sum(), (x, w))
+        assert_close(y, expected)
+        assert_close(made, torch.autograd.grad(theirs(x, w, b, padding=1).sum(), (x, w)))
+        assert len(called) == 3
+    residual, out = randn(*expected.shape, seed=5), torch.zeros_like(expected)
+    with torch.no_grad():
+        given = {"padding": 1, "residual": residual, "activation": "relu", "algorithm": GEMM}
+        assert_close(ours(x, w, b, **given), torch.relu(expected + residual))
+        assert ours(x, w, b, out=out, **given) is out
+    assert_close(out, torch.relu(expected + residual))
+
+
+def test_one_image_in_models_as_they_are_and_into_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    layer, x = torch.nn.Conv2d(4, 6, 3, padding=1).double(), randn(4, 8, 8)
+    with cw.enabled(), cw.algorithms(forward=GEMM):
+        y = layer(x)
+    assert called == ["forward"]
+    assert_close(y, layer(x))
+    for grad in (False, True):
+        buffer, w = torch.zeros(10, 8, 8, dtype=torch.float64), layer.weight.detach().requires_grad_(grad)
+        called.clear()
+        out = buffer[4:]
+        assert cw.conv2d_into(out, x, w, padding=1, algorithm=GEMM) is out
+        assert called == ["forward"]
+        assert_close(buffer[4:], F.conv2d(x, w, padding=1))
+        if grad:
+            (made,) = torch.autograd.grad(buffer.square().sum(), w)
+            assert_close(made, torch.autograd.grad(F.conv2d(x, w, padding=1).square().sum(), w)[0])
+
+
+def refused(call: Any) -> str:
+    with pytest.raises(
+        Refused, match=r"^reference/gemm cannot serve this call: PyTorch's own functions are wanted"
+    ) as s:
+        call()
+    return str(s.value).partition(", since ")[2]
+
+
+def test_a_refusal_names_its_cause() -> None:
+    from torch.autograd import forward_ad
+    from torch.overrides import TorchFunctionMode
+
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*args, **(kwargs or {}))
+
+    class Own(Tensor):
+        pass
+
     x, w = randn(2, 4, 8, 8), randn(4, 4, 3, 3)
-    for given in (x[0], x[:0]):
-        with cw.algorithms(forward=GEMM), pytest.raises(Refused, match="reference/gemm cannot serve this call"):
-            cw.conv2d(given, w)
-        for named in ({"forward": GEMM, "strict": False}, {"backward_data": GEMM}, {"forward": "torch/default"}):
-            with cw.algorithms(**named):  # type: ignore[arg-type]
-                assert_close(cw.conv2d(given, w), F.conv2d(given, w))
+
+    def ours(x: Tensor, w: Tensor = w) -> Tensor:
+        return cw.conv2d(x, w, algorithm=GEMM)
+
+    ours(x)
+    assert refused(lambda: torch.vmap(ours)(x[None])) == "it is inside a transform of torch.func, such as vmap"
+    assert refused(lambda: torch.jit.trace(ours, (x,))) == "torch.jit traces it"
+    assert refused(lambda: ours(x.as_subclass(Own))) == "an operand is a Own, and no plain tensor"
+    assert refused(lambda: ours(x.to("meta"), w.to("meta"))) == "its operands are on device meta"
+    with Watching():
+        assert refused(lambda: ours(x)) == "a TorchFunctionMode watches PyTorch's functions"
+    with forward_ad.dual_level():
+        assert refused(lambda: ours(x)) == "a forward-mode gradient is taken"
 
 
 def test_names_must_be_names() -> None:

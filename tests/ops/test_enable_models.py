@@ -140,7 +140,6 @@ def test_what_only_pytorch_computes_goes_to_pytorch(monkeypatch: pytest.MonkeyPa
     calls = {
         "complex": (x + 1j * x, w - 1j * w),
         "whole numbers": ((x * 3).long(), (w * 3).long()),
-        "one image": (x[0], w),
         "no image": (x[:0], w),
         "meta": (x.to("meta"), w.to("meta")),
         "oneDNN": (x.float().to_mkldnn(), w.float()),

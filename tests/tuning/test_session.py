@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +113,7 @@ def test_another_policy_and_other_flags_are_other_questions(fake: FakeTuner) -> 
     assert made.choose(PROBLEM, CPU, Policy(max_workspace_bytes=0), None).is_torch
     torch.use_deterministic_algorithms(True)
     try:
-        made.choose(PROBLEM, CPU, Policy(), None)
+        made.choose(PROBLEM, CPU, Policy(deterministic=True), None)
     finally:
         torch.use_deterministic_algorithms(False)
     assert len(fake.calls) == 3
@@ -181,6 +184,38 @@ def test_a_second_process_chooses_the_same_without_measuring(tmp_path: Path) -> 
     ]
     assert [count for count, _ in said] == ["1", "0"]
     assert said[0][1] == said[1][1]
+
+
+UNUSABLE = """
+import sys, warnings
+import torch
+import convwright as cw
+
+x, w = torch.ones(2, 4, 8, 8), torch.ones(4, 4, 3, 3)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        cw.conv2d(x, w, padding=1)
+    with cw.enabled():
+        torch.nn.functional.conv2d(x, w)
+    cw.find(x, w, mode="heuristic")
+print([f"{each.category.__name__}: {each.message}" for each in caught])
+"""
+
+
+def test_calls_are_computed_whatever_the_store_is_and_it_is_said_once(tmp_path: Path) -> None:
+    newer, corrupt = tmp_path / "newer.sqlite", tmp_path / "corrupt.sqlite"
+    Store.open(newer).close()
+    with closing(sqlite3.connect(newer)) as file:
+        file.execute("PRAGMA user_version = 99")
+    corrupt.write_bytes(b"this is no database, but it is long enough to be read as one" * 100)
+    for path, said in ((newer, "findings are kept in memory only"), (corrupt, f"{corrupt} was corrupt and now lies")):
+        environment = {**os.environ, "CONVWRIGHT_STORE": str(path), "CONVWRIGHT_MODE": "quick"}
+        command = [sys.executable, "-c", UNUSABLE]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        (warning,) = ast.literal_eval(done.stdout)
+        assert warning.startswith(f"StoreWarning: {said}")
+        assert done.stderr == ""
 
 
 def test_a_policy_that_allows_nothing_is_refused_in_words() -> None:

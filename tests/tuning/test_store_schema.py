@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from convwright.errors import StoreError
+from convwright.errors import BadInput, StoreError
 from convwright.tuning.schema import SCHEMA_VERSION
 from convwright.tuning.store import Store
 from tuning.made import measurement
@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS search (
     ) WITHOUT ROWID;
 PRAGMA user_version = 1;
 """
+LOST = "no such table: finding"
 TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used", "plan"}}
 
 # Opens the store and kills itself before the statement of the given number.
@@ -136,15 +137,60 @@ def test_several_processes_migrate_once(old: Path) -> None:
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "findings.sqlite"
-    Store.open(path).close()
-    with closing(sqlite3.connect(path)) as newer:
-        newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    path = newer(tmp_path / "findings.sqlite")
     with pytest.raises(StoreError, match="newer convwright"):
         Store.open(path)
-    with closing(sqlite3.connect(path)) as newer:
-        assert newer.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 1,)
+    with closing(sqlite3.connect(path)) as left:
+        assert left.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 1,)
     assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+def newer(path: Path) -> Path:
+    """A file of a version that nobody knows yet."""
+    Store.open(path).close()
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    return path
+
+
+def test_who_is_told_works_on_in_memory(tmp_path: Path) -> None:
+    path, told = newer(tmp_path / "findings.sqlite"), list[str]()
+    content = path.read_bytes()
+    with Store.open(path, tell=told.append) as store:
+        store.record(PROBLEM, DEVICE, "torch/default", "1", measurement(5.0), None)
+        assert not store.in_file
+        assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
+        assert told == [store.note]
+    assert told[0].startswith(f"findings are kept in memory only, since {path} was written by a newer convwright")
+    assert path.read_bytes() == content
+
+
+def test_who_is_told_works_on_where_the_file_fails_later(tmp_path: Path) -> None:
+    path, told = tmp_path / "findings.sqlite", list[str]()
+    with Store.open(path, tell=told.append) as store:
+        assert store.in_file
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("DROP TABLE finding")
+        store.record(PROBLEM, DEVICE, "torch/default", "1", measurement(5.0), None)
+        assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
+        assert told == [f"findings are kept in memory only, since the store of findings at {path} failed: {LOST}"]
+
+
+def test_who_is_told_hears_of_a_corrupt_file(tmp_path: Path) -> None:
+    path, told = tmp_path / "findings.sqlite", list[str]()
+    path.write_bytes(b"this is no database, but it is long enough to be read as one" * 100)
+    with Store.open(path, tell=told.append) as store:
+        assert store.in_file
+        assert told == [store.note]
+    assert told[0].startswith(f"{path} was corrupt and now lies at {path}.corrupt-")
+
+
+def test_a_path_may_be_a_text(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "findings.sqlite")) as store:
+        assert (store.path, store.in_file) == (tmp_path / "findings.sqlite", True)
+    for bad in (3, "", b"x"):
+        with pytest.raises(BadInput, match="a store's `path` must be a path, or None for one in memory, got "):
+            Store.open(bad)  # type: ignore[arg-type]
 
 
 def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:

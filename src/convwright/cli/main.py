@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +21,7 @@ from convwright.cli.show_env import show_env
 from convwright.cli.store import store_app
 from convwright.cli.time import time_
 from convwright.cli.tune import tune
-from convwright.errors import BadInput, ConvwrightError
+from convwright.errors import BadInput, ConvwrightError, StoreWarning
 
 # The class of all mistakes in words and options. Where it lives differs between versions of Typer.
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
@@ -64,7 +66,9 @@ def main() -> None:
     if sys.stdout is None:  # as Python leaves it where the shell has closed it
         _end("standard output is closed, so nothing can be printed", 1)
     try:
-        code = app(standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _shown(warnings.showwarning)
+            code = app(standalone_mode=False)
         sys.stdout.flush()  # What cannot be written shows here, and not when Python ends.
     except _USAGE_ERROR as error:
         _end(_mistake(error), 2)
@@ -78,6 +82,18 @@ def main() -> None:
     except OSError as error:
         _end(_unwritable(error), 1)
     sys.exit(code)
+
+
+def _shown(others: Callable[..., None]) -> Callable[..., None]:
+    """What shows a warning about the store as our own sentence, and ``others`` as Python does."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, StoreWarning):
+            print(f"convwright: {message}", file=sys.stderr)
+        else:
+            others(message, category, *where, **more)
+
+    return show
 
 
 def _end(sentence: str, code: int) -> None:

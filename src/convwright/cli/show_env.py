@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any
 
 import typer
+
+from convwright.errors import StoreWarning
 
 
 def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
@@ -39,7 +42,8 @@ def _facts() -> dict[str, Any]:
     from convwright.tuning.session import session
 
     device = device_facts()
-    store = session().store
+    with warnings.catch_warnings(action="ignore", category=StoreWarning):  # it has a row
+        store = session().store
     return {
         "convwright": __version__,
         "device": {"name": device.key, "architecture": device.architecture, "source": device.source},

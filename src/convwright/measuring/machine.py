@@ -15,8 +15,10 @@ from convwright.core.profiles import profile, profile_for
 from convwright.errors import BadInput
 from convwright.measuring.cpu_core import read_core
 from convwright.measuring.nvml import gpu_of
+from convwright.uncompiled import uncompiled
 
 
+@uncompiled()
 def device_facts(device: str | torch.device | DeviceFacts | None = None) -> DeviceFacts:
     """The facts of a device: present ("cpu", "cuda", "cuda:1"), elsewhere ("h200"), or the best one here (None)."""
     if isinstance(device, DeviceFacts):

@@ -28,12 +28,14 @@ from convwright.measuring.threads import pinned
 from convwright.measuring.throttle import Watch, watch_of
 from convwright.measuring.timing import Timing as Timing
 from convwright.naming import check_above_0, one_of
+from convwright.uncompiled import uncompiled
 
 _run_numbers = count()
 # Many more threads than cores only disturb each other, and OpenMP ends the process where it cannot start them all.
 _MOST_THREADS_A_CORE = 4
 
 
+@uncompiled()
 def measure(
     call: Call,
     *,
@@ -69,6 +71,7 @@ def measure(
     )[""]  # fmt: skip
 
 
+@uncompiled()
 def measure_together(
     calls: Mapping[str, Call],
     *,

@@ -29,11 +29,13 @@ from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
 from convwright.tuning.session import session
 from convwright.tuning.store import Store
+from convwright.uncompiled import uncompiled
 
 _MODEL_BUDGET_US = {Mode.QUICK: 4e6, Mode.FULL: 30e6}
 _WHATIF_BUDGET_US = {Mode.QUICK: 200_000.0, Mode.FULL: 2e6}
 
 
+@uncompiled()
 def advise(
     model: Model,
     example: object,

@@ -25,6 +25,7 @@ from convwright.tuning.findings import Findings
 from convwright.tuning.listing import objection
 from convwright.tuning.session import session
 from convwright.tuning.store import Store
+from convwright.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -110,6 +111,7 @@ class Tuned:
         }
 
 
+@uncompiled()
 def tune(
     model: Model,
     example: object,

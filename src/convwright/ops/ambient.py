@@ -11,6 +11,7 @@ from threading import Lock
 
 from convwright.core.direction import Direction
 from convwright.errors import BadInput
+from convwright.uncompiled import uncompiled
 
 AUTO = "auto"
 
@@ -67,6 +68,7 @@ def current() -> Algorithms | None:
     return asked() if contexts.open else None
 
 
+@uncompiled("`algorithms` is no part of a graph: open it around what is compiled, or give `algorithm=` at the call")
 @contextmanager
 def algorithms(
     *,

@@ -129,7 +129,7 @@ class Convolution(torch.autograd.Function):
         training: Training = ctx.training
         needs = ctx.needs_input_grad
         # Only PyTorch's formulas have a second derivative, and can be mapped over a batch of gradients.
-        if torch.is_grad_enabled() or transformed() or not _is_in_memory(dy):
+        if torch.is_grad_enabled() or transformed() is not None or not _is_in_memory(dy):
             if y is not None:
                 dy = _aten.threshold_backward(dy, y, 0)
             made = training.torchs_gradients(dy, x, w, needs[:3])

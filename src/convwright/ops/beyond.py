@@ -11,8 +11,8 @@ from torch import Tensor
 from convwright.core.epilogue import Activation, activation_named
 from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
-from convwright.ops.call import Call
-from convwright.ops.composite import PLAIN, check_tensors, composite, foreign, refuse_algorithm
+from convwright.ops.call import Call, as_batch
+from convwright.ops.composite import EMPTY, PLAIN, check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import decide, own_runner, when_proved
 from convwright.ops.form import Form
 from convwright.ops.meetings import Verdict, meetings
@@ -24,8 +24,10 @@ from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
 from convwright.ops.varied import Varied
 from convwright.tensors import activate, core_dtype
+from convwright.uncompiled import uncompiled
 
 _C: Any = torch._C
+_PROMOTED = "autocast casts a convolution, but not its sum with a residual of another dtype"
 
 
 def beyond(
@@ -39,9 +41,16 @@ def beyond(
 ) -> Tensor:
     """Compute a call, and remember what was decided for the next one like it."""
     if torch.compiler.is_dynamo_compiling():
+        if request.policy is not None:
+            return _under_policy(form, x, w, bias, request, residual, out)
         y = traced(_checked(Call(form, x, w, bias, residual, out, request)))
         return y if out is None else out.copy_(y)
     plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
+    if plain and x.dim() == form.rank + 1 and w.dim() == form.rank + 2:
+        y = beyond(form, x.unsqueeze(0), w, bias, request, *map(as_batch, (residual, out)))
+        if request.policy is None:
+            form.slots.rest_if_own(w)
+        return y.squeeze(0) if out is None else out
     if plain and out is None:
         # The second look: another weight of this shape, or another shape of this layer, may have been decided.
         operands: Any = (x, w, bias, residual)
@@ -60,19 +69,42 @@ def _checked(call: Call) -> Call:
     return call
 
 
+@uncompiled("a `policy=` is kept by a choice at the call: set PyTorch's flags, or compute outside of what is compiled")
+def _under_policy(
+    form: Form,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    request: Request,
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
+    """``beyond`` outside of a graph, which knows of no permission, and whose gradients are PyTorch's own."""
+    return beyond(form, x, w, bias, request, residual, out)
+
+
+@uncompiled("what is chosen at a call is no part of a graph")
 def _looked_at(call: Call) -> Tensor:
     """The long way, for a call that may never have been seen."""
     if call.out is not None and call.trains:
         raise BadInput(
             "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
         )
-    if foreign(*call.operands) or _is_promoted(call):
-        refuse_algorithm(call.form, call.request)
-        return composite(call)
+    why = foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
+    if why is not None:
+        return _pytorchs(call, why)
     if call.out is not None:
         return _into_out(call)
     verdict = meetings.judge(call)
     return _run(_decided(call), call) if verdict is Verdict.DECIDE else _undecided(call, verdict)
+
+
+def _pytorchs(call: Call, why: str) -> Tensor:
+    """PyTorch's own functions. A result without elements is nobody's work, whatever was asked for."""
+    if why == EMPTY and (y := composite(call)).numel() == 0:
+        return y
+    refuse_algorithm(call.form, call.request, why)
+    return composite(call)
 
 
 def _into_out(call: Call) -> Tensor:

@@ -12,6 +12,12 @@ from convwright.ops.describe import problem_of, transposed_problem_of
 from convwright.ops.form import Form
 from convwright.ops.request import Request
 
+
+def as_batch(operand: Tensor | None) -> Tensor | None:
+    """One image as a batch of it."""
+    return operand.unsqueeze(0) if isinstance(operand, Tensor) else operand
+
+
 # Input, weight, bias, residual, output.
 Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 

@@ -21,34 +21,41 @@ from convwright.tensors import activate
 _C: Any = torch._C
 PLAIN = {Tensor, torch.nn.Parameter}
 _COMPUTED_ON = ("cpu", "cuda")
+EMPTY = "an operand is empty"
 
 
-def foreign(*operands: Tensor | None) -> bool:
-    """True where someone must see PyTorch's own functions: subclasses, functorch, modes, tracers.
-
-    Empty and unbatched inputs go the same way, since there is nothing to tune.
-    """
+def foreign(*operands: Tensor | None) -> str | None:
+    """Why someone must see PyTorch's own functions, or there is nothing to tune; None where neither is so."""
     tensors = [tensor for tensor in operands if tensor is not None]
-    return (
-        _C._get_tracing_state() is not None
-        or transformed()
-        or not PLAIN.issuperset(map(type, tensors))
-        or any(map(_odd, tensors))
-        or tensors[0].dim() == tensors[1].dim() - 1
-        or tensors[0].device.type not in _COMPUTED_ON
-        or forward_ad._current_level >= 0
-        or watched()
-    )
+    if _C._get_tracing_state() is not None:
+        return "torch.jit traces it"
+    if (why := transformed()) is not None:
+        return why
+    if not PLAIN.issuperset(map(type, tensors)):
+        return f"an operand is a {next(type(t).__name__ for t in tensors if type(t) not in PLAIN)}, and no plain tensor"
+    odd = next(filter(None, map(_oddity, tensors)), None)
+    if odd is not None:
+        return odd
+    if tensors[0].device.type not in _COMPUTED_ON:
+        return f"its operands are on device {tensors[0].device}"
+    if forward_ad._current_level >= 0:
+        return "a forward-mode gradient is taken"
+    return "a TorchFunctionMode watches PyTorch's functions" if watched() else None
 
 
-def transformed() -> bool:
-    """Inside a functorch transform or a dispatch mode: tensors there may have no memory to compute on."""
-    return _C._functorch.peek_interpreter_stack() is not None or _C._len_torch_dispatch_stack() > 0
+def transformed() -> str | None:
+    """Inside of what transform or mode this is: tensors there may have no memory to compute on."""
+    if _C._functorch.peek_interpreter_stack() is not None:
+        return "it is inside a transform of torch.func, such as vmap"
+    return "it is inside a dispatch mode, as in torch.export" if _C._len_torch_dispatch_stack() > 0 else None
 
 
-def _odd(tensor: Tensor) -> bool:
-    """Without strides, empty, or stored with the other sign."""
-    return tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.is_neg()
+def _oddity(tensor: Tensor) -> str | None:
+    if tensor.layout is not torch.strided:
+        return f"an operand is stored as {tensor.layout}"
+    if tensor.numel() == 0:
+        return EMPTY
+    return "an operand is stored with the other sign" if tensor.is_neg() else None
 
 
 def check_tensors(form: Form, **named: object) -> None:
@@ -92,14 +99,11 @@ def check_like(y: Tensor, name: str, given: Tensor, *, any_dtype: bool = False) 
         raise BadInput(f"`{name}` must be {y.dtype} on {y.device} like `input`, got {given.dtype} on {given.device}")
 
 
-def refuse_algorithm(form: Form, request: Request) -> None:
-    """Where only PyTorch's own functions can serve, nothing else may be asked for."""
+def refuse_algorithm(form: Form, request: Request, why: str) -> None:
+    """Where only PyTorch's own functions can serve, and ``why`` they must, nothing else may be asked for."""
     around, policy = ambient.current(), request.policy
     asked = request.algorithm or (around.demanded(form.direction) if around is not None else None)
     if asked not in (None, "torch/default"):
-        raise Refused(
-            f"{asked} cannot serve this call: PyTorch's own functions are wanted for empty or unbatched "
-            "inputs, other dtypes, tensor subclasses, functional transforms, forward-mode gradients, modes and tracing"
-        )
+        raise Refused(f"{asked} cannot serve this call: PyTorch's own functions are wanted, since {why}")
     if policy is not None and policy.arithmetic is not None and not form.stands_in:
-        raise Refused("a policy's `arithmetic` cannot be kept here: PyTorch's own functions are wanted for this call")
+        raise Refused(f"a policy's `arithmetic` cannot be kept here: PyTorch's own functions are wanted, since {why}")

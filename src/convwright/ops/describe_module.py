@@ -16,11 +16,13 @@ from convwright.core.window import whole_numbers
 from convwright.errors import BadInput
 from convwright.ops.describe import problem_of, transposed_problem_of
 from convwright.tensors import core_dtype, empty, torch_dtype
+from convwright.uncompiled import uncompiled
 
 _CONVOLUTIONS: dict[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}
 _TRANSPOSED: dict[type[nn.Module], int] = {nn.ConvTranspose1d: 1, nn.ConvTranspose2d: 2, nn.ConvTranspose3d: 3}
 
 
+@uncompiled()
 def problem_of_module(
     module: nn.Module,
     input_shape: Sequence[int],

@@ -22,6 +22,7 @@ from convwright.ops.form import Form, stand_ins
 from convwright.ops.functional import FAILURES, PASSES, Padding, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
 from convwright.ops.request import Request
+from convwright.uncompiled import uncompiled
 
 _lock = threading.RLock()
 
@@ -41,6 +42,7 @@ _states = [_State(False, None)]
 _places = Places()
 
 
+@uncompiled()
 def enable(*, policy: Policy | None = None) -> None:
     """From now on every convolution of this process, of any library, is computed by the best that ``policy`` allows.
 
@@ -54,6 +56,7 @@ def enable(*, policy: Policy | None = None) -> None:
         _put(thorough=True)
 
 
+@uncompiled()
 def disable() -> None:
     """Put PyTorch's own functions back wherever others stand in their place, and forget what was decided for them."""
     with _lock:
@@ -63,6 +66,7 @@ def disable() -> None:
             form.slots.forget()
 
 
+@uncompiled()
 @contextmanager
 def enabled(*, policy: Policy | None = None) -> Iterator[None]:
     """``enable`` for a block; what held before holds again behind it. It holds for all threads.
@@ -189,7 +193,7 @@ def _or_torchs_own(
     if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(x, Tensor):
         return form.own(*own)
     if not x.is_floating_point():
-        refuse_algorithm(form, request)
+        refuse_algorithm(form, request, f"its input is {x.dtype}")
         return form.own(*own)
     try:
         return beyond(form, x, w, bias, request, residual, out)

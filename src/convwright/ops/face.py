@@ -23,8 +23,10 @@ from convwright.tuning.session import Choice, session
 from convwright.tuning.store import Store
 from convwright.tuning.why import Reason
 from convwright.tuning.why import why as reason_of
+from convwright.uncompiled import uncompiled
 
 
+@uncompiled()
 def find(
     what: ConvProblem | str | Tensor,
     weight: Tensor | None = None,
@@ -136,6 +138,7 @@ def _check_operands(weight: object, bias: object) -> None:
             raise BadInput(f"`{name}` must be a tensor, got {given!r}")
 
 
+@uncompiled()
 def last_choice() -> Choice | None:
     """What was chosen at the latest first meeting of a problem in this process, or None."""
     return session().last

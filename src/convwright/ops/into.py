@@ -18,7 +18,7 @@ from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting
 from convwright.ops.autograd import Training
 from convwright.ops.beyond import beyond
-from convwright.ops.call import Call
+from convwright.ops.call import Call, as_batch
 from convwright.ops.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import FROM_OUTPUT, training
 from convwright.ops.form import CONV2D
@@ -59,16 +59,33 @@ def conv2d_into(
         raise BadInput(f"`out` must be a tensor, got {type(out).__name__}")
     request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy).kept()
     call = Call(CONV2D, input, weight, bias, residual, out, request)
-    if torch.compiler.is_compiling() or foreign(*call.operands) or autocasting(input):
-        refuse_algorithm(CONV2D, request)
+    if (why := _why_copied(call)) is not None:
+        refuse_algorithm(CONV2D, request, why)
         return _copied(call)
-    check_apart(out, input=input, residual=residual)
+    if input.dim() == 3:
+        _written(replace(call, x=input.unsqueeze(0), residual=as_batch(residual), out=out.unsqueeze(0)))
+        return out
+    return _written(call)
+
+
+def _why_copied(call: Call) -> str | None:
+    """Why the result is made by PyTorch's own functions first; None where it need not."""
+    if torch.compiler.is_compiling():
+        return "it is being compiled"
+    return foreign(*call.operands) or ("autocast is on" if autocasting(call.x) else None)
+
+
+def _written(call: Call) -> Tensor:
+    """The result, written to where it belongs by what was chosen, and that noted."""
+    x, w, bias, residual, out = call.operands
+    assert out is not None
+    check_apart(out, input=x, residual=residual)
     before = version_of(out)
     if not call.trains:
-        result = beyond(CONV2D, input, weight, bias, request, residual, out)
+        result = beyond(CONV2D, x, w, bias, call.request, residual, out)
     elif (made := _training(call)) is not None:
         kept: list[Kept] = []
-        result = _apply(out, input, weight, bias, residual, made, kept)
+        result = _apply(out, x, w, bias, residual, made, kept)
         for each in kept:
             each.version = result._version  # autograd counts the write only when the node is finished
     else:
@@ -90,7 +107,7 @@ def _copied(call: Call) -> Tensor:
 def _training(call: Call) -> Training | None:
     """The three directions of this call, as they were made ready at an earlier one; None where PyTorch serves it."""
     if activation_named(call.request.activation) not in FROM_OUTPUT:
-        refuse_algorithm(call.form, call.request)
+        refuse_algorithm(call.form, call.request, f"the gradient of {call.request.activation} needs what is before it")
         return None
     slots, extra = CONV2D.slots, ("into", call.extra)
     slot = slots.matching(call.w, call.request, call.tensors, extra)

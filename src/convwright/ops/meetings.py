@@ -14,6 +14,7 @@ from time import perf_counter
 
 import torch
 
+from convwright import flags
 from convwright.ops import ambient
 from convwright.ops.call import Call
 from convwright.ops.request import Request
@@ -122,7 +123,10 @@ class Meetings:
 def _waits(call: Call) -> bool:
     """Whether PyTorch's own functions may serve until more is known: nothing else was asked for."""
     request = call.request
-    if session().mode not in (Mode.QUICK, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
+    mode = session().mode
+    if mode not in (Mode.QUICK, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
+        return False
+    if mode is Mode.QUICK and flags.deterministic():  # a later choice would give other bits than the first call
         return False
     policy = request.policy
     if policy is None:

@@ -135,10 +135,19 @@ class Slots:
                 other.varied.look_soon()
 
     def rest(self, weight: int) -> None:
-        """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them."""
+        """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them, or
+        a call has to be served by the same candidate each time."""
+        if flags.deterministic():
+            return
         self.resting.add(weight)
         if ambient.contexts.open:
             self.resting.discard(weight)
+
+    def rest_if_own(self, weight: Tensor) -> None:
+        """The same where PyTorch's own function serves the one kind of call that this weight has seen."""
+        slots = self.latest.get(id(weight), ())
+        if len(slots) == 1 and slots[0].run is None and slots[0].varied is None:
+            self.rest(id(weight))
 
     def settle(self, slot: Slot, run: Run | None) -> None:
         """Let ``run`` serve the calls for which ``slot`` stands."""

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import per_axis
-from convwright.core.window import both_sides
-from convwright.errors import Refused
+from convwright.core.window import Sides, both_sides
 from convwright.ops.autocast import autocasting, cast
-from convwright.ops.call import Call
+from convwright.ops.call import Call, as_batch
 from convwright.ops.composite import composite, refuse_algorithm
 from convwright.ops.form import FORMS, Form
 from convwright.ops.request import Request
@@ -28,8 +27,6 @@ _FORMS = {(form.rank, form.transposed): form for form in FORMS}
 def traced(call: Call) -> Tensor:
     """The same call with its arguments as the op takes them."""
     request, x, w, bias = call.request, call.x, call.w, call.bias
-    if request.policy is not None:
-        raise Refused("a policy cannot be traced: set PyTorch's flags, or compute outside of what is compiled")
     if autocasting(x):
         x, w, bias = cast(x, w, bias)
     for size in w.shape:
@@ -37,9 +34,11 @@ def traced(call: Call) -> Tensor:
     rank, activation = call.form.rank, activation_named(request.activation)
     strides, dilations = per_axis("stride", request.stride, rank), per_axis("dilation", request.dilation, rank)
     pads = both_sides(request.padding, w.shape[2:], strides, dilations)
-    promoted = call.residual is not None and call.residual.dtype is not x.dtype
-    if x.dim() != w.dim() or promoted or any(lo != hi for lo, hi in pads):
-        refuse_algorithm(call.form, request)
+    if x.dim() != w.dim():
+        return traced(Call(call.form, x.unsqueeze(0), w, bias, as_batch(call.residual), None, request)).squeeze(0)
+    why = _why_not_as_one(call, x, pads)
+    if why is not None:
+        refuse_algorithm(call.form, request, why)
         return composite(Call(call.form, x, w, bias, call.residual, None, request))
     fused = activation if activation in (Activation.NONE, Activation.RELU) else Activation.NONE
     y: Tensor = torch.ops.convwright.convolution(
@@ -47,6 +46,13 @@ def traced(call: Call) -> Tensor:
         per_axis("output_padding", request.output_padding, rank), request.groups, str(fused), request.algorithm,
     )  # fmt: skip
     return y if fused is activation else activate(y, activation)
+
+
+def _why_not_as_one(call: Call, x: Tensor, pads: Sides) -> str | None:
+    """Why a call is not one operator for a compiler."""
+    if call.residual is not None and call.residual.dtype is not x.dtype:
+        return f"its residual is {call.residual.dtype} and its input {x.dtype}"
+    return "its padding is uneven, and compiled" if any(lo != hi for lo, hi in pads) else None
 
 
 @torch.library.custom_op("convwright::convolution", mutates_args=())

@@ -12,24 +12,30 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from convwright.errors import StoreError
-from convwright.tuning.schema import Opened, connect, is_corrupt, set_aside
+from convwright.tuning.schema import Opened, connect, in_memory, is_corrupt, set_aside
 
 _Result = TypeVar("_Result")
 
 
 class Database:
-    """One SQLite database. ``note`` says in words where it is not simply the file that was asked for."""
+    """One SQLite database. ``note`` says in words where it is not simply the file that was asked for.
 
-    def __init__(self, path: Path | None) -> None:
+    With ``tell``, which hears each note, nothing fails: what cannot be used makes way for a database in memory.
+    """
+
+    def __init__(self, path: Path | None, tell: Callable[[str], None] | None = None) -> None:
         self.path = path
         self.note: str | None = None
+        self._tell, self._told = tell, ""
         self._opened: Opened | None = None
 
     def open(self) -> bool:
         """Open the file unless it is open; True where what is kept is kept in a file."""
         with _one_at_a_time:
             self._connection()
-            return self._opened is not None and not self._opened.in_memory
+            in_file = self._opened is not None and not self._opened.in_memory
+        self._tell_news()
+        return in_file
 
     def close(self) -> None:
         """Let go of the file. A database that is used again opens it again."""
@@ -52,10 +58,26 @@ class Database:
 
     def _run(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         with _one_at_a_time:
-            try:
-                return self._attempt(work)
-            except sqlite3.DatabaseError as error:
-                raise StoreError(f"the store of findings at {self.path} failed: {error}") from error
+            result = self._done(work)
+        self._tell_news()
+        return result
+
+    def _done(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        try:
+            return self._attempt(work)
+        except sqlite3.DatabaseError as error:
+            failed = StoreError(f"the store of findings at {self.path} failed: {error}")
+            if self._tell is None or self._opened is None or self._opened.in_memory:
+                raise failed from error
+        self._disconnect()
+        self._opened = self._without(failed)
+        return work(self._opened.connection)
+
+    def _tell_news(self) -> None:
+        """Outside of the lock, since whoever hears of it may do anything."""
+        if self._tell is not None and self.note is not None and self.note != self._told:
+            self._told = self.note
+            self._tell(self.note)
 
     def _attempt(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         try:
@@ -67,10 +89,20 @@ class Database:
 
     def _connection(self) -> sqlite3.Connection:
         if self._opened is None:
-            self._opened = connect(self.path)
+            try:
+                self._opened = connect(self.path)
+            except StoreError as error:
+                if self._tell is None:
+                    raise
+                self._opened = self._without(error)
             self.note = self._opened.note or self.note
             _in_use.add(self)
         return self._opened.connection
+
+    def _without(self, error: StoreError) -> Opened:
+        """A database in memory in place of the file."""
+        self.note = f"findings are kept in memory only, since {error}"
+        return in_memory(self.note)
 
     def _healed(self, error: sqlite3.DatabaseError) -> bool:
         """True where the file turned out to be corrupt and has made way for a new one."""

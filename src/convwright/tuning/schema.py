@@ -68,15 +68,16 @@ class Opened(NamedTuple):
 def connect(path: Path | None) -> Opened:
     """Open the database at ``path``.
 
-    No path, or one that cannot be used, gives a database in memory. A corrupt file is set aside.
+    No path, or one that cannot be used, gives a database in memory. A corrupt file is set aside. One of a newer
+    version, or of another program, is an error and stays as it is.
     """
     if path is None:
-        return _in_memory(None)
+        return in_memory(None)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _open_or_replace(path)
     except (OSError, sqlite3.DatabaseError) as error:
-        return _in_memory(f"findings are kept in memory only, since {path} cannot be used: {error}")
+        return in_memory(f"findings are kept in memory only, since {path} cannot be used: {error}")
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
@@ -123,7 +124,8 @@ def _open_or_replace(path: Path) -> Opened:
     return Opened(_open(path), in_memory=False, note=note)
 
 
-def _in_memory(note: str | None) -> Opened:
+def in_memory(note: str | None) -> Opened:
+    """A database that ends with the process."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     _migrate(connection)
     return Opened(connection, in_memory=True, note=note)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
@@ -17,7 +19,7 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.errors import BadInput, Refused
+from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.beside import Beside
@@ -56,6 +58,21 @@ class Choice:
         return _plan(self.candidate, self.device)
 
 
+class Question(NamedTuple):
+    """All that bears on a choice; two GPUs of one kind are two, since plans belong to one of them.
+
+    A ``fixed`` choice is not made again: whoever asks for determinism gets the same bits from the first call on.
+    """
+
+    problem: ConvProblem
+    torch_name: str | None
+    device_key: str
+    policy: Policy
+    algorithm: str | None
+    flags: tuple[object, ...]
+    fixed: bool
+
+
 class Session:
     """Chooses for every problem once and remembers it. ``spent_us`` is what its searches took so far."""
 
@@ -64,8 +81,8 @@ class Session:
         self.store = store
         self.last: Choice | None = None
         self.spent_us = 0.0
-        self._chosen: dict[object, Choice] = {}
-        self._before: dict[object, Choice] = {}
+        self._chosen: dict[Question, Choice] = {}
+        self._before: dict[Question, Choice] = {}
         self._one_search_at_a_time = threading.RLock()
         self._beside = Beside(self._reconsider)
 
@@ -99,7 +116,7 @@ class Session:
     def _reconsider(self, problem: ConvProblem) -> None:
         """More is compiled now than when the choice for ``problem`` was made."""
         with self._one_search_at_a_time:
-            for key in [key for key, choice in self._chosen.items() if choice.candidate.problem == problem]:
+            for key in [key for key in self._chosen if key.problem == problem and not key.fixed]:
                 self._before[key] = self._chosen.pop(key)
         for then in _hearers:
             then()
@@ -107,7 +124,11 @@ class Session:
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
         key = _question(problem, device, policy, None)
-        return self._chosen.get(key) or self._before.get(key) or self.torchs_own(problem, device, policy)
+        known = self._chosen.get(key) or self._before.get(key)
+        if known is not None:
+            return known
+        own = self.torchs_own(problem, device, policy)
+        return self._chosen.setdefault(key, own) if key.fixed else own
 
     def _unmeasured(self, found: Findings) -> Choice:
         """Where nothing was measured: PyTorch's own call if policy allows it, else the first that it does."""
@@ -125,27 +146,34 @@ class Session:
     def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         if algorithm is not None:
             return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
-        if self.mode is Mode.OFF:
-            return self.torchs_own(problem, device, policy)
-        if self.mode is Mode.HEURISTIC and not self.store.findings(problem.key, device.key):
+        mode = self._mode(policy)
+        if mode in (Mode.OFF, Mode.HEURISTIC):
             own = self.torchs_own(problem, device, policy)
-            if listing.objection(own.candidate, resolved(policy, problem, device)) is None:
+            is_allowed = listing.objection(own.candidate, resolved(policy, problem, device)) is None
+            if mode is Mode.OFF or (is_allowed and not self.store.findings(problem.key, device.key)):
                 return own  # which would come of listing all that there is, too
-        known = self._remembered(problem, device, policy)
+            mode = mode if is_allowed else self.mode
+        known = self._remembered(problem, device, policy, mode)
         if known is not None:
             return known
         with self._beside.searching():
-            found = find(problem, device, policy, mode=self.mode, store=self.store, beside=self._beside)
+            found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside)
         if found.choice is None:
             return self._unmeasured(found)
         return _choice(found.choice, found.baseline, device, policy)
 
-    def _remembered(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
+    def _mode(self, policy: Policy) -> Mode:
+        """How much is done for a choice. What PyTorch's flags ask to be the same must not hang on what a quick
+        search happens to measure."""
+        still = flags.deterministic() and not policy.deterministic
+        return Mode.HEURISTIC if self.mode is Mode.QUICK and still else self.mode
+
+    def _remembered(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode) -> Choice | None:
         """What an earlier search leads to, where its findings are to be believed as they are."""
         if settings().trust is not Trust.TRUST:
             return None
         budget, known = Budget(QUICK_BUDGET_US), resolved(policy, problem, device)
-        found = remembered(Search(problem, device, known, self.mode, self.store, budget))
+        found = remembered(Search(problem, device, known, mode, self.store, budget))
         return None if found is None else _choice(found[0].finding, found[1], device, policy)
 
 
@@ -167,7 +195,13 @@ def when_news(then: Callable[[], None]) -> None:
 @lru_cache
 def session() -> Session:
     """The session of this process, as its environment asks for."""
-    return Session(settings().mode, Store.open(settings().store_path))
+    return Session(settings().mode, Store.open(settings().store_path, tell=_warn))
+
+
+@cache
+def _warn(note: str) -> None:
+    """Once: a call that is computed all the same must not be an error, nor go unnoticed that nothing is kept."""
+    warnings.warn(note, StoreWarning, stacklevel=2)
 
 
 def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
@@ -198,9 +232,9 @@ def _is_of(algorithm: str, refused: str) -> bool:
     return algorithm in (refused, family) or algorithm.startswith((f"{family}(", f"{refused.removesuffix(')')}, "))
 
 
-def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> object:
-    """All that bears on a choice; two GPUs of one kind are two, since plans belong to one of them."""
-    return problem, device.torch_name, device.key, policy, algorithm, flags.state()
+def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:
+    fixed = policy.deterministic or flags.deterministic()
+    return Question(problem, device.torch_name, device.key, policy, algorithm, flags.state(), fixed)
 
 
 def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from convwright.core.finding import Measurement
-from convwright.errors import StoreError
+from convwright.errors import BadInput, StoreError
 from convwright.tuning import quarantine, upkeep
 from convwright.tuning.database import Database
 from convwright.tuning.quarantine import Place, Quarantined
@@ -47,14 +47,20 @@ class Store:
     'ran out of memory'
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._database = Database(path)
+    def __init__(self, path: Path | str | None, tell: Callable[[str], None] | None = None) -> None:
+        if path is not None and not (isinstance(path, Path | str) and str(path)):
+            raise BadInput(f"a store's `path` must be a path, or None for one in memory, got {path!r}")
+        self._database = Database(None if path is None else Path(path), tell)
         self._untold: str | None = None
 
     @classmethod
-    def open(cls, path: Path | None) -> Self:
-        """The store at ``path``; its folder is made. None, or a place that cannot be written to, means in memory."""
-        store = cls(path)
+    def open(cls, path: Path | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
+        """The store at ``path``; its folder is made. None, or a place that cannot be written to, means in memory.
+
+        A file of a newer convwright, or of another program, is an error. With ``tell`` it is not: findings are then
+        kept in memory, as they are where the file fails later, and ``tell`` is called with the reason.
+        """
+        store = cls(path, tell)
         store._database.open()
         return store
 

@@ -1,0 +1,122 @@
+"""Whoever asks for determinism gets the same bits for the same call, from the first call of a process to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+import convwright as cw
+from convwright.ops import decide
+from convwright.ops.form import CONV2D
+from convwright.settings import settings
+from convwright.tuning import run as tuner
+from convwright.tuning import session as sessions
+from ops.prefer import count_calls, randn
+from tuning.made import FakeTuner
+
+CALLS = 40
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
+    """In mode quick, where `reference/gemm` is ten times as fast as PyTorch's own call."""
+    monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
+    settings.cache_clear()
+    sessions.session.cache_clear()
+    made = FakeTuner({"reference/gemm": 10.0})
+    monkeypatch.setattr(tuner, "measure_candidates", made)
+    monkeypatch.setattr(decide, "_worth_a_node", lambda choices: True)
+    return made
+
+
+@contextmanager
+def strictly() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def by_cudnns_flag() -> Iterator[None]:
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = False
+
+
+def same_bits(call: Callable[[], Tensor]) -> bool:
+    first = call().clone()
+    return all(torch.equal(call(), first) for _ in range(CALLS - 1))
+
+
+FLAGS = pytest.mark.parametrize("asked", [strictly, by_cudnns_flag])
+
+
+@FLAGS
+@pytest.mark.parametrize("grad", [False, True])
+def test_under_pytorchs_flags_no_call_searches(asked: Callable, grad: bool, fake: FakeTuner) -> None:
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, dtype=torch.float32, grad=grad)
+    with asked():
+        assert same_bits(lambda: cw.conv2d(x, w))
+        with cw.enabled():
+            assert same_bits(lambda: torch.nn.functional.conv2d(x, w, padding=1))
+    assert fake.calls == []
+
+
+@FLAGS
+def test_what_the_store_knows_serves_from_the_first_call(
+    asked: Callable, fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, dtype=torch.float32)
+    with asked():
+        cw.find(x, w)
+        called = count_calls(monkeypatch)
+        assert same_bits(lambda: cw.conv2d(x, w))
+    assert len(called) == CALLS
+
+
+def test_a_policy_is_decided_at_the_first_call_and_stays(fake: FakeTuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, dtype=torch.float32)
+    called = count_calls(monkeypatch)
+    ours = partial(cw.conv2d, x, w, policy=cw.Policy(deterministic=True))
+    assert same_bits(ours)
+    fake.times_us = {"reference/direct": 1.0}
+    (choice,) = sessions.session().chosen
+    sessions.session().store.clear()
+    sessions.session()._reconsider(choice.candidate.problem)  # as when more has been compiled beside
+    ours()
+    assert len(called) == CALLS + 1
+
+
+def test_a_layer_of_pytorchs_own_is_looked_at_each_time(fake: FakeTuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that nobody looks at would be PyTorch's, and the next one like it the candidate's."""
+    w = randn(4, 4, 3, 3, dtype=torch.float32)
+    small, large = (randn(2, 4, size, size, dtype=torch.float32) for size in (8, 16))
+    with strictly():
+        cw.find(large, w)
+        for _ in range(CALLS):
+            cw.conv2d(small, w)
+        assert not CONV2D.slots.resting
+        called = count_calls(monkeypatch)
+        assert same_bits(lambda: cw.conv2d(large, w))
+    assert len(called) == CALLS
+
+
+def test_what_serves_inside_a_capture_serves_behind_it(fake: FakeTuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, dtype=torch.float32)
+    called = count_calls(monkeypatch)
+    policy = cw.Policy(deterministic=True)
+    with monkeypatch.context() as inside:
+        inside.setattr(sessions, "capturing", lambda device: True)
+        cw.conv2d(x, w, policy=policy)
+    CONV2D.slots.forget()  # as on a GPU, where a slot is made outside of a capture only
+    cw.conv2d(x, w, policy=policy)
+    assert called == fake.calls == []
