@@ -13,7 +13,7 @@ from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops import ambient
@@ -22,17 +22,13 @@ from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
 from convwright.ops.look_cost import look_host_us
 from convwright.ops.node_cost import node_host_us
+from convwright.ops.posed import gradient_problems
 from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.runner import Runner, runner
 from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, capturing, session
 
-# What the operands' gradients are, as problems.
-_GRADIENTS = {
-    Direction.FORWARD: (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT),
-    Direction.BACKWARD_DATA: (Direction.FORWARD, Direction.BACKWARD_WEIGHT),
-}
 # The activations whose derivative is told by the output alone.
 FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
@@ -86,21 +82,8 @@ def _choice(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: st
 
 
 def _gradient_choices(problem: ConvProblem, call: Call, device: DeviceFacts) -> list[Choice | None]:
-    behind = _with_dense_output(problem)
-    return [
-        _choice(_with_dense_output(behind.asking(direction)), device, call, None) if tensor.requires_grad else None
-        for direction, tensor in zip(_GRADIENTS[problem.direction], (call.x, call.w), strict=True)
-    ]
-
-
-def _with_dense_output(problem: ConvProblem) -> ConvProblem:
-    """The problem with a dense result. The gradient that is to come is dense, and so is one that is made, however its
-    operand lies: elements of that may share memory."""
-    output = problem.output
-    dense = output.dense(output.layout if output.layout is not Layout.STRIDED else Layout.NCHW)
-    if problem.direction is Direction.FORWARD:
-        return replace(problem, y=dense)
-    return replace(problem, x=dense) if problem.direction is Direction.BACKWARD_DATA else replace(problem, w=dense)
+    posed = gradient_problems(problem, call)
+    return [None if each is None else _choice(each, device, call, None) for each in posed]
 
 
 def _trained(problem: ConvProblem, main: Choice, gradients: list[Choice | None], call: Call) -> Training:

@@ -1,6 +1,7 @@
 """Which calls are worth a decision: a search takes as long as many calls, so it waits until a call comes again.
 
-A layer that always sees the same shape is tuned at its second call. Where layers see ever new shapes, PyTorch's own
+A layer that always sees the same shape is tuned at its second call; what an earlier process has searched for is
+decided at the first. Where layers see ever new shapes, PyTorch's own
 functions serve, until nothing new has come for as many calls as there are kinds of them, or searches have taken only
 a small share of the time that has passed: no input, however varied, is slowed down by more than that.
 """
@@ -15,8 +16,12 @@ from time import perf_counter
 import torch
 
 from convwright import flags
+from convwright.core.policy import Policy
+from convwright.errors import ConvwrightError
+from convwright.measuring.machine import device_facts
 from convwright.ops import ambient
 from convwright.ops.call import Call
+from convwright.ops.posed import posed
 from convwright.ops.request import Request
 from convwright.settings import QUICK_BUDGET_US, Mode
 from convwright.tuning.session import session
@@ -75,6 +80,8 @@ class Meetings:
             return Verdict.DECIDE
         if again or kinds > 1:
             return Verdict.VARIES
+        if _is_known(call):
+            return Verdict.DECIDE
         return Verdict.FRESH if self._layers[call.w.shape] >= _ALIKE else Verdict.WAIT
 
     @contextmanager
@@ -133,6 +140,16 @@ def _waits(call: Call) -> bool:
         return True
     # Whoever replaces PyTorch's functions asks at no call in particular.
     return call.form.stands_in and policy.arithmetic is None and not policy.deterministic
+
+
+def _is_known(call: Call) -> bool:
+    """Whether an earlier process has searched for all that this call needs, so that a decision takes no time."""
+    try:
+        problems = posed(call)
+    except ConvwrightError:
+        return False
+    device, policy = device_facts(call.x.device), call.request.policy or Policy()
+    return all(session().knows(problem, device, policy) for problem in problems)
 
 
 def _kind(call: Call) -> Kind:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -14,7 +15,8 @@ from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
-from convwright.tuning.store import Store
+from convwright.tuning.quarantine import Quarantined
+from convwright.tuning.store import Store, Stored
 
 
 class Recall:
@@ -23,8 +25,14 @@ class Recall:
 
     def __init__(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store, scope: str) -> None:
         self.problem, self.device, self.policy, self.store, self.scope = problem, device, policy, store, scope
-        self._stored = store.findings(problem.key, device.key)
-        self._quarantined = store.quarantined(problem.key, device.key)
+
+    @cached_property
+    def _stored(self) -> Mapping[str, Stored]:
+        return self.store.findings(self.problem.key, self.device.key)
+
+    @cached_property
+    def _quarantined(self) -> Mapping[str, Quarantined]:
+        return self.store.quarantined(self.problem.key, self.device.key)
 
     def finding(self, candidate: Candidate) -> Finding | None:
         """What is known of a candidate: measured, failed, or in quarantine since it took a process with it."""

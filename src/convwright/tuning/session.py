@@ -104,6 +104,12 @@ class Session:
         """All choices that hold by now."""
         return tuple(self._chosen.values())
 
+    def knows(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> bool:
+        """Whether a choice for ``problem`` can be made from the store alone."""
+        if settings().trust is not Trust.TRUST or self.mode is Mode.OFF:
+            return False
+        return self._asked(problem, device, policy, self.mode).recall().is_settled(self.mode)
+
     def wait_for_compilers(self) -> None:
         """Until all that searches behind calls left to be compiled is there."""
         self._beside.wait()
@@ -172,9 +178,12 @@ class Session:
         """What an earlier search leads to, where its findings are to be believed as they are."""
         if settings().trust is not Trust.TRUST:
             return None
-        budget, known = Budget(QUICK_BUDGET_US), resolved(policy, problem, device)
-        found = remembered(Search(problem, device, known, mode, self.store, budget))
+        found = remembered(self._asked(problem, device, policy, mode))
         return None if found is None else _choice(found[0].finding, found[1], device, policy)
+
+    def _asked(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode) -> Search:
+        budget, known = Budget(QUICK_BUDGET_US), resolved(policy, problem, device)
+        return Search(problem, device, known, mode, self.store, budget)
 
 
 def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: Policy) -> Choice:

@@ -1,0 +1,124 @@
+"""A tuned model in a second process: what the first call of each convolution costs there, and what it asks of whom.
+
+    python benchmarks/second_process.py [--out results.jsonl] [--device cuda]
+
+The first process meets convolutions of a ResNet-50 and tunes them, as calls do. The second one, with the same store,
+loads CUDA and cuDNN by a convolution that is not in the table, and calls each of them once. "planned" counts how often
+cuDNN's planner was asked, "searched" how often anything was measured: both must be 0, and the choices the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# Batch, channels, size, output channels, taps, stride.
+LAYERS = [
+    (8, 3, 224, 64, 7, 2), (8, 64, 56, 64, 1, 1), (8, 64, 56, 64, 3, 1), (8, 64, 56, 256, 1, 1),
+    (8, 256, 56, 128, 1, 1), (8, 128, 56, 128, 3, 2), (8, 128, 28, 512, 1, 1), (8, 256, 28, 256, 3, 2),
+    (8, 256, 14, 256, 3, 1), (8, 1024, 14, 256, 1, 1), (8, 512, 7, 512, 3, 1), (8, 512, 7, 2048, 1, 1),
+]  # fmt: skip
+FORMS = {
+    "fp32": {"dtype": "float32"},
+    "fp16, channels last, bias and ReLU": {"dtype": "float16", "last": True, "activation": "relu"},
+    "fp16, channels last, bias and SiLU": {"dtype": "float16", "last": True, "activation": "silu"},
+}
+MOST_MS = 50.0
+
+CHILD = """
+import json, sys, time
+import torch
+from torch.nn import functional as F
+import convwright as cw
+from convwright.backends.cudnn import graph
+from convwright.tuning import run
+from convwright.tuning.session import session
+
+counts = {"planned": 0, "searched": 0}
+def counted(module, name, what):
+    own = getattr(module, name)
+    def wrapper(*arguments, **options):
+        counts[what] += 1
+        return own(*arguments, **options)
+    setattr(module, name, wrapper)
+counted(graph, "proposed_engines", "planned")
+counted(run, "measure_candidates", "searched")
+
+device, layers, forms, calls = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
+torch.backends.cudnn.allow_tf32 = False
+synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+F.conv2d(torch.zeros(1, 8, 9, 9, device=device), torch.zeros(8, 8, 3, 3, device=device))
+cw.plan("ic8ih9oc8kh3", algorithm="cudnn/engine-0" if device == "cuda" else "reference/gemm", device=device)
+synchronize()
+
+def call(form, layer):
+    n, c, size, k, taps, stride = layer
+    kind = {"device": device, "dtype": getattr(torch, form["dtype"])}
+    memory = torch.channels_last if form.get("last") else torch.contiguous_format
+    x = torch.randn(n, c, size, size, **kind).to(memory_format=memory)
+    w = torch.randn(k, c, taps, taps, **kind).to(memory_format=memory)
+    b = torch.randn(k, **kind) if "activation" in form else None
+    synchronize()
+    times = []
+    for _ in range(calls):
+        begun = time.perf_counter()
+        cw.conv2d(x, w, b, stride=stride, padding=taps // 2, activation=form.get("activation"))
+        synchronize()
+        times.append((time.perf_counter() - begun) * 1e3)
+        if calls > 1:
+            session().wait_for_compilers()
+    return times[0], cw.last_choice().candidate.id
+
+with torch.no_grad():
+    for name, form in forms.items():
+        for layer in layers:
+            before = dict(counts)
+            first_ms, choice = call(form, layer)
+            print(json.dumps({"form": name, "layer": layer, "first_ms": first_ms, "choice": choice,
+                              **{what: counts[what] - before[what] for what in counts}}))
+"""
+
+
+def child(device: str, calls: int, store: Path) -> list[dict]:
+    environment = {**os.environ, "CONVWRIGHT_STORE": str(store)}
+    command = [sys.executable, "-c", CHILD, device, json.dumps(LAYERS), json.dumps(FORMS), str(calls)]
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+
+def main() -> None:
+    import torch
+
+    from convwright.measuring.conditions import conditions
+    from convwright.measuring.machine import device_facts
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "findings.sqlite"
+        # The second call of a layer searches, the third takes what was compiled meanwhile.
+        first, second = child(options.device, 4, store), child(options.device, 1, store)
+    known, lines = dict(conditions(device_facts(options.device))), []
+    for one, two in zip(first, second, strict=True):
+        same = one["choice"] == two["choice"] and not two["planned"] and not two["searched"]
+        held = same and two["first_ms"] <= MOST_MS
+        lines.append({"benchmark": "second process", "first": one, "second": two, "held": held, "conditions": known})
+        print(f"{one['form']:36} {one['layer']!s:30} {two['choice'][:60]:60} {two['first_ms']:7.2f} ms",
+              "" if held else f"NOT HELD: {one['choice']}, {two}")  # fmt: skip
+    times = sorted(line["second"]["first_ms"] for line in lines)
+    print(
+        f"{sum(line['held'] for line in lines)} of {len(lines)} held; first calls {times[0]:.2f} to {times[-1]:.2f} ms"
+    )
+    if options.out:
+        options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()
