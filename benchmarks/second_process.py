@@ -4,7 +4,8 @@
 
 The first process meets convolutions of a ResNet-50 and tunes them, as calls do. The second one, with the same store,
 loads CUDA and cuDNN by a convolution that is not in the table, and calls each of them once. "planned" counts how often
-cuDNN's planner was asked, "searched" how often anything was measured: both must be 0, and the choices the same.
+cuDNN's planner was asked, "searched" how often anything was measured: both must be 0, and the choices the same. A third
+process makes the same calls with PyTorch's own functions: what their first call takes, ours takes where they serve.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ counted(graph, "proposed_engines", "planned")
 counted(run, "measure_candidates", "searched")
 
 device, layers, forms, calls = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
+ours = sys.argv[5] == "ours"
 torch.backends.cudnn.allow_tf32 = False
 synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
 F.conv2d(torch.zeros(1, 8, 9, 9, device=device), torch.zeros(8, 8, 3, 3, device=device))
@@ -67,12 +69,18 @@ def call(form, layer):
     times = []
     for _ in range(calls):
         begun = time.perf_counter()
-        cw.conv2d(x, w, b, stride=stride, padding=taps // 2, activation=form.get("activation"))
+        window = {"stride": stride, "padding": taps // 2}
+        if ours:
+            cw.conv2d(x, w, b, **window, activation=form.get("activation"))
+        else:
+            y = F.conv2d(x, w, b, **window)
+            if b is not None:
+                getattr(F, form["activation"])(y)
         synchronize()
         times.append((time.perf_counter() - begun) * 1e3)
         if calls > 1:
             session().wait_for_compilers()
-    return times[0], cw.last_choice().candidate.id
+    return times[0], cw.last_choice().candidate.id if ours else "torch/default"
 
 with torch.no_grad():
     for name, form in forms.items():
@@ -84,9 +92,9 @@ with torch.no_grad():
 """
 
 
-def child(device: str, calls: int, store: Path) -> list[dict]:
+def child(device: str, calls: int, store: Path, whose: str = "ours") -> list[dict]:
     environment = {**os.environ, "CONVWRIGHT_STORE": str(store)}
-    command = [sys.executable, "-c", CHILD, device, json.dumps(LAYERS), json.dumps(FORMS), str(calls)]
+    command = [sys.executable, "-c", CHILD, device, json.dumps(LAYERS), json.dumps(FORMS), str(calls), whose]
     printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
@@ -104,14 +112,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "findings.sqlite"
         # The second call of a layer searches, the third takes what was compiled meanwhile.
-        first, second = child(options.device, 4, store), child(options.device, 1, store)
+        first, second = child(options.device, 6, store), child(options.device, 1, store)
+        torchs = child(options.device, 1, store, "PyTorch's")
     known, lines = dict(conditions(device_facts(options.device))), []
-    for one, two in zip(first, second, strict=True):
+    for one, two, own in zip(first, second, torchs, strict=True):
         same = one["choice"] == two["choice"] and not two["planned"] and not two["searched"]
+        two["torch_first_ms"] = own["first_ms"]
         held = same and two["first_ms"] <= MOST_MS
         lines.append({"benchmark": "second process", "first": one, "second": two, "held": held, "conditions": known})
-        print(f"{one['form']:36} {one['layer']!s:30} {two['choice'][:60]:60} {two['first_ms']:7.2f} ms",
-              "" if held else f"NOT HELD: {one['choice']}, {two}")  # fmt: skip
+        print(f"{one['form']:36} {one['layer']!s:28} {two['choice'][:58]:58} {two['first_ms']:7.2f} ms",
+              f"(PyTorch {own['first_ms']:7.2f})", "" if held else f"NOT HELD: {one['choice']}")  # fmt: skip
     times = sorted(line["second"]["first_ms"] for line in lines)
     print(
         f"{sum(line['held'] for line in lines)} of {len(lines)} held; first calls {times[0]:.2f} to {times[-1]:.2f} ms"

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,10 @@ from convwright.tuning.store import Store
 # A sample of a run of `benchmarks/classic_answers.py`. TF32 is left out where its answer is that of strict fp32;
 # null is a refusal of cuDNN's.
 RECORD = Path(__file__).parent / "data" / "classic-answers-h200.jsonl.gz"
+# A whole run with problems that were drawn when the rules stood. Two of its 117,000 answers were workspaces 0.1 and
+# 3.5 % larger than the rules said then; no support was wrong.
+LATER_RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h200-classic-answers.jsonl.gz"
+_EVERY = 4
 # The least share of workspaces that are exact to the byte. What is not named here always is.
 BOUNDED = {
     ("forward", "implicit-precomp-gemm"): 0.4,
@@ -35,9 +40,13 @@ TENSOR_CORES = {"implicit-precomp-gemm", "algo-1"}
 
 
 def live_answers():
-    with gzip.open(RECORD, "rt") as lines:
+    yield from answers_of(RECORD, every=1)
+
+
+def answers_of(path, *, every):
+    with gzip.open(path, "rt") as lines:
         next(lines)
-        for record in map(json.loads, lines):
+        for record in map(json.loads, islice(lines, None, None, every)):
             problem = ConvProblem.parse(record["problem"])
             own = native_arithmetic(problem.dtype, tf32=False)
             for name, live in record["answers"].items():
@@ -67,6 +76,19 @@ def test_support_is_what_cudnn_answered(compared):
         for problem, algorithm, _, live, ruled in compared
         if not is_unknown(ruled) and isinstance(ruled, str) is isinstance(live, int)
     ]
+    assert wrong == []
+
+
+def test_a_record_that_was_taken_later_agrees():
+    seen, wrong = 0, []
+    for problem, algorithm, arithmetic, live in answers_of(LATER_RECORD, every=_EVERY):
+        ruled = answer(problem, algorithm, arithmetic)
+        seen += 1
+        serves = isinstance(live, int)
+        under = serves and isinstance(ruled, int) and ruled < live
+        if not is_unknown(ruled) and (isinstance(ruled, str) is serves or under):
+            wrong.append((algorithm, str(problem), live, ruled))
+    assert seen > 20_000
     assert wrong == []
 
 
@@ -174,8 +196,8 @@ def test_one_tap_lies_the_same_in_every_dilation():
 
 
 def test_spectra_between_the_record_and_its_first_refusal_are_unknown():
-    problem = conv((1, 600, 254, 254), (400, 600, 2, 2))
-    assert "unknown: needs 12" in str(answer(problem, "fft", Arithmetic.FP32))
+    problem = conv((1, 700, 254, 254), (400, 700, 2, 2))
+    assert "unknown: needs 14" in str(answer(problem, "fft", Arithmetic.FP32))
 
 
 def test_the_workspace_of_split_sums_is_unknown():

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm import algorithm_of, algorithms
 from convwright.backends.triton.implicit_gemm_call import kernel_call
 from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile, shared_limit
-from convwright.backends.triton.launch import launch_of
+from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launch import Binary, launch_of
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
@@ -150,7 +152,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen["function"] = function
         return int(seen["status"])
 
-    def load(index: int, cubin: bytes, metadata: object) -> int:
+    def load(index: int, binary: Binary) -> int:
         seen["loads"] += 1
         return 77
 
@@ -206,3 +208,53 @@ def test_results_in_the_interpreter() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(command, env=environment, cwd=tests.parents[1], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+# What is compiled can be written down.
+
+
+class Compiled:
+    """As Triton gives a compiled kernel."""
+
+    hash = "abc"
+    asm: ClassVar[dict[str, bytes]] = {"cubin": bytes(range(256)) * 40}
+
+    def __init__(self, **more: Any) -> None:
+        needs = {"global_scratch_size": 0, "profile_scratch_size": 0, "num_ctas": 1}
+        options = {"launch_cooperative_grid": False, "launch_pdl": False}
+        self.metadata = SimpleNamespace(name="implicit_gemm", num_warps=4, shared=70_000, **needs | options | more)
+
+
+CALL = KernelCall(None, dict.fromkeys("xwy", ("fp16", 16)), {}, 17, 4, 3)
+
+
+def test_a_compiled_kernel_is_read_as_it_was_written() -> None:
+    binary = Binary.of(Compiled(), CALL)
+    assert (binary.blocks, binary.warps, binary.shared_bytes, binary.pointers) == (17, 4, 70_000, 3)
+    assert Binary.read(binary.text) == binary
+    assert len(binary.text) < 2000
+
+
+def test_a_kernel_that_needs_more_than_operands_is_refused() -> None:
+    with pytest.raises(BackendError, match="needs scratch memory, clusters or a cooperative launch"):
+        Binary.of(Compiled(num_ctas=2), CALL)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"cubin": "no"}', '{"cubin": 3, "name": "x"}'])
+def test_what_is_no_kernel_is_not_read(text: str) -> None:
+    with pytest.raises(BackendError, match="a kernel that was kept cannot be read"):
+        Binary.read(text)
+
+
+def test_listing_and_reading_load_no_triton() -> None:
+    program = (
+        "import sys; from convwright.backends.triton import backend, implicit_gemm_plan, launch;"
+        "from convwright.core.policy import Policy; from convwright.core.problem import ConvProblem;"
+        "from convwright.core.profiles import profile;"
+        "problem = ConvProblem.parse('mb2ic16ih10oc16kh3ph1 dt:fp16 tag:nhwc');"
+        "assert len(list(backend.TritonKernels().candidates(problem, profile('h200'), Policy()))) > 2;"
+        "assert 'triton' not in sys.modules"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

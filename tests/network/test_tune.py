@@ -124,7 +124,8 @@ def test_a_plan_lists_what_the_policy_permits_and_needs_the_workspace_of_the_lar
         model(), X, device="h200", plan_only=True, policy=Policy(max_workspace_bytes=0), store=Store.open(None)
     )
     for each in careful.problems:
-        assert {candidate.workspace_bytes for candidate in each.permitted} == {0}
+        # Of some classic algorithms a workspace is known only where the device is.
+        assert {candidate.workspace_bytes for candidate in each.permitted} <= {0, None}
         assert len(each.permitted) < len(each.findings.verdicts)
     assert careful.workspace_bytes == 0
 

@@ -46,10 +46,11 @@ class TunedProblem:
 
     @property
     def candidate(self) -> Candidate | None:
-        """What was chosen; where nothing could be measured, the first of ``permitted``."""
+        """What was chosen; where nothing could be measured, the first of ``permitted`` whose workspace is known."""
         if self.findings.choice is not None:
             return self.findings.choice.candidate
-        return next(iter(self.permitted), None)
+        known = (candidate for candidate in self.permitted if candidate.workspace_bytes is not None)
+        return next(known, next(iter(self.permitted), None))
 
     @property
     def permitted(self) -> tuple[Candidate, ...]:

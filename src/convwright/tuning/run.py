@@ -63,11 +63,12 @@ class Run:
             search.policy, mode=search.mode, budget=search.budget, hooks=self._hooks(),
         )  # fmt: skip
         self.listed.extend(f.candidate for f in fresh if f.candidate not in self.listed)
-        self._recall.record(fresh)
+        # What was checked once is not given up for a later time without a check.
+        better = [f for f in fresh if f.candidate.id not in self._known or is_checked(f)]
+        self._recall.record(better)
         if not self._waiting:  # or else the search is not done yet
             self._recall.record_search(search.mode, self.listed)
-        known = self._known
-        return known | {f.candidate.id: f for f in fresh if f.candidate.id not in known or is_checked(f)}
+        return self._known | {finding.candidate.id: finding for finding in better}
 
     def _hooks(self) -> Hooks:
         later = None if self._search.kernels is None else self._later

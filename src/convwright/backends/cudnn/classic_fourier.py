@@ -18,7 +18,7 @@ _SMALLEST, LARGEST = 16, 256
 TILE, TILE_3D, LINE, LONG_LINE = 32, 16, 32, 256
 _MARGIN = 30
 # The bytes of one group's spectra: the most that the record has, and the least that it has a refusal for.
-_MOST_RECORDED, _LEAST_REFUSED = 77_642_858_496, 162_962_079_744
+_MOST_RECORDED, _LEAST_REFUSED = 132_941_414_400, 162_962_079_744
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,8 @@ def tiled_fft_bytes(asked: Asked) -> int:
         need = planes * _spectrum(asked, *[TILE_3D] * 3) + _group_copies(asked)
     elif _is_line(roles):
         need = rounded_up(_line_bytes(asked, roles), 16 if asked.groups > 1 else 1)
+        if asked.problem.direction is Direction.BACKWARD_WEIGHT and min(roles.extent) > 1:
+            need += _group_copies(asked)  # a dy of one pixel counts as a line, and x is none
     else:
         planes = roles.filter + _tiles(roles, TILE) * (roles.signal + roles.result)
         need = planes * _spectrum(asked, TILE, TILE) + _group_copies(asked)

@@ -71,7 +71,12 @@ def backward_weight_bytes(asked: Asked) -> int | None:
         return None
     if asked.arithmetic is Arithmetic.FP64 and asked.rank == 3:
         return 0
-    return asked.operand_bytes(_channel_padding(asked)) + _TABLES_BYTES
+    return asked.operand_bytes(_channel_padding(asked)) + _index_bytes(asked) + _TABLES_BYTES
+
+
+def _index_bytes(asked: Asked) -> int:
+    """One index for each element of an unrolled column."""
+    return asked.c * prod(asked.taps) * 4
 
 
 def atomic_backward_weight_bytes(asked: Asked) -> int:
@@ -79,8 +84,7 @@ def atomic_backward_weight_bytes(asked: Asked) -> int:
     if asked.problem.dtype is DType.FP64:
         return 0 if asked.rank == 3 else asked.operand_bytes() + _TABLES_BYTES
     sums = asked.groups * asked.w_bytes(8)
-    indices = asked.c * prod(asked.taps) * 4
-    return asked.operand_bytes(8) + sums + indices + 4 * _TABLES_BYTES
+    return asked.operand_bytes(8) + sums + _index_bytes(asked) + 4 * _TABLES_BYTES
 
 
 def unrolled_bytes(asked: Asked) -> int:

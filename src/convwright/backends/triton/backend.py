@@ -42,7 +42,17 @@ class TritonKernels:
         reason = _device_reason(device)
         if reason is not None:
             raise BackendError(f"{candidate.id} {reason}")
-        return ImplicitGemmPlan(candidate, device)
+        return ImplicitGemmPlan.built(candidate, device)
+
+    def written(self, plan: Plan) -> str | None:
+        from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
+
+        return plan.text if isinstance(plan, ImplicitGemmPlan) else None
+
+    def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
+        from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
+
+        return ImplicitGemmPlan.read(candidate, device, text)
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
         """Into Triton's own cache, where ``build`` finds it."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
 from convwright.backends.triton.implicit_gemm import algorithm_of
 from convwright.backends.triton.implicit_gemm_call import kernel_call
-from convwright.backends.triton.launch import launch_of
+from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.tensor_spec import Layout, dense_strides
@@ -21,14 +23,28 @@ class ImplicitGemmPlan:
     workspace_bytes = 0
     writes_out = True
 
-    def __init__(self, candidate: Candidate, device: DeviceFacts) -> None:
+    def __init__(self, candidate: Candidate, device: DeviceFacts, launch: Launch) -> None:
         self.candidate = candidate
         self._algorithm = algorithm_of(candidate)
         self._channels_last = dense_strides(candidate.problem.w.shape, Layout.NHWC)
         self._takes_bias = candidate.problem.epilogue.bias
         self._takes_residual = candidate.problem.epilogue.residual
-        self._launch = launch_of(kernel_call(candidate), device)
+        self._launch = launch
         self._new_output = allocator(candidate.problem.y, torch.device(device.torch_name or "cpu"))
+
+    @classmethod
+    def built(cls, candidate: Candidate, device: DeviceFacts) -> Self:
+        return cls(candidate, device, launch_of(kernel_call(candidate), device))
+
+    @classmethod
+    def read(cls, candidate: Candidate, device: DeviceFacts, text: str) -> Self:
+        """The plan whose ``text`` this is; Triton need not be loaded for it."""
+        return cls(candidate, device, DriverLaunch(Binary.read(text), device))
+
+    @property
+    def text(self) -> str | None:
+        """The compiled kernel and how it is launched; None in the interpreter."""
+        return self._launch.binary.text if isinstance(self._launch, DriverLaunch) else None
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight with its channels last in memory: itself where it is so already and need not be packed."""

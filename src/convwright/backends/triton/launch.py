@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import struct
 import threading
+import zlib
+from base64 import b85decode, b85encode
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -40,7 +44,44 @@ def launch_of(call: KernelCall, device: DeviceFacts) -> Launch:
         compiled = call.compile(device.architecture)
     except Exception as error:  # Triton's compiler has no common error
         raise BackendError(f"Triton cannot compile {call.kernel.__name__}: {error}") from error
-    return _DriverLaunch(compiled, call, torch.device(device.torch_name).index or 0)
+    return DriverLaunch(Binary.of(compiled, call), device)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A compiled kernel and how it is launched: all that is needed of Triton to run it."""
+
+    name: str
+    key: str
+    cubin: bytes
+    blocks: int
+    warps: int
+    shared_bytes: int
+    pointers: int
+
+    @classmethod
+    def of(cls, compiled: Any, call: KernelCall) -> Self:
+        """What Triton has compiled for ``call``, which must need nothing but its operands."""
+        metadata = compiled.metadata
+        needs = (metadata.global_scratch_size, metadata.profile_scratch_size, metadata.num_ctas - 1)
+        if any(needs) or metadata.launch_cooperative_grid or metadata.launch_pdl:
+            raise BackendError(f"{metadata.name} needs scratch memory, clusters or a cooperative launch, none is given")
+        size = call.blocks, metadata.num_warps, metadata.shared, len(call.pointers)
+        return cls(metadata.name, compiled.hash, compiled.asm["cubin"], *size)
+
+    @property
+    def text(self) -> str:
+        packed = b85encode(zlib.compress(self.cubin)).decode()
+        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)} | {"cubin": packed})
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """What ``text`` was made of."""
+        try:
+            known = json.loads(text)
+            return cls(**known | {"cubin": zlib.decompress(b85decode(known["cubin"]))})
+        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            raise BackendError(f"a kernel that was kept cannot be read: {error}") from error
 
 
 class _Interpreted:
@@ -68,23 +109,21 @@ class _LaunchConfig(ctypes.Structure):
     )
 
 
-class _DriverLaunch:
+class DriverLaunch:
     """Everything but the operands' addresses and the stream is laid out once; a call refills those, in about 1 µs."""
 
-    def __init__(self, compiled: Any, call: KernelCall, device_index: int) -> None:
-        metadata, count = compiled.metadata, len(call.pointers) + _SCRATCH_POINTERS
-        needs = (metadata.global_scratch_size, metadata.profile_scratch_size, metadata.num_ctas - 1)
-        if any(needs) or metadata.launch_cooperative_grid or metadata.launch_pdl:
-            raise BackendError(f"{metadata.name} needs scratch memory, clusters or a cooperative launch, none is given")
-        self._device_index = device_index
-        self._function = ctypes.c_void_p(_function(device_index, compiled))
-        self._config = _LaunchConfig(call.blocks, 1, 1, 32 * metadata.num_warps, 1, 1, metadata.shared)
+    def __init__(self, binary: Binary, device: DeviceFacts) -> None:
+        count = binary.pointers + _SCRATCH_POINTERS
+        self.binary = binary
+        self._device_index = index = torch.device(str(device.torch_name)).index or 0
+        self._function = ctypes.c_void_p(_function(index, binary))
+        self._config = _LaunchConfig(binary.blocks, 1, 1, 32 * binary.warps, 1, 1, binary.shared_bytes)
         self._config_at = ctypes.c_void_p(ctypes.addressof(self._config))
         self._addresses = (ctypes.c_uint64 * count)()
         start = ctypes.addressof(self._addresses)
         self._places = (ctypes.c_void_p * count)(*(start + 8 * place for place in range(count)))
         self._places_at = ctypes.c_void_p(ctypes.addressof(self._places))
-        self._fill = struct.Struct(f"{len(call.pointers)}Q").pack_into
+        self._fill = struct.Struct(f"{binary.pointers}Q").pack_into
         self._enqueue = _driver().cuLaunchKernelEx
         self._stream: Any = torch._C._cuda_getCurrentRawStream
         # Another thread may take over between filling the buffer and launching with it.
@@ -107,25 +146,25 @@ class _DriverLaunch:
 _functions: dict[tuple[int, str], int] = {}
 
 
-def _function(device_index: int, compiled: Any) -> int:
-    key = (device_index, compiled.hash)
+def _function(device_index: int, binary: Binary) -> int:
+    key = (device_index, binary.key)
     if key not in _functions:
-        _functions[key] = _load(device_index, compiled.asm["cubin"], compiled.metadata)
+        _functions[key] = _load(device_index, binary)
     return _functions[key]
 
 
-def _load(device_index: int, cubin: bytes, metadata: Any) -> int:
+def _load(device_index: int, binary: Binary) -> int:
     device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     _run("cuInit", 0)
     _run("cuDeviceGet", ctypes.byref(device), device_index)
     _run("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     _run("cuCtxPushCurrent_v2", context)
     try:
-        _run("cuModuleLoadData", ctypes.byref(module), cubin)
-        _run("cuModuleGetFunction", ctypes.byref(function), module, metadata.name.encode())
-        if metadata.shared > _LARGEST_SHARED_BYTES_BY_DEFAULT:
+        _run("cuModuleLoadData", ctypes.byref(module), binary.cubin)
+        _run("cuModuleGetFunction", ctypes.byref(function), module, binary.name.encode())
+        if binary.shared_bytes > _LARGEST_SHARED_BYTES_BY_DEFAULT:
             _run("cuFuncSetCacheConfig", function, _PREFER_SHARED)
-            _run("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_BYTES, metadata.shared)
+            _run("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_BYTES, binary.shared_bytes)
     finally:
         _run("cuCtxPopCurrent_v2", ctypes.byref(context))
     return function.value or 0
