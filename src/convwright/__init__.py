@@ -36,6 +36,7 @@ _HOMES = {
     "BackendError": "convwright.errors",
     "StoreError": "convwright.errors",
     "StoreWarning": "convwright.errors",
+    "Store": "convwright.tuning.store",
     "find": "convwright.ops.face",
     "advise": "convwright.network.advise",
     "tune": "convwright.network.tuned",
@@ -51,6 +52,7 @@ _HOMES = {
     "disable": "convwright.ops.enable",
     "enabled": "convwright.ops.enable",
     "conv2d_into": "convwright.ops.into",
+    "problem": "convwright.ops.posing",
     "problem_of_module": "convwright.ops.describe_module",
     "measure": "convwright.measuring.timer",
     "measure_together": "convwright.measuring.timer",
@@ -93,7 +95,9 @@ if TYPE_CHECKING:
     from convwright.ops.functional import conv_transpose2d as conv_transpose2d
     from convwright.ops.functional import conv_transpose3d as conv_transpose3d
     from convwright.ops.into import conv2d_into as conv2d_into
+    from convwright.ops.posing import problem as problem
     from convwright.tuning.find import Findings as Findings
+    from convwright.tuning.store import Store as Store
 
 
 def __getattr__(name: str) -> Any:
