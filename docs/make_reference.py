@@ -51,14 +51,15 @@ PAGES = (
         "Knowing",
         "What there is, what it takes, and what could be had: [finding](../finding.md), [advice](../advise.md), "
         "[tuning](../tune.md), [measuring](../measuring.md).",
-        ("find", "why", "advise", "tune", "measure", "measure_together", "compare", "device_facts"),
+        ("find", "why", "advise", "tune", "measure", "measure_together", "compare", "device_facts", "Store"),
     ),
     Page(
         "describing.md",
         "Describing",
-        "Questions as data: what is to be computed, where, and what is allowed. Nothing here needs PyTorch or a GPU.",
+        "Questions as data: what is to be computed, where, and what is allowed. Nothing here needs a GPU, and only "
+        "`problem` and `problem_of_module` need PyTorch.",
         (
-            "ConvProblem", "problem_of_module", "Direction", "Policy", "DeviceFacts",
+            "ConvProblem", "problem", "problem_of_module", "Direction", "Policy", "DeviceFacts",
             "convwright.core.policy:Objective", "convwright.core.policy:Weights",
             "convwright.core.dtype:DType", "convwright.core.dtype:Arithmetic",
             "convwright.core.tensor_spec:TensorSpec", "convwright.core.epilogue:Epilogue",

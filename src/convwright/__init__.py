@@ -40,6 +40,7 @@ _HOMES = {
     "BackendError": "convwright.errors",
     "StoreError": "convwright.errors",
     "StoreWarning": "convwright.errors",
+    "Store": "convwright.tuning.store",
     "find": "convwright.ops.face",
     "why": "convwright.ops.face",
     "advise": "convwright.network.advise",
@@ -60,6 +61,7 @@ _HOMES = {
     "revert": "convwright.network.convert",
     "plan": "convwright.ops.plans",
     "BoundPlan": "convwright.ops.plans",
+    "problem": "convwright.ops.posing",
     "problem_of_module": "convwright.ops.describe_module",
     "emit_c": "convwright.emit.one",
     "emit_c_dynamic": "convwright.emit.any_sizes",
@@ -113,7 +115,9 @@ if TYPE_CHECKING:
     from convwright.ops.into import conv2d_into as conv2d_into
     from convwright.ops.plans import BoundPlan as BoundPlan
     from convwright.ops.plans import plan as plan
+    from convwright.ops.posing import problem as problem
     from convwright.tuning.find import Findings as Findings
+    from convwright.tuning.store import Store as Store
 
 
 def __getattr__(name: str) -> Any:

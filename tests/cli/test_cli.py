@@ -74,6 +74,10 @@ def test_find_measures_on_this_machine(capsys: pytest.CaptureFixture[str], monke
 SIZES = ["--weight", "4,4,3,3", "--input"]
 FORMS = [
     ([*SIZES, "2,4,8,8", "--padding", "1"], PROBLEM),
+    ([*SIZES, "2,4,8,8", "--padding", "same"], PROBLEM),
+    ([*SIZES, "2,4,8,8", "--padding", "valid"], "mb2ic4ih8oc4kh3"),
+    ([*SIZES, "2,4,8,8", "--padding", "0:1,1:1"], "mb2ic4ih8oc4kh3ph0pw1 rh:1"),
+    ([*SIZES, "2,4,8,8", "--padding", "0:1,1", "--stride", "2"], "mb2ic4ih8oc4kh3sh2ph0pw1 rh:1"),
     ([*SIZES, "2,4,9,8", "--padding", "1,0", "--stride", "2,1"], "mb2ic4ih9iw8oc4kh3kw3ph1pw0sh2sw1"),
     (["--input", "2,4,9", "--weight", "6,2,3", "--groups", "2", "--dilation", "2"], "g2mb2ic4iw9oc6kw3dw1"),
     ([*SIZES, "2,4,8,8", "--dtype", "fp16", "--layout", "nhwc"], "mb2ic4ih8oc4kh3 dt:fp16 tag:nhwc"),
@@ -158,6 +162,12 @@ MISTAKES = [
     ([PROBLEM, "--stride", "2"], "--stride belongs to --input and --weight; write sh2 in the problem"),
     ([PROBLEM, "--stride", "1"], "--stride belongs to --input and --weight; write sh1 in the problem"),
     ([PROBLEM, "--padding", "1,0"], "--padding belongs to --input and --weight; write ph1pw0 in the problem"),
+    (
+        [PROBLEM, "--padding", "same"],
+        "--padding belongs to --input and --weight; write ph for the padding before, and ",
+    ),
+    ([*SIZES, "2,4,8,8", "--padding", "0:1:2"], "`padding` must be an int, or 2 ints or pairs of ints"),
+    ([*SIZES, "2,4,8,8", "--padding", "0:x"], "--padding takes numbers separated by commas, got '0,x'"),
     ([PROBLEM, "--dilation", "2"], "--dilation belongs to --input and --weight; write dh1 in the problem"),
     (["ic2iw9oc2kw3", "--stride", "2"], "write sw2 in the problem"),
     (["ic2id9oc2kd3", "--stride", "2,1,1"], "write sd2sh1sw1 in the problem"),

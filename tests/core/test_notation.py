@@ -187,6 +187,11 @@ MALFORMED = [
 ]
 
 
+def test_the_padding_behind_may_stand_alone() -> None:
+    problem = ConvProblem.parse("ic4ih9iw8oc4kh3 rh:1 rw:2")
+    assert (problem.padding, problem.y.shape) == (((0, 1), (0, 2)), (1, 4, 8, 8))
+
+
 @pytest.mark.parametrize(("text", "word"), MALFORMED, ids=[text or "empty" for text, _ in MALFORMED])
 def test_what_is_malformed_is_refused_in_one_sentence(text: str, word: str) -> None:
     with pytest.raises(BadInput) as refused:

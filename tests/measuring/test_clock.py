@@ -63,7 +63,7 @@ def test_one_call_is_called_directly() -> None:
 
     assert rotating(call) is call
     assert rotating([call]) is call
-    with pytest.raises(BadInput, match="empty sequence"):
+    with pytest.raises(BadInput, match=r"a call must be a function, or a sequence of at least one, got \[\]"):
         rotating([])
 
 

@@ -64,6 +64,11 @@ def test_a_verdict_reads_as_a_sentence() -> None:
     )
 
 
+def test_what_is_no_timing_is_not_compared() -> None:
+    with pytest.raises(BadInput, match="what is compared must be a Timing, as `measure_together` gives, got 1"):
+        compare(1, 2)  # type: ignore[arg-type]
+
+
 def test_timings_of_two_runs_are_not_compared() -> None:
     first, second = (measure(lambda: 7.0, clock=FakeClock(seed), budget_us=1e4) for seed in (1, 2))
     with pytest.raises(BadInput, match="two runs"):

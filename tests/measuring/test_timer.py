@@ -9,7 +9,7 @@ import pytest
 from convwright.errors import BadInput
 from convwright.measuring.clock import WallClock
 from convwright.measuring.regression import paired_ratio
-from convwright.measuring.timer import Timing, measure, measure_calls
+from convwright.measuring.timer import Timing, measure, measure_calls, measure_together
 from measuring.fake_clock import FakeClock
 
 
@@ -109,8 +109,13 @@ def test_time_that_is_not_linear_is_said() -> None:
 def test_bad_input_is_said_in_words() -> None:
     with pytest.raises(BadInput, match="`budget_us` takes a finite number above 0, got 0"):
         measure(taking(1.0), clock=FakeClock(), budget_us=0)
-    with pytest.raises(BadInput, match="empty sequence"):
+    with pytest.raises(BadInput, match=r"a call must be a function, or a sequence of at least one, got \[\]"):
         measure([], clock=FakeClock())
+    for given in (3, [taking(1.0), 3], None):
+        with pytest.raises(BadInput, match="a call must be a function, or a sequence of at least one, got "):
+            measure(given, clock=FakeClock())  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"`calls` must name each call, for example \{'one': call\}, got 3"):
+        measure_together(3)  # type: ignore[arg-type]
 
 
 def test_real_work_takes_1_2_3_on_the_wall_clock() -> None:

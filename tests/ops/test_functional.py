@@ -365,3 +365,18 @@ def test_what_cannot_be_kept_is_refused_and_not_dropped() -> None:
     with pytest.raises(Refused, match=r"reference/gemm cannot serve this call: .* stored with the other sign"):
         cw.conv2d(torch.complex(x := randn(2, 4, 9, 8), x).conj().imag, w, algorithm="reference/gemm")
     assert cw.conv2d(randn(0, 4, 9, 8), w).shape == (0, 6, 7, 6)
+
+
+def test_operands_that_are_elsewhere_or_have_no_strides_are_refused_at_the_first_call() -> None:
+    """PyTorch's own function gives whatever lies in memory for a weight that has none."""
+    x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="`weight` must be on cpu like `input`, got one on meta"):
+            cw.conv2d(x, w.to("meta"))
+        with pytest.raises(BadInput, match="`bias` must be on cpu like `input`, got one on meta"):
+            cw.conv2d(x, w, torch.empty(6, device="meta"))
+        with pytest.raises(BadInput, match=r"`input` must be a dense tensor, got one stored as torch\.sparse_coo"):
+            cw.conv2d(x.to_sparse(), w)
+        with pytest.raises(BadInput, match=r"`weight` must be a dense tensor, got one stored as torch\.sparse_coo"):
+            cw.conv2d(x, w.to_sparse())
+    assert cw.conv2d(x.to("meta"), w).shape == (2, 6, 7, 6)

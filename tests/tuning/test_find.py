@@ -312,7 +312,10 @@ def test_find_takes_text_problems_and_tensors() -> None:
         ({"device": "gtx480"}, "got 'gtx480'"),
         ({"device": "cpu", "mode": "slow"}, "mode must be one of heuristic, quick, full, got 'slow'"),
         ({"device": "cpu", "policy": 3}, "`policy` must be a Policy or None, got 3"),
-        ({"device": "cpu", "store": 3}, "`store` must be a Store or None, got 3"),
+        (
+            {"device": "cpu", "store": 3},
+            "`store` must be a Store, its path, or None for the one of this process, got 3",
+        ),
         ({"device": "cpu", "budget_us": "x"}, "the budget must be a time above 0, got 'x'"),
         ({"device": "cpu", "budget_us": True}, "the budget must be a time above 0, got True"),
         ({"device": "cpu", "budget_us": float("nan")}, "the budget must be a time above 0, got nan s"),
@@ -329,7 +332,7 @@ def test_bad_questions_are_refused(arguments: dict[str, Any], words: str, monkey
 def test_a_tensor_needs_a_weight() -> None:
     import torch
 
-    with pytest.raises(BadInput, match="the weight is missing"):
+    with pytest.raises(BadInput, match="together with its weight, which is missing"):
         cw.find(torch.ones(1, 1, 4, 4))
     with pytest.raises(BadInput, match="`weight` must be a tensor, got 'w'"):
         cw.find(torch.ones(1, 1, 4, 4), "w")  # type: ignore[arg-type]
@@ -337,7 +340,7 @@ def test_a_tensor_needs_a_weight() -> None:
 
 @pytest.mark.parametrize("what", [5, None, (1, 4, 8, 8)])
 def test_only_problems_texts_and_tensors_are_searched(what: Any) -> None:
-    with pytest.raises(BadInput, match="find takes a problem, its text, or an input tensor and its weight, got"):
+    with pytest.raises(BadInput, match=r"a problem, its text, an input tensor or an nn\.Conv… was expected, got"):
         cw.find(what)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from convwright.errors import BadInput
 from convwright.naming import one_of
 
 _SHAPE = "sizes, comma-separated, for example 32,256,14,14"
+_BY_NAME = ("same", "valid")
 _EACH = "one number, or one per dimension"
 
 
@@ -23,7 +24,10 @@ def find(
     input: Annotated[str | None, typer.Option(help=f"Instead of PROBLEM: the input's {_SHAPE}.")] = None,  # noqa: A002
     weight: Annotated[str | None, typer.Option(help="The weight's sizes, for example 256,256,3,3.")] = None,
     stride: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 1 by default.")] = None,
-    padding: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 0 by default.")] = None,
+    padding: Annotated[
+        str | None,
+        typer.Option(help=f"With --input: {_EACH}, each also 0:1, before:behind; same; valid; 0 by default."),
+    ] = None,
     dilation: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 1, dense, by default.")] = None,
     groups: Annotated[int | None, typer.Option(help="With --input: number of groups; 1 by default.")] = None,
     dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
@@ -130,10 +134,18 @@ def _check_alone(problem: str, windows: Mapping[str, str | None], groups: int | 
     """A problem's text says everything, so that an option for a part of it would be ignored."""
     for option, given in windows.items():
         if given is not None:
-            words = _words(problem, option, _numbers(option, given))
-            raise BadInput(f"{option} belongs to --input and --weight; write {words} in the problem")
+            raise BadInput(
+                f"{option} belongs to --input and --weight; {_advice(problem, option, given)} in the problem"
+            )
     if groups is not None:
         raise BadInput(f"--groups belongs to --input and --weight; write g{groups} in the problem")
+
+
+def _advice(problem: str, option: str, given: str) -> str:
+    """What to do instead of giving an option beside a problem's text."""
+    if option == "--padding" and (given in _BY_NAME or ":" in given):
+        return "write ph for the padding before, and oh or rh: for what is behind,"
+    return f"write {_words(problem, option, _numbers(option, given))}"
 
 
 def _words(problem: str, option: str, numbers: tuple[int, ...]) -> str:
@@ -150,12 +162,23 @@ def _described(sizes: str, weight: str, windows: Mapping[str, str | None], group
     """The text of the problem that the options describe."""
     from convwright.core.problem import ConvProblem
 
-    given = {option: _numbers(option, text) for option, text in windows.items() if text is not None}
+    given = {option: _window(option, text) for option, text in windows.items() if text is not None}
     described = ConvProblem.of(
         _numbers("--input", sizes), _numbers("--weight", weight), groups=1 if groups is None else groups,
         stride=given.get("--stride", 1), padding=given.get("--padding", 0), dilation=given.get("--dilation", 1),
     )  # fmt: skip
-    return described.key.partition(" ")[0]
+    sizes, *words = described.key.split(" ")
+    return " ".join([sizes, *(word for word in words if word.startswith(("rd:", "rh:", "rw:")))])
+
+
+def _window(option: str, text: str) -> Any:
+    """The numbers of an option; of a padding also pairs, or the name of one."""
+    if option != "--padding" or not (text in _BY_NAME or ":" in text):
+        return _numbers(option, text)
+    if text in _BY_NAME:
+        return text
+    pairs = [_numbers(option, part.replace(":", ",")) for part in text.split(",")]
+    return tuple(pair if len(pair) > 1 else pair[0] for pair in pairs)
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

@@ -157,7 +157,7 @@ def _read_axis(sizes: dict[str, int], axes: str, axis: str, right: str | None) -
         after = pad if out is None or out == usual else (out - 1) * stride - size + reach - pad
     if after < 0:
         raise BadInput(f"o{axis}{out} is too small for i{axis}{size}k{axis}{taps}s{axis}{stride}p{axis}{pad}")
-    out = max(usual, 0) if out is None else out
+    out = max((size + pad + after - reach) // stride + 1, 0) if out is None else out
     return {"i": size, "k": taps, "s": stride, "d": dilation, "p": pad, "r": after, "o": out}
 
 

@@ -13,7 +13,7 @@ from convwright.core.epilogue import Epilogue
 from convwright.core.geometry import Axis
 from convwright.core.problem_checks import check
 from convwright.core.tensor_spec import Layout, LayoutName, TensorSpec, dense_strides, layouts_of
-from convwright.core.window import AnyPadding, all_sides, whole_numbers
+from convwright.core.window import AnyPadding, all_sides, shape_of
 from convwright.core.window import IntOrTuple as IntOrTuple
 from convwright.core.window import per_axis as per_axis
 from convwright.naming import one_of
@@ -268,7 +268,7 @@ def _dense(
 ) -> tuple[TensorSpec, TensorSpec]:
     """The specs of an input and a weight of these shapes."""
     layouts, kind = layouts_of(layout), DType.parse(str(dtype))
-    shapes = {"x": whole_numbers("input", x), "w": whole_numbers("weight", w)}
+    shapes = {"x": shape_of("input", x), "w": shape_of("weight", w)}
     x_spec, w_spec = (
         TensorSpec(shape, kind, dense_strides(shape, layouts[name]), alignment) for name, shape in shapes.items()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral
+from reprlib import repr as brief
 
 from convwright.core.geometry import Axis
 from convwright.errors import BadInput
@@ -26,11 +27,24 @@ def whole_numbers(name: str, values: Iterable[object]) -> tuple[int, ...]:
     (2, 3)
     """
     if not isinstance(values, Iterable):
-        raise BadInput(f"`{name}` must be made of whole numbers, got {values!r}")
+        raise BadInput(f"`{name}` must be made of whole numbers, got {brief(values)}")
     given = tuple(values)
     if not all(is_whole(value) for value in given):
-        raise BadInput(f"`{name}` must be made of whole numbers, got {given}")
+        raise BadInput(f"`{name}` must be made of whole numbers, got {brief(given)}")
     return tuple(int(value) for value in given)  # type: ignore[call-overload]
+
+
+def shape_of(name: str, given: Iterable[object]) -> tuple[int, ...]:
+    """A shape as ints, with a word for whoever gives what has one.
+
+    >>> shape_of("input", [8, 3, 32, 32])
+    (8, 3, 32, 32)
+    """
+    shape = getattr(given, "shape", None)
+    if shape is not None and len(shape) != 1:  # an array of sizes is a shape too
+        kind = type(given).__name__
+        raise BadInput(f"`{name}` must be a shape, for example (8, 3, 32, 32), got a {kind} of shape {tuple(shape)}")
+    return whole_numbers(name, given)
 
 
 def per_axis(name: str, value: IntOrTuple, rank: int) -> tuple[int, ...]:

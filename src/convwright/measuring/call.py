@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from reprlib import repr as brief
 
 from convwright.errors import BadInput
 
@@ -34,8 +35,8 @@ def rotating(call: Call) -> Callable[[], object]:
     """
     if callable(call):
         return call
-    if not call:
-        raise BadInput("a call must be a function or a sequence of at least one, got an empty sequence")
+    if not (isinstance(call, Sequence) and call and all(map(callable, call))):
+        raise BadInput(f"a call must be a function, or a sequence of at least one, got {brief(call)}")
     if len(call) == 1:
         return call[0]
     turns = cycle(call)

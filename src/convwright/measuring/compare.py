@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any
 
 from convwright.core.finding import Interval
@@ -48,6 +49,11 @@ def compare(a: Timing, b: Timing) -> Verdict:
     known within 1 % (±0.5 %). AMBIGUOUS: anything else, and measuring longer may settle it. The ratio is taken round by
     round, so drift that touches both cancels.
     """
+    from convwright.measuring.timing import Timing
+
+    for given in (a, b):
+        if not isinstance(given, Timing):
+            raise BadInput(f"what is compared must be a Timing, as `measure_together` gives, got {brief(given)}")
     if a.run != b.run:
         raise BadInput("two timings can be compared if one run of measure_calls took both, these are from two runs")
     ratio = paired_ratio(a.round_slopes_us, b.round_slopes_us)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
+from reprlib import repr as brief
 
 import torch
 from torch import Tensor
@@ -94,6 +95,8 @@ def measure_together(
     >>> str(compare(found["two"], found["one"]).outcome)
     'slow'
     """
+    if not isinstance(calls, Mapping):
+        raise BadInput(f"`calls` must name each call, for example {{'one': call}}, got {brief(calls)}")
     state = one_of(Cache, "cache", cache)
     if energy and state is not Cache.HOT:
         raise BadInput(f"energy can be measured with a hot cache only, got cache {state.value!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
@@ -27,7 +28,7 @@ from convwright.ops.enable import is_enabled
 from convwright.settings import Mode
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
-from convwright.tuning.session import session
+from convwright.tuning.session import session, using
 from convwright.tuning.store import Store
 from convwright.uncompiled import uncompiled
 
@@ -46,7 +47,7 @@ def advise(
     policy: Policy | None = None,
     top: int | None = None,
     progress: bool | Progress | None = None,
-    store: Store | None = None,
+    store: Store | Path | str | None = None,
 ) -> Advice:
     """What the convolutions of ``model`` take, what could be had and how, and what that is of the whole model's time.
 
@@ -57,7 +58,7 @@ def advise(
     unknown. ``top`` is how many rows are shown.
 
     >>> import torch
-    >>> advice = advise(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic", store=Store.open(None))
+    >>> advice = advise(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic")
     >>> advice.layers[0].names, advice.layers[0].candidate.id, advice.layers[0].now_us
     (('Conv2d',), 'torch/default', None)
     """
@@ -66,13 +67,28 @@ def advise(
         raise BadInput("advise takes mode heuristic, quick or full, got 'off'")
     if top is not None and top < 1:
         raise BadInput(f"`top` must be at least 1, got {top}")
-    subject = Subject.of(model, example)
+    with using(store) as kept:
+        return _advice(
+            Subject.of(model, example), device, policy, wanted, kept, progress_to(progress), backward=backward, top=top
+        )
+
+
+def _advice(
+    subject: Subject,
+    device: str | DeviceFacts | None,
+    policy: Policy | None,
+    wanted: Mode,
+    kept: Store,
+    tell: Progress,
+    *,
+    backward: bool,
+    top: int | None,
+) -> Advice:
     recording = record(subject, backward=backward)
     facts = where(device, recording)
     wanted = wanted if facts.present else Mode.HEURISTIC
     if policy is None and facts.kind == "cuda":
         policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
-    tell, kept = progress_to(progress), store or session().store
     search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell)
     layers = search.layers()
     whole, suggestions, enabled_us = WholeModel(None, None, (), ()), list[Suggestion](), None

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import IntOrTuple
+from convwright.core.window import Padding
 from convwright.errors import BadInput
-from convwright.ops.describe import Padding
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

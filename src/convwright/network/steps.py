@@ -13,10 +13,10 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem, per_axis
 from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.core.window import both_sides
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
 from convwright.network.layer import ConvLayer
-from convwright.ops.describe import both_sides
 from convwright.tensors import empty, spec_of
 from convwright.tuning.session import Choice, session
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -23,7 +24,7 @@ from convwright.settings import Mode
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
 from convwright.tuning.listing import objection
-from convwright.tuning.session import session
+from convwright.tuning.session import session, using
 from convwright.tuning.store import Store
 from convwright.uncompiled import uncompiled
 
@@ -124,7 +125,7 @@ def tune(
     budget_us: float | None = None,
     plan_only: bool = False,
     progress: bool | Progress | None = None,
-    store: Store | None = None,
+    store: Store | Path | str | None = None,
 ) -> Tuned:
     """Search for the best candidate of every convolution that ``model`` runs on ``example``.
 
@@ -137,7 +138,7 @@ def tune(
     convolutions are known; a model on "meta" computes nothing.
 
     >>> import torch
-    >>> tune(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic", store=Store.open(None)).problems
+    >>> tune(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic").problems
     (<TunedProblem: Conv2d: <Findings: g1mb1ic2oc4ih8iw8oh6ow6kh3kw3sh1sw1ph0pw0dh0dw0 dt:fp32 ...>>,)
     """
     wanted = one_of(Mode, "mode", mode)
@@ -160,13 +161,12 @@ def tune(
         )
     everything = distinct(recording.layers)
     found = []
-    for done, posed in enumerate(everything):
-        tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
-        start = perf_counter()
-        findings = find(
-            posed.problem, facts, policy or Policy(), mode=wanted, store=store or session().store, budget_us=budget_us
-        )
-        found.append(TunedProblem(posed, findings, perf_counter() - start))
+    with using(store) as kept:
+        for done, posed in enumerate(everything):
+            tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
+            start = perf_counter()
+            findings = find(posed.problem, facts, policy or Policy(), mode=wanted, store=kept, budget_us=budget_us)
+            found.append(TunedProblem(posed, findings, perf_counter() - start))
     tell(len(everything), len(everything), "")
     session().forget()  # so that calls that were decided before are decided anew, with what is known now
     forget()

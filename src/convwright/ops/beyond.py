@@ -46,7 +46,7 @@ def beyond(
         y = traced(_checked(Call(form, x, w, bias, residual, out, request)))
         return y if out is None else out.copy_(y)
     plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
-    if plain and x.dim() == form.rank + 1 and w.dim() == form.rank + 2:
+    if plain and x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
         y = beyond(form, x.unsqueeze(0), w, bias, request, *map(as_batch, (residual, out)))
         if request.policy is None:
             form.slots.rest_if_own(w)

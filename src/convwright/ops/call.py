@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from convwright.core.problem import ConvProblem
+from convwright.core.problem import ConvProblem, per_axis
 from convwright.ops.describe import problem_of, transposed_problem_of
 from convwright.ops.form import Form
 from convwright.ops.request import Request
@@ -59,15 +59,17 @@ class Call:
 
     def problem(self) -> ConvProblem:
         """The problem that this call poses; bad input is refused here, in one sentence."""
-        request = self.request
+        request, padding = self.request, self.request.padding
         if self.form.transposed:
             return transposed_problem_of(
                 self.x, self.w, self.bias,
                 stride=request.stride, padding=request.padding, output_padding=request.output_padding,
                 dilation=request.dilation, groups=request.groups, residual=self.residual, out=self.out,
             )  # fmt: skip
+        if not isinstance(padding, str):
+            padding = per_axis("padding", padding, self.form.rank)  # PyTorch's functions take no pairs
         return problem_of(
             self.x, self.w, self.bias,
-            stride=request.stride, padding=request.padding, dilation=request.dilation, groups=request.groups,
+            stride=request.stride, padding=padding, dilation=request.dilation, groups=request.groups,
             activation=request.activation, residual=self.residual, out=self.out,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from convwright.tensors import activate
 _C: Any = torch._C
 PLAIN = {Tensor, torch.nn.Parameter}
 _COMPUTED_ON = ("cpu", "cuda")
+_LAYOUTS = (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
 EMPTY = "an operand is empty"
 
 
@@ -73,6 +75,19 @@ def check_tensors(form: Form, **named: object) -> None:
             f"{form.name} takes an `input` (N, C, {axes}) or (C, {axes}) and a `weight` {weight}{taps}), "
             f"got shapes {tuple(x.shape)} and {tuple(w.shape)}"
         )
+    check_storage(x, named)
+
+
+def check_storage(x: Tensor, named: Mapping[str, object]) -> None:
+    """Refuse operands without strides, and those that are elsewhere than ``x``, of which PyTorch reads what lies there
+    by chance. Its functions take a meta tensor with any weight, for the shape of the result."""
+    for name, tensor in named.items():
+        if not isinstance(tensor, Tensor):
+            continue
+        if tensor.layout not in _LAYOUTS:
+            raise BadInput(f"`{name}` must be a dense tensor, got one stored as {tensor.layout}")
+        if tensor.device != x.device and x.device.type != "meta":
+            raise BadInput(f"`{name}` must be on {x.device} like `input`, got one on {tensor.device}")
 
 
 def composite(call: Call) -> Tensor:

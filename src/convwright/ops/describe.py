@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue, activation_named
 from convwright.core.problem import ConvProblem, IntOrTuple, per_axis
 from convwright.core.transposed import transposed_of_specs
-from convwright.core.window import Padding as Padding
-from convwright.core.window import both_sides as both_sides
+from convwright.core.window import AnyPadding, Padding, all_sides
 from convwright.errors import BadInput
 from convwright.ops.output_layout import output_layout
 from convwright.tensors import spec_of
@@ -24,13 +24,14 @@ def problem_of(
     bias: Tensor | None = None,
     *,
     stride: IntOrTuple = 1,
-    padding: Padding = 0,
+    padding: AnyPadding = 0,
     dilation: IntOrTuple = 1,
     groups: int = 1,
     activation: str | None = None,
     residual: Tensor | None = None,
     out: Tensor | None = None,
     direction: Direction = Direction.FORWARD,
+    flip: bool = False,
 ) -> ConvProblem:
     """The problem that these tensors pose; bad input is refused here, in one sentence.
 
@@ -45,11 +46,12 @@ def problem_of(
         spec_of(x),
         spec_of(w),
         stride=strides,
-        padding=both_sides(padding, w.shape[2:], strides, dilations),
+        padding=all_sides(padding, w.shape[2:], strides, dilations),
         dilation=dilations,
         groups=groups,
         direction=direction,
         epilogue=Epilogue(residual is not None, bias is not None, activation_named(activation)),
+        flip=flip,
     )
     _check_behind(problem.k, problem.y.shape, bias, residual, out)
     y = spec_of(out) if out is not None else problem.y.dense(output_layout(problem, x, w, bias))
@@ -106,7 +108,9 @@ def _check_tensors(x: Tensor, w: Tensor, named: Mapping[str, Tensor | None]) -> 
             "`input` and `weight` must have the same 3, 4 or 5 dimensions, "
             f"got shapes {tuple(x.shape)} and {tuple(w.shape)}"
         )
-    for name, tensor in named.items():
+    for name, tensor in {"input": x, **named}.items():
+        if tensor is not None and tensor.layout is not torch.strided:
+            raise BadInput(f"`{name}` must be a dense tensor, got one stored as {tensor.layout}")
         if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
             raise BadInput(
                 f"`{name}` must be {x.dtype} on {x.device} like `input`, got {tensor.dtype} on {tensor.device}"

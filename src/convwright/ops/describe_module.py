@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, LayoutName, TensorSpec, dense_strides, layouts_of
-from convwright.core.window import whole_numbers
+from convwright.core.window import shape_of
 from convwright.errors import BadInput
 from convwright.ops.describe import problem_of, transposed_problem_of
 from convwright.tensors import core_dtype, empty, torch_dtype
@@ -25,29 +25,43 @@ _TRANSPOSED: dict[type[nn.Module], int] = {nn.ConvTranspose1d: 1, nn.ConvTranspo
 @uncompiled()
 def problem_of_module(
     module: nn.Module,
-    input_shape: Sequence[int],
+    input_shape: Sequence[int] | Tensor,
     *,
     dtype: DType | str | None = None,
     layout: LayoutName = Layout.NCHW,
 ) -> ConvProblem:
     """What ``module`` computes for an input of ``input_shape`` that lies in ``layout``; no memory is taken for it.
 
-    ``dtype`` is the weight's by default, and the weight lies as it does. A transposed module gives a backward_data
-    problem, which has no bias. One that pads by other values than zeros gives the problem behind its padding.
+    A tensor may stand for its shape and layout. ``dtype`` is the weight's by default, and the weight lies as it does. A
+    transposed module gives a backward_data problem, which has no bias. One that pads by other values than zeros gives
+    the problem behind its padding.
 
     >>> problem_of_module(nn.Conv2d(3, 8, 3, padding=1), (4, 3, 32, 32)).key
     'g1mb4ic3oc8ih32iw32oh32ow32kh3kw3sh1sw1ph1pw1dh0dw0 dt:fp32 dir:forward tag:nchw ep:bias'
     """
     rank = _rank(module)
-    shape = whole_numbers("input", input_shape)
-    if len(shape) == rank + 1:  # PyTorch's modules take one image without a batch too
-        shape = (1, *shape)
+    given, lies = _input(input_shape, layouts_of(layout)["x"])
+    shape = (1, *given) if len(given) == rank + 1 else given  # PyTorch's modules take one image without a batch too
     if len(shape) != rank + 2:
         raise BadInput(f"`input` of a {type(module).__name__} must have {rank + 2} dimensions, got shape {shape}")
     conv: Any = module
     kind = core_dtype(conv.weight.dtype) if dtype is None else DType.parse(str(dtype))
     pose = _transposed if isinstance(module, tuple(_TRANSPOSED)) else _forward
-    return pose(conv, shape, kind, layouts_of(layout)["x"])
+    try:
+        return pose(conv, shape, kind, lies)
+    except BadInput as error:
+        if shape == given:
+            raise
+        raise BadInput(f"{error} (the shape {given} was read as one image without a batch)") from error
+
+
+def _input(given: Sequence[int] | Tensor, layout: Layout) -> tuple[tuple[int, ...], Layout]:
+    """The shape of an input, and how it lies."""
+    if not isinstance(given, Tensor):
+        return shape_of("input", given), layout
+    shape = tuple(given.shape)
+    nhwc = given.layout is torch.strided and given.stride() == dense_strides(shape, Layout.NHWC)
+    return shape, Layout.NHWC if nhwc and given.dim() > 3 and not given.is_contiguous() else Layout.NCHW
 
 
 def _rank(module: nn.Module) -> int:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
+from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem, IntOrTuple
+from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
 from convwright.naming import is_above_0, one_of
-from convwright.ops.describe import Padding, problem_of
+from convwright.ops.posing import problem
 from convwright.settings import Mode, Trust
 from convwright.tuning import find as tuner
 from convwright.tuning.contest import Progress
 from convwright.tuning.find import Findings
 from convwright.tuning.launches import check_launches, with_kernels
-from convwright.tuning.session import Choice, session
+from convwright.tuning.session import Choice, session, using
 from convwright.tuning.store import Store
 from convwright.tuning.why import Reason
 from convwright.tuning.why import why as reason_of
@@ -28,21 +31,23 @@ from convwright.uncompiled import uncompiled
 
 @uncompiled()
 def find(
-    what: ConvProblem | str | Tensor,
-    weight: Tensor | None = None,
+    what: ConvProblem | str | Tensor | nn.Module,
+    weight: Tensor | Sequence[int] | None = None,
     bias: Tensor | None = None,
     *,
     stride: IntOrTuple = 1,
-    padding: Padding = 0,
+    padding: AnyPadding = 0,
     dilation: IntOrTuple = 1,
     groups: int = 1,
     activation: str | None = None,
-    direction: Direction | str = Direction.FORWARD,
+    residual: Tensor | None = None,
+    flip: bool = False,
+    direction: Direction | str | None = None,
     device: str | DeviceFacts | None = None,
     policy: Policy | None = None,
     mode: Mode | str = Mode.FULL,
     budget_us: float | None = None,
-    store: Store | None = None,
+    store: Store | Path | str | None = None,
     trust: Trust | str | None = None,
     isolate: bool = False,
     energy: bool = False,
@@ -51,10 +56,10 @@ def find(
 ) -> Findings:
     """Every way of computing a convolution, ranked, with the reason why each won, lost or was refused.
 
-    ``what`` is a problem, its text form, or an input tensor that is followed by its ``weight``. For a device that is
-    elsewhere ("h200") nothing runs. ``mode`` "heuristic" runs nothing either, "quick" keeps to 200 ms, "full"
-    measures every candidate; ``budget_us`` is the time for either. Findings are remembered in ``store``, by default the
-    one of this process.
+    ``what``, and what follows it, is as ``problem`` takes it: a problem, its text, an input and its ``weight``, or an
+    ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode`` "heuristic" runs
+    nothing either, "quick" keeps to 200 ms, "full" measures every candidate; ``budget_us`` is the time for either.
+    Findings are remembered in ``store``, a ``Store`` or its path, by default the one of this process.
 
     ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
     ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
@@ -62,44 +67,27 @@ def find(
     more, when all is timed, and lists the kernels that it launches on a GPU. ``progress`` is called with what is being
     done, how much of it is done, and of how much.
 
-    >>> from convwright.core.policy import Policy
-    >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic", store=Store.open(None))
+    >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic")
     >>> [verdict.finding.candidate.id for verdict in found.verdicts][:2]
     ['torch/default', 'reference/gemm']
     """
     wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
     check_policy(policy)
     _check_budget(budget_us)
-    if store is not None and not isinstance(store, Store):
-        raise BadInput(f"`store` must be a Store or None, got {store!r}")
-    if isinstance(what, Tensor):
-        _check_operands(weight, bias)
-        assert weight is not None
-        problem = problem_of(
-            what, weight, bias,
-            stride=stride, padding=padding, dilation=dilation, groups=groups,
-            activation=activation, direction=one_of(Direction, "direction", direction),
-        )  # fmt: skip
-        device = device or str(what.device)
-    else:
-        problem = ConvProblem.parse(what) if isinstance(what, str) else what
-        if not isinstance(problem, ConvProblem):
-            raise BadInput(f"find takes a problem, its text, or an input tensor and its weight, got {what!r}")
-    facts = device_facts(device)
+    posed = problem(
+        what, weight, bias,
+        stride=stride, padding=padding, dilation=dilation, groups=groups, activation=activation, residual=residual,
+        flip=flip, direction=direction,
+    )  # fmt: skip
+    trusted = None if trust is None else one_of(Trust, "trust", trust)
+    facts = device_facts(device or _device_of(what))
     if kernels:
         check_launches(facts, wanted)
-    found = tuner.find(
-        problem,
-        facts,
-        policy or Policy(),
-        mode=wanted,
-        store=store or session().store,
-        budget_us=budget_us,
-        trust=None if trust is None else one_of(Trust, "trust", trust),
-        isolate=isolate,
-        energy=energy,
-        progress=progress,
-    )
+    with using(store) as kept:
+        found = tuner.find(
+            posed, facts, policy or Policy(), mode=wanted, store=kept,
+            budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy, progress=progress,
+        )  # fmt: skip
     return with_kernels(found, progress) if kernels else found
 
 
@@ -130,12 +118,10 @@ def _check_budget(given: object) -> None:
     raise BadInput(f"the budget must be a time above 0, got {told}")
 
 
-def _check_operands(weight: object, bias: object) -> None:
-    if weight is None:
-        raise BadInput("find takes a problem, its text, or an input tensor and its weight; the weight is missing")
-    for name, given in (("weight", weight), ("bias", bias)):
-        if given is not None and not isinstance(given, Tensor):
-            raise BadInput(f"`{name}` must be a tensor, got {given!r}")
+def _device_of(what: object) -> str | None:
+    """Where the operands are; None where that is nowhere, or not said."""
+    tensor = what.weight if isinstance(what, nn.Module) else what
+    return str(tensor.device) if isinstance(tensor, Tensor) and not tensor.is_meta else None
 
 
 @uncompiled()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
@@ -205,6 +207,18 @@ def when_news(then: Callable[[], None]) -> None:
 def session() -> Session:
     """The session of this process, as its environment asks for."""
     return Session(settings().mode, Store.open(settings().store_path, tell=_warn))
+
+
+@contextmanager
+def using(store: Store | Path | str | None) -> Iterator[Store]:
+    """The store that a caller named, by itself or by its path, or the one of this process."""
+    if store is None or isinstance(store, Store):
+        yield store or session().store
+        return
+    if not isinstance(store, Path | str):
+        raise BadInput(f"`store` must be a Store, its path, or None for the one of this process, got {store!r}")
+    with Store.open(store) as opened:
+        yield opened
 
 
 @cache
