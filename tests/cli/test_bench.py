@@ -45,7 +45,9 @@ def test_a_suite_that_nothing_runs(run: Command) -> None:
     assert lines[0].endswith(" · mode heuristic")
     assert lines[1].split() == ["name", "problem"], "columns without an entry are left out"
     assert [line.split()[0] for line in lines[2:5]] == ["nasneta-138", "shufflenetv2x1-0-4", "densenet121-109"]
-    assert lines[5] == "Nothing was compared with PyTorch's own call. 3 not measured."
+    why = "was not measured: nothing runs in mode heuristic"
+    assert lines[5] == f"nasneta-138, shufflenetv2x1-0-4, densenet121-109: {why}"
+    assert lines[6] == "Nothing was compared with PyTorch's own call. 3 not measured."
 
 
 def test_a_sweep_that_is_measured(run: Command) -> None:

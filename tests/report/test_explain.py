@@ -81,7 +81,7 @@ def test_the_winner_its_margin_and_its_cost() -> None:
 def test_the_physical_limit_stands_beside_the_time_where_it_is_known() -> None:
     assert "at least" not in told([known(TORCH, 100.0)])[RUNS]
     text = told([known(TORCH, 100.0)], device=replace(profile("h200"), torch_name="cuda:0"))[RUNS]
-    assert "The device needs 0.00 µs at least: 0 % of its best is reached." in text
+    assert "The device needs 0.000973 µs at least: 0 % of its best is reached." in text
 
 
 def test_pytorchs_own_call_wins_a_tie_and_it_is_said_what_one_is() -> None:

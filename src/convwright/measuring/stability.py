@@ -18,16 +18,15 @@ def complaints(
     precision: float,
     *,
     bend: float,
-    slowed: Sequence[str],
-    discarded: int,
+    slowed_down: str | None,
     background: Sequence[str],
 ) -> list[str]:
-    """All that speaks against a figure and the slopes behind it. ``slowed`` is why each disturbed round was so."""
+    """All that speaks against a figure and the slopes behind it. ``slowed_down`` is what the device's watch says."""
     found = [
         _too_wide(len(slopes_us), call_us, precision, background),
         _drift(slopes_us, precision),
         _not_linear(bend, precision),
-        _slowed_down(slowed, discarded),
+        slowed_down,
     ]
     return [complaint for complaint in found if complaint is not None]
 
@@ -63,14 +62,6 @@ def _not_linear(bend: float, precision: float) -> str | None:
         f"time is not linear in the number of calls, off by {bend:.1%}: calls influence each other, "
         "through a cache, a queue or memory that grows"
     )
-
-
-def _slowed_down(slowed: Sequence[str], discarded: int) -> str | None:
-    if not slowed:
-        return None
-    most = max(set(slowed), key=slowed.count)
-    fate = f"{discarded} rounds were discarded" if discarded else f"{len(slowed)} rounds, too many to discard, were run"
-    return f"{fate} with the device {most}: lock the clocks at what it can hold, cool it, or stop other work on it"
 
 
 def bend(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float:

@@ -10,6 +10,7 @@ from convwright.network.advice_text import UNKNOWN, names
 from convwright.network.compact import compact
 from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.amounts import bytes_text, singular
+from convwright.report.unstable import print_unstable
 from convwright.tuning.choose import device_us
 
 _LEFT = ("layers", "problem", "candidate")
@@ -21,6 +22,7 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
     console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
     if tuned.problems:
         console.print(_table(tuned))
+        print_unstable(((names(each.posed.names), each.findings.unstable) for each in tuned.problems), console)
     for name, reason in tuned.left_out:
         console.print(Text(f"{name} is left out: {reason}."))
     console.print(Text(singular(_sentence(tuned))))

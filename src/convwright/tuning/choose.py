@@ -52,7 +52,7 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
         wrong = absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
     else:
         wrong = error_objection(candidate.problem, errors, baseline.measurement.errors, policy)
-    return wrong or finding.measurement.doubt
+    return wrong or (finding.measurement.doubt if policy.objective is not Objective.WORKSPACE else None)
 
 
 def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy) -> tuple[Verdict, ...]:
@@ -111,8 +111,16 @@ def cost(finding: Finding, policy: Policy) -> Interval:
 
 
 def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
-    """True where ``best`` costs less than the baseline by more than a tie, beyond both intervals."""
-    return best is not baseline and cost(best, policy).high < (1 - TIE) * cost(baseline, policy).low
+    """True where ``best`` costs less than the baseline by more than a tie, beyond both intervals; never beside a time
+    that is unstable."""
+    if best is baseline or is_unstable(baseline, policy):
+        return False
+    return cost(best, policy).high < (1 - TIE) * cost(baseline, policy).low
+
+
+def is_unstable(finding: Finding, policy: Policy) -> bool:
+    """True where a time counts and other work disturbed it."""
+    return policy.objective is not Objective.WORKSPACE and finding.unstable is not None
 
 
 def _best(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> Finding | None:
@@ -165,6 +173,8 @@ def _why(finding: Finding, allowed: Sequence[Finding], baseline: Finding | None,
 def _against_torch(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> str:
     winner, counted = allowed[0], _COUNTED.get(policy.objective)
     if winner is baseline:
+        if is_unstable(baseline, policy):
+            return ", AMBIGUOUS: its time is unstable, so nothing can be said to be faster"
         rival = next((finding for finding in allowed if _may_be_better(finding, baseline, policy)), None)
         if rival is not None:
             return f", AMBIGUOUS: {rival.candidate.id} may be better by more than a tie, but not surely"

@@ -81,6 +81,8 @@ class _Quick:
         if call_us is not None and call_us * _FEWEST_CALLS > self.budget.left_us:
             if self.looks.looked.keys() - {self.contest.baseline}:
                 return SPENT
+            if self._is_disturbed():
+                return f"was not tried: PyTorch's own call took {call_us / 1e3:.3g} ms, and other work disturbed it"
             return (
                 f"was not tried: PyTorch's own call takes {call_us / 1e3:.3g} ms, too long to compare it with anything "
                 f"within {self.budget.total_us / 1e3:.3g} ms"
@@ -100,6 +102,11 @@ class _Quick:
             return self.looks.looked[baseline].look_us
         known = self.contest.known_baseline()
         return known.measurement.device_us.value if known is not None and known.measurement is not None else None
+
+    def _is_disturbed(self) -> bool:
+        """Whether other work disturbed every look at PyTorch's own call."""
+        look = self.looks.looked.get(self.contest.baseline) if self.contest.baseline is not None else None
+        return look is not None and look.disturbed
 
     def finals(self) -> dict[Candidate, Finding]:
         """The heat, checks of those that won it until one is right, and the final of that one."""
@@ -162,7 +169,7 @@ class _Quick:
             return self.looks.failed[candidate]
         if candidate not in self.looks.looked:
             return Finding(candidate, note=self.passed.get(candidate, SPENT))
-        if candidate == self.contest.baseline:
+        if candidate == self.contest.baseline and not self._is_disturbed():
             took_ms = self.looks.looked[candidate].look_us / 1e3
             return Finding(candidate, note=f"was not timed: a call takes about {took_ms:.3g} ms, the budget was spent")
         return self.looks.passed_over(candidate)

@@ -64,10 +64,11 @@ class Run:
         )  # fmt: skip
         self.listed.extend(f.candidate for f in fresh if f.candidate not in self.listed)
         self._recall.record(fresh)
-        if not self._waiting:  # or else the search is not done yet
+        # What is being compiled, or was disturbed by other work, is found out by the next search.
+        if not self._waiting and not any(finding.unstable for finding in fresh):
             self._recall.record_search(search.mode, self.listed)
         known = self._known
-        return known | {f.candidate.id: f for f in fresh if f.candidate.id not in known or is_checked(f)}
+        return known | {f.candidate.id: f for f in fresh if f.candidate.id not in known or _is_better(f)}
 
     def _hooks(self) -> Hooks:
         later = None if self._search.kernels is None else self._later
@@ -110,6 +111,11 @@ def is_checked(finding: Finding) -> bool:
     """True where a candidate failed, or was timed and its error looked at on as many kinds of data as are needed."""
     measured = finding.measurement
     return finding.failure is not None or (measured is not None and len(measured.errors) >= FEWEST_KINDS)
+
+
+def _is_better(fresh: Finding) -> bool:
+    """Whether a new finding takes the place of one that is known."""
+    return is_checked(fresh) and not fresh.unstable
 
 
 def _is_settled(finding: Finding, search: Search) -> bool:
