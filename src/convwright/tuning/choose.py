@@ -14,6 +14,10 @@ from convwright.core.policy import Objective, Policy, Weights
 TIE = 0.02
 
 
+# What others do that a search preferred.
+_AHEAD = dict.fromkeys(Objective, "are faster") | {Objective.WORKSPACE: "need no more workspace"}
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One row's outcome. ``eager_us`` is what an eager call takes; ``reason`` says why it won or lost."""
@@ -47,7 +51,7 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
     if finding is baseline:
         return None
     if not errors:
-        return finding.note or "was timed, but its error was not looked at, since others are faster"
+        return finding.note or f"was timed, but its error was not looked at, since others {_AHEAD[policy.objective]}"
     if baseline is None or baseline.measurement is None:
         wrong = absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
     else:

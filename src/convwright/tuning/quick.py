@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
+from convwright.core.policy import Objective
 from convwright.tuning.checks import Checked, SampledCheck
 from convwright.tuning.choose import TIE, cost, objection
 from convwright.tuning.contest import SEED, SPENT, Contest
@@ -138,15 +139,20 @@ class _Quick:
         return own or self.contest.known_baseline()
 
     def _contenders(self) -> dict[Candidate, Look]:
-        """PyTorch's own call, and of those that look fastest as many as a heat has time for."""
+        """PyTorch's own call, and of those that look best as many as a heat has time for."""
         looked, baseline = self.looks.looked, self.contest.baseline
         chosen = {baseline: looked[baseline]} if baseline is not None and baseline in looked else {}
-        ranked = sorted((c for c in looked if c != baseline), key=lambda candidate: looked[candidate].look_us)
+        ranked = sorted((c for c in looked if c != baseline), key=lambda candidate: self._promise(looked[candidate]))
         for candidate in ranked[:_IN_HEAT]:
             more = {**chosen, candidate: looked[candidate]}
             if len(more) <= 2 or self._fits(more.values(), 8 / _HEAT):
                 chosen = more
         return chosen
+
+    def _promise(self, look: Look) -> tuple[float, ...]:
+        """What is least of the best, as far as a look tells."""
+        by_workspace = self.contest.policy.objective is Objective.WORKSPACE
+        return (look.trial.plan.workspace_bytes, look.look_us) if by_workspace else (look.look_us,)
 
     def _fits(self, looks: Iterable[Look], calls: float) -> bool:
         """Whether so many calls of each fit into what is left."""
@@ -172,6 +178,9 @@ class _Quick:
         if candidate == self.contest.baseline and not self._is_disturbed():
             took_ms = self.looks.looked[candidate].look_us / 1e3
             return Finding(candidate, note=f"was not timed: a call takes about {took_ms:.3g} ms, the budget was spent")
+        if self.contest.policy.objective is Objective.WORKSPACE:
+            nbytes = self.looks.looked[candidate].trial.plan.workspace_bytes
+            return Finding(candidate, note=f"was not timed: it needs {nbytes:,} bytes of workspace, and others no more")
         return self.looks.passed_over(candidate)
 
 
