@@ -83,10 +83,11 @@ def _given(option: str, value: object, default: object = None) -> list[str]:
 
 
 def _print(title: str, sections: Iterable[Section]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(soft_wrap=True)
+    from convwright.report.output import console as console_of
+
+    console = console_of(soft_wrap=True)
     console.print(Text(title, style="bold"))
     width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
     for section in sections:

@@ -35,10 +35,21 @@ def _too_wide(rounds: int, call_us: Interval, precision: float, background: Sequ
     if call_us.relative_halfwidth <= precision / 2:
         return None
     cause = f": {', '.join(background)}" if background else ""
+    known, asked = _apart(call_us.relative_halfwidth, precision / 2)
     return (
-        f"known to ±{call_us.relative_halfwidth:.1%} only, ±{precision / 2:.1%} was asked, after {rounds} rounds"
+        f"known to ±{known} only, ±{asked} was asked, after {rounds} rounds"
         f"{cause}: give a larger budget, or stop other work on the machine"
     )
+
+
+def _apart(known: float, asked: float) -> tuple[str, str]:
+    """Both in percent, with as many places as tell one from the other.
+
+    >>> _apart(0.026, 0.005), _apart(0.00502, 0.005)
+    (('2.6%', '0.5%'), ('0.502%', '0.500%'))
+    """
+    texts = ((f"{known:.{places}%}", f"{asked:.{places}%}") for places in range(1, 6))
+    return next((pair for pair in texts if pair[0] != pair[1]), (f"{known:%}", f"{asked:%}"))
 
 
 def _drift(slopes_us: Sequence[float], precision: float) -> str | None:
