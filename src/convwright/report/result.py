@@ -14,6 +14,7 @@ from convwright.core.limits import Limits, limits
 from convwright.core.policy import Objective, Policy
 from convwright.errors import first_line
 from convwright.measuring.conditions import conditions
+from convwright.report.amounts import singular
 from convwright.suites.suite import Point, Row
 from convwright.tuning.choose import TIE, device_us, eager_us
 from convwright.tuning.find import Findings
@@ -40,6 +41,9 @@ class Asked:
     device: DeviceFacts
     mode: str
     policy: Policy
+
+    def __str__(self) -> str:
+        return singular(f"{self.device.key} · mode {self.mode}")
 
     def key(self, row: Row) -> tuple[object, ...]:
         """What tells the record of this row from any other in a file."""
