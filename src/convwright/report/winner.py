@@ -50,8 +50,8 @@ def _without_winner(found: Findings) -> tuple[str, ...]:
     lines = ["Nothing has been measured under the present versions, so what is fastest is not known."]
     if found.device.present:
         lines.append(
-            "The first call of conv2d searches for about 200 ms and keeps what it finds (CONVWRIGHT_MODE=quick, the "
-            "default). Without a search PyTorch's own call runs where it is allowed."
+            "The second call of conv2d on such operands searches for about 200 ms and keeps what it finds "
+            "(CONVWRIGHT_MODE=quick, the default). Without a search PyTorch's own call runs where it is allowed."
         )
     return tuple(lines)
 
