@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from convwright.cli.interrupt import stopped
+from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
 if TYPE_CHECKING:
     from convwright.report.bench_run import Run
-
-_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
 def bench(
@@ -46,7 +45,7 @@ def bench(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help="What is made least: time, device-time or workspace.")] = "time",
+    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file to which each result is added as a line of JSON.")] = None,
@@ -105,17 +104,17 @@ def bench(
         ),
         Lines(out) if out is not None else None,
     )  # fmt: skip
-    stopped = _run(run, resume=resume)
+    interrupted = _run(run, resume=resume)
     _print(run, as_json=as_json)
-    if stopped:
-        raise typer.Exit(_INTERRUPTED)
+    if interrupted is not None:
+        raise interrupted
     plots.draw(run)
     if any(record["failure"] is not None for record in run.records):
         raise typer.Exit(1)
 
 
-def _run(run: Run, *, resume: bool) -> bool:
-    """True where it was stopped."""
+def _run(run: Run, *, resume: bool) -> typer.Exit | None:
+    """The end of the command where it was stopped."""
     from convwright.report.progress import progress_bar
 
     try:
@@ -124,9 +123,8 @@ def _run(run: Run, *, resume: bool) -> bool:
     except KeyboardInterrupt:
         kept = "" if run.lines is None else f", which are in {run.lines.path}; --resume goes on"
         done, rows = len(run.records), len(run.suite.rows)
-        print(f"convwright: stopped after {done} of {rows} problems{kept}", file=sys.stderr)
-        return True
-    return False
+        return stopped(f"after {done} of {rows} problems{kept}")
+    return None
 
 
 def _print(run: Run, *, as_json: bool) -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from convwright.errors import BadInput, Refused
-from convwright.report.bench_run import Run
-from convwright.report.curves import chart
-from convwright.report.fit import fits
-from convwright.report.plot import check, draw_chart, draw_fits
-from convwright.report.result import Asked, Result
-from convwright.suites.suite import Row
-from convwright.suites.sweep import Sweep
-from convwright.tuning.find import resolved
-from convwright.tuning.session import named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from convwright.report.bench_run import Run
+    from convwright.report.result import Asked
+    from convwright.suites.suite import Row
+    from convwright.suites.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,8 @@ class Plots:
 
     def check(self, rows: Sequence[Row], asked: Asked, *, runs: bool) -> None:
         """Say what cannot be drawn."""
+        from convwright.report.plot import check
+
         for path in (self.curves, self.fit):
             if path is not None:
                 check(path)
@@ -48,6 +49,11 @@ class Plots:
 
     def draw(self, run: Run) -> None:
         """Both, where they were asked for."""
+        from convwright.report.curves import chart
+        from convwright.report.fit import fits
+        from convwright.report.plot import draw_chart, draw_fits
+        from convwright.report.result import Result
+
         if self.curves is not None:
             title = f"{run.suite.title}\n{run.asked}"
             results = [Result.of(record) for record in run.records]
@@ -64,6 +70,9 @@ class Plots:
 
 def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
     """Raises what is said of a name that nothing has for any row; where it is refused, it is known."""
+    from convwright.tuning.find import resolved
+    from convwright.tuning.session import named
+
     unknown: BadInput | None = None
     for row in rows:
         try:
