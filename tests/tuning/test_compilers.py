@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -165,7 +164,6 @@ def test_who_interrupts_this_process_does_not_mean_the_compiler(fatal: None, tmp
 
 def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDLE_S", "0.05")
-    gc.collect()  # what other tests left
     before = len(os.listdir("/proc/self/fd"))
     asked = Compilers(1)
     assert asked.compile(kernel(tmp_path / "first"), CPU) is None
@@ -176,4 +174,4 @@ def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path, m
         time.sleep(0.05)
     time.sleep(0.1)
     assert not os.path.exists(f"/proc/{process}")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before, "what other tests left may go meanwhile"
