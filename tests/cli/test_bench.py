@@ -45,7 +45,9 @@ def test_a_suite_that_nothing_runs(run: Command) -> None:
     assert lines[0].endswith(" · mode heuristic")
     assert lines[1].split() == ["name", "problem"], "columns without an entry are left out"
     assert [line.split()[0] for line in lines[2:5]] == ["nasneta-138", "shufflenetv2x1-0-4", "densenet121-109"]
-    assert lines[5] == "Nothing was compared with PyTorch's own call. 3 not measured."
+    why = "was not measured: nothing runs in mode heuristic"
+    assert lines[5] == f"nasneta-138, shufflenetv2x1-0-4, densenet121-109: {why}"
+    assert lines[6] == "Nothing was compared with PyTorch's own call. 3 not measured."
 
 
 def test_a_sweep_that_is_measured(run: Command) -> None:
@@ -172,13 +174,30 @@ def test_a_suite_of_ones_own(run: Command, tmp_path: Path) -> None:
 def test_plots(run: Command, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is missing")
     words = [PROBLEM, *QUICK, "--sweep", "ih=6..12:*2"]
-    code, _, err = run(*words, "--plot", tmp_path / "sweep.svg", "--algorithms", "torch/default,no/such")
+    code, _, err = run(*words, "--plot", tmp_path / "sweep.svg", "--algorithms", "torch/default,reference/winograd")
     assert code == 0
-    assert err == "convwright: no/such was not measured, so it is not drawn\n"
+    assert err in ("", "convwright: reference/winograd was not measured, so it is not drawn\n")
     drawn = (tmp_path / "sweep.svg").read_text()
     assert drawn.startswith("<?xml")
     assert run(PROBLEM, *QUICK, "--plot-fit", tmp_path / "fit.png")[0] == 0
     assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_algorithm_that_is_refused_for_some_rows_is_no_mistake(run: Command, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
+    words = [
+        PROBLEM,
+        *HEURISTIC,
+        "--sweep",
+        "sh=1,2",
+        "--plot",
+        tmp_path / "a.svg",
+        "--algorithms",
+        "reference/winograd",
+    ]
+    code, _, err = run(*words)
+    assert (code, err.splitlines()[0]) == (2, "convwright: reference/winograd was not measured, so it is not drawn")
+    assert err.splitlines()[1].startswith("convwright: there is nothing to draw")
 
 
 def test_without_matplotlib_it_is_said_first(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +234,10 @@ MISTAKES = [
     ([PROBLEM, "--plot", "a.gif", "--sweep", "ih=6,8"], "ends in .png, .svg, .pdf, got 'a.gif'"),
     ([PROBLEM, "--plot", "no/such/a.png", "--sweep", "ih=6,8"], "there is no folder 'no/such'"),
     ([PROBLEM, "--algorithms", "reference/gemm"], "without --plot"),
+    (
+        [PROBLEM, "--algorithms", "torch/default,nope", "--plot", "a.png", "--sweep", "ih=6,8"],
+        "--algorithms: no algorithm here is called 'nope'; for this problem there are ",
+    ),
     (["gtc", "--plot-fit", "a.png"], "one problem, got 14"),
     ([PROBLEM, "--plot-fit", "a.png", "--mode", "heuristic"], "nothing runs"),
 ]

@@ -51,6 +51,26 @@ def test_refusals_can_be_left_out(capsys: pytest.CaptureFixture[str], monkeypatc
     assert "refused" not in out
 
 
+def test_ctrl_c_ends_find_with_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("convwright.ops.face.find", interrupted)
+    code, out, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU)
+    assert (code, out) == (130, "")
+    assert err == "convwright: stopped before the search was done, of which nothing is kept\n"
+
+
+@pytest.mark.parametrize("command", ["find", "bench", "explain", "tune", "advise"])
+def test_every_search_offers_the_objectives_that_there_are(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    _, out, _ = run(capsys, monkeypatch, command, "--help")
+    assert "time, device-time, energy (mode full), workspace or time-then-workspace" in out
+    assert "--finite-inputs" in out
+
+
 def test_find_prints_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU, "--json")
     assert (code, err) == (0, "")

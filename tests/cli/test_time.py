@@ -50,6 +50,14 @@ def test_a_table(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert "cache hot" in out
 
 
+def test_what_is_said_of_a_call_has_its_name(
+    made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(made).write_text(SOURCE.replace("once", "a"))
+    _, out, _ = run(capsys, monkeypatch, f"{made}:a", "--budget", "0.01", "--precision", "0.001")
+    assert f"unstable: {made}:a: known to ±" in out
+
+
 def test_json(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"{made}:once", f"{made}:often", "--budget", "1", "--threads", "1", "--json"]
     code, out, err = run(capsys, monkeypatch, *words)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from convwright.cli.main import main
+from convwright.core.policy import Objective
 from convwright.network import tuned
+from convwright.tuning import find
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
 SMALL = [f"{EXAMPLE}:small", "--mode", "quick", "--budget", "0.1"]
@@ -128,3 +130,25 @@ def test_a_budget_is_a_time(budget: str, capsys: pytest.CaptureFixture[str], mon
     code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--budget", budget)
     assert (code, out) == (2, "")
     assert err == f"convwright: --budget takes a finite number above 0, got {budget}\n"
+
+
+@pytest.mark.parametrize("command", ["tune", "advise"])
+def test_another_objective_is_another_question(
+    command: str, own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, found = [], find.find
+    monkeypatch.setattr(
+        f"convwright.network.{'tuned' if command == 'tune' else 'advise'}.find",
+        lambda problem, facts, policy, **more: asked.append(policy) or found(problem, facts, policy, **more),
+    )
+    words = [f"{own}:made", "--mode", "heuristic", "--objective", "time-then-workspace", "--finite-inputs"]
+    monkeypatch.setattr(sys, "argv", ["convwright", command, *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code in (None, 0)
+    assert {(policy.objective, policy.finite_inputs) for policy in asked} == {(Objective.TIME_THEN_WORKSPACE, True)}
+    monkeypatch.setattr(sys, "argv", ["convwright", command, *words[:-2], "beauty"])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 2
+    assert "'beauty'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import gcd, inf, isfinite
 
 import pytest
@@ -74,6 +75,43 @@ def test_every_corner_and_edge_is_looked_at(text: str, direction: Direction) -> 
     spatial = Elements.of(ConvProblem.parse(text).asking(direction), "cpu").places[2:]
     kinds = [(place > 0).int() + (place == size - 1).int() for place, size in zip(spatial, shape[2:], strict=True)]
     assert len(set(zip(*(kind.tolist() for kind in kinds), strict=True))) == 3 ** len(kinds)
+
+
+@pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD_DATA])
+@pytest.mark.parametrize(
+    "text", ["mb2ic64ih56oc64kh3ph1", "mb2ic3ih112oc16kh5ph2", "ic2id9ih9oc2kh3ph1", "ic4iw30oc4kw3"]
+)
+def test_every_place_on_the_rim_is_looked_at(text: str, direction: Direction) -> None:
+    problem = ConvProblem.parse(text).asking(direction)
+    sizes = problem.output.shape[2:]
+    rim = {
+        p for p in product(*map(range, sizes)) if any(at in (0, size - 1) for at, size in zip(p, sizes, strict=True))
+    }
+    places = Elements.of(problem, "cpu").places
+    assert rim <= set(zip(*(place.tolist() for place in places[2:]), strict=True))
+    assert len(set(places[1].tolist())) == problem.output.shape[1], "in every channel"
+
+
+def test_where_not_all_of_the_rim_is_affordable_it_is_looked_at_all_around() -> None:
+    problem = ConvProblem.parse("mb1ic128oc64ih112kh3ph1")  # 455 elements of long sums, and 444 on the rim
+    rows, columns = (place.tolist()[384:] for place in Elements.of(problem, "cpu").places[2:])
+    assert 50 < len(rows) <= 71
+    for across, along in ((rows, columns), (columns, rows)):
+        for end in (0, 111):
+            side = [at for at, other in zip(along, across, strict=True) if other == end]
+            assert len(side) >= 10
+            assert max(side) - min(side) > 80
+
+
+def test_one_wrong_place_on_the_rim_shows() -> None:
+    problem = ConvProblem.parse("mb2ic8ih28oc8kh3ph1")
+    tensors = operands(problem, Kind.NORMAL, "cpu")
+    sampled = sampled_reference(problem, tensors)
+    right = Reference.of(problem, tensors).y64.float()
+    for place in ((0, 11), (27, 5), (13, 0), (20, 27)):
+        wrong = right.clone()
+        wrong[:, :, place[0], place[1]] = 0.0
+        assert errors_of(wrong, sampled)[1] > 1e3
 
 
 def test_every_tap_of_a_weight_gradient_is_looked_at() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -40,6 +41,20 @@ def test_a_row_says_which_problem_it_is_and_its_outcome(width: int) -> None:
         assert outcome in row
     assert "winner" in lines[0]
     assert all(line.strip() for line in lines)
+
+
+def test_what_is_unstable_or_was_not_measured_is_said_below() -> None:
+    shaken = replace(result("layer3", Outcome.AMBIGUOUS, 1000.0), unstable="unstable: 2 rounds: wait")
+    alike = [Result(f"layer{index}", KEY, (), remark="was not timed: too long") for index in (4, 5)]
+    *_, first, second, summary = printed(200, *RESULTS, shaken, *alike)
+    assert first == "unstable: layer3: 2 rounds: wait"
+    assert second == "layer4, layer5: was not timed: too long"
+    assert ", in which 2 ambiguous rows count as measured, so that it is not sure; " in summary
+
+
+def test_a_limit_that_is_tiny_is_not_nothing() -> None:
+    rows = printed(200, replace(RESULTS[0], limit_us=0.0039))
+    assert "0.0039" in rows[1]
 
 
 def test_a_failure_can_be_read_at_40_columns() -> None:

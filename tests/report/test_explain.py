@@ -81,7 +81,7 @@ def test_the_winner_its_margin_and_its_cost() -> None:
 def test_the_physical_limit_stands_beside_the_time_where_it_is_known() -> None:
     assert "at least" not in told([known(TORCH, 100.0)])[RUNS]
     text = told([known(TORCH, 100.0)], device=replace(profile("h200"), torch_name="cuda:0"))[RUNS]
-    assert "The device needs 0.00 µs at least: 0 % of its best is reached." in text
+    assert "The device needs 0.000973 µs at least: 0 % of its best is reached." in text
 
 
 def test_pytorchs_own_call_wins_a_tie_and_it_is_said_what_one_is() -> None:
@@ -139,6 +139,21 @@ def test_who_lost_who_is_forbidden_who_failed_and_who_was_never_measured() -> No
     assert sections[NEVER].splitlines() == ["cudnn/fft-tiling", "triton/direct: about 3.0x the best at a first look"]
 
 
+def test_what_was_only_timed_is_not_forbidden() -> None:
+    shaken = known("cudnn/fft", 30.0)
+    assert shaken.measurement is not None
+    shaken = replace(shaken, measurement=replace(shaken.measurement, doubt="unstable: 2 rounds: wait"))
+    sections = told(
+        [known(TORCH, 100.0), known(GEMM, 10.0, errors=()), known("cudnn/gemm", 20.0, errors=WRONG), shaken]
+    )
+    assert sections["Timed, but left open"].splitlines() == [
+        "reference/gemm: 10.00 µs; was timed, but its error was not looked at, since others are faster",
+        "cudnn/fft: 30.00 µs; unstable: 2 rounds: wait",
+    ]
+    assert sections[FORBIDDEN].startswith("cudnn/gemm: 20.00 µs; ")
+    assert "measures everything that is allowed" in sections["To find out more"]
+
+
 def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
     losers = [known(f"cudnn/engine-{number}", 100.0 + number) for number in range(20)]
     unknown = [Finding(candidate(f"triton/tile-{number}")) for number in range(20)]
@@ -153,7 +168,7 @@ def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
 def test_where_nothing_was_measured_it_says_what_the_first_call_will_do() -> None:
     sections = told([Finding(candidate(TORCH)), Finding(candidate(GEMM))])
     assert sections[RUNS].startswith("Nothing has been measured under the present versions")
-    assert "The first call of conv2d searches for about 200 ms" in sections[RUNS]
+    assert "The second call of conv2d on such operands searches for about 200 ms" in sections[RUNS]
     assert sections[NEVER] == "torch/default, reference/gemm"
     assert "Where this is from" not in sections
     assert sections["To find out more"] == f"`{COMMAND}` measures everything that is allowed, for about 30 s."

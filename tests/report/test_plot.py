@@ -96,6 +96,19 @@ def test_a_chart_is_written(suffix: str, tmp_path: Path, figures: list) -> None:
     assert len(axes.collections) == 3, "a band each"
 
 
+@pytest.mark.parametrize(("least", "most"), [(16.5, 31.0), (20.0, 21.0), (31.0, 33.0), (100.0, 4000.0)])
+def test_a_logarithmic_axis_has_figures_however_close_times_lie(
+    least: float, most: float, tmp_path: Path, figures: list
+) -> None:
+    times_us = tuple(Interval(value, value, value) for value in (least, most))
+    draw_chart(Chart("", "ih", (Curve("a", (8.0, 16.0), times_us),), logarithmic=True), tmp_path / "chart.png")
+    axes = axes_of(figures[0])
+    figures[0].canvas.draw()
+    low, high = axes.get_ylim()
+    shown = [label.get_text() for label in axes.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert len([text for text in shown if text]) >= 2
+
+
 def test_steps_are_drawn_on_even_axes(tmp_path: Path, figures: list) -> None:
     draw_chart(Chart("", "ic", (Curve("a", (1.0, 9.0), (around(1.0), around(2.0))),)), tmp_path / "chart.png")
     axes = axes_of(figures[0])
@@ -113,6 +126,14 @@ def test_a_fit_is_written(tmp_path: Path, figures: list) -> None:
     assert list(line.get_ydata()) == pytest.approx([5.0, 85.0])
     assert "2 µs a call ± 5.0%, intercept 5 µs" in line.get_label()
     assert "no regression" in second.get_lines()[1].get_label()
+
+
+def test_samples_far_away_do_not_press_the_line_flat(tmp_path: Path, figures: list) -> None:
+    samples = (*((n, 5.0 + 2.0 * n) for n in (10, 30, 40) for _ in range(9)), (10, 24_000.0), (40, 25_000.0))
+    draw_fits([Fit("a", samples, Interval(2.0, 1.9, 2.1), 5.0)], tmp_path / "fit.png", title="")
+    (axes,) = figures[0].axes
+    assert axes.get_lines()[0].get_label() == "29 samples, 2 of them above"
+    assert 85.0 < axes.get_ylim()[1] < 130.0
 
 
 def test_an_overhead_below_nothing_is_no_figure(tmp_path: Path, figures: list) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -61,12 +62,40 @@ def test_a_choice_may_be_slower_where_something_else_is_wanted() -> None:
     assert outcome_of(searched) is Outcome.SLOWER
 
 
-@pytest.mark.parametrize("times", [(98.5, 99, 99.5), (101, 101.5, 102), (50, 90, 130), (90, 130, 170)])
-def test_a_tie_is_the_same_whichever_was_chosen(times: tuple[float, float, float]) -> None:
+@pytest.mark.parametrize(
+    ("times", "outcome"),
+    [
+        ((98.5, 99, 99.5), Outcome.SAME),
+        ((101, 101.5, 102), Outcome.SAME),
+        ((50, 90, 130), Outcome.AMBIGUOUS),
+        ((90, 130, 170), Outcome.AMBIGUOUS),
+        ((97.9, 100, 102.1), Outcome.AMBIGUOUS),
+    ],
+)
+def test_a_tie_is_the_same_whichever_was_chosen(times: tuple[float, float, float], outcome: Outcome) -> None:
     own, ours = finding("torch/default", 99.5, 100, 100.5, workspace=99), finding("a/b", *times)
     searched = found(own, ours, policy=Policy(max_workspace_bytes=1 << 30, objective=Objective.WORKSPACE))
     assert searched.choice is ours
-    assert outcome_of(searched) is Outcome.SAME
+    assert outcome_of(searched) is outcome
+
+
+@pytest.mark.parametrize(("high", "outcome"), [(102.0, Outcome.SAME), (102.1, Outcome.AMBIGUOUS)])
+def test_what_is_not_known_to_within_a_tie_is_the_same_as_nothing(high: float, outcome: Outcome) -> None:
+    assert outcome_of(found(finding("torch/default", 200 - high, 100, high))) is outcome
+
+
+def disturbed(row: Finding) -> Finding:
+    assert row.measurement is not None
+    return replace(row, measurement=replace(row.measurement, doubt="unstable: all rounds: wait"))
+
+
+def test_what_other_work_disturbed_is_ambiguous_however_narrow_and_is_searched_again() -> None:
+    searched = found(disturbed(OWN), finding("a/b", 49, 50, 51))
+    assert searched.choice is searched.baseline
+    assert outcome_of(searched) is Outcome.AMBIGUOUS
+    record = asked().record(ROW, searched, 0.5)
+    assert Result.of(record).unstable == "unstable: all rounds: wait"
+    assert key_of(record) is None
 
 
 def test_nothing_is_compared_with_what_was_not_measured() -> None:
@@ -74,6 +103,18 @@ def test_nothing_is_compared_with_what_was_not_measured() -> None:
     for searched in (found(unmeasured), found(None, finding("a/b", 1, 2, 3))):
         assert outcome_of(searched) is None
         assert times_faster(searched) is None
+
+
+def test_a_row_without_a_time_says_why() -> None:
+    unmeasured = Finding(OWN.candidate, note="was not timed: a call takes 3 s")
+    cases = {
+        found(unmeasured): "was not timed: a call takes 3 s",
+        found(None, finding("a/b", 1, 2, 3)): "PyTorch's own call is none of the candidates",
+        found(None): "there is no way of computing it here",
+    }
+    for searched, remark in cases.items():
+        assert Result.of(asked().record(ROW, searched, 0.5)).remark == remark
+    assert Result.of(asked().record(ROW, found(OWN), 0.5)).remark is None
 
 
 def asked(**policy: object) -> Asked:
@@ -125,5 +166,7 @@ def test_a_summary() -> None:
     assert (summary.failed, summary.not_measured) == (1, 0)
     assert summary.times_faster is not None
     assert summary.times_faster.value == pytest.approx(2 ** (1 / 3))
+    assert ", in which 1 ambiguous row counts as measured, so that it is not sure; worst" in str(summary)
+    assert "ambiguous row" not in str(Summary.of(results[:2]))
     assert str(summary).endswith("worst 1.000, PyTorch's own call. 1 failed.")
     assert Summary.of([]).to_json()["times_faster"] is None

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from convwright.backends import registry
-from convwright.tuning import budget, chains, compilers, find, heats, listing
+from convwright.measuring import waiting
+from convwright.tuning import budget, chains, compilers, doubt, find, heats, listing, looks
 from tuning import made_backend
 from tuning.made_backend import Made
 
@@ -23,6 +24,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     monkeypatch.setattr(chains, "REWRITES", ())
     fresh = made_backend.reset()
     monkeypatch.setattr(budget, "wall_us", fresh.time)
+    monkeypatch.setattr(heats, "doubt", doubt.doubt)
+    monkeypatch.setattr(looks, "MOST_WAITING", waiting.MOST_WAITING)
+    monkeypatch.setattr(waiting, "waited_ns", lambda: {"made": int(fresh.waited_us * 1e3)})
+    monkeypatch.setattr(waiting, "now_ns", lambda: int(fresh.time() * 1e3))
     monkeypatch.setattr(find, "warm_up", lambda device, store: None)
     monkeypatch.setattr(compilers.Compilers, "compile", lambda self, candidate, device: None)
     registry.backend.cache_clear()

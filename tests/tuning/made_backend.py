@@ -25,6 +25,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.measuring.clock import WallClock
 
 
 class Time:
@@ -50,9 +51,11 @@ class Way:
 
 @dataclass
 class Made:
-    """All that a test has said, and all that was built."""
+    """All that a test has said, and all that was built. ``disturb`` says what other work adds to a call that begins."""
 
     time: Time = field(default_factory=Time)
+    disturb: Callable[[], float] = lambda: 0.0
+    waited_us: float = 0.0
     own_us: float = 1000.0
     quick: dict[str, Way] = field(default_factory=dict)
     near: dict[str, list[Way]] = field(default_factory=dict)
@@ -70,11 +73,8 @@ def reset() -> Made:
     return MADE
 
 
-class MadeClock:
+class MadeClock(WallClock):
     """A clock of the timer in that time."""
-
-    sample_us = 20.0
-    leaves_out_before = True
 
     def now_us(self) -> float:
         return MADE.time()
@@ -114,7 +114,9 @@ class MadePlan(RightPlan):
         self._way, self._us = way, way.later_us if again and way.later_us is not None else way.time_us
 
     def __call__(self, *operands: Any) -> Tensor:
-        MADE.time.now_us += self._us
+        waited_us = MADE.disturb()
+        MADE.waited_us += waited_us
+        MADE.time.now_us += self._us + waited_us
         right = super().__call__(*operands)
         return right + 1 if self._way.wrong else right
 

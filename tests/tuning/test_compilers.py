@@ -174,4 +174,4 @@ def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path, m
         time.sleep(0.05)
     time.sleep(0.1)
     assert not os.path.exists(f"/proc/{process}")
-    assert len(os.listdir("/proc/self/fd")) <= before  # those of earlier tests may end meanwhile
+    assert len(os.listdir("/proc/self/fd")) <= before, "what other tests left may go meanwhile"

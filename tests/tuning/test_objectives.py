@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Objective, Policy
 from convwright.errors import BadInput
@@ -16,7 +17,7 @@ from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings, find
 from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM, finding
-from tuning.made_backend import Made, Way
+from tuning.made_backend import Made, MadePlan, Way
 
 ENERGY = Policy(objective=Objective.ENERGY)
 TIED = Policy(objective=Objective.TIME_THEN_WORKSPACE)
@@ -141,3 +142,32 @@ def test_energy_is_measured_of_the_best_and_decides(made: Made, monkeypatch: pyt
     assert by_time.choice.candidate.id == "quick/fast"
     assert by_time.choice.measurement is not None
     assert by_time.choice.measurement.energy_mj == 12.0
+
+
+WORKSPACE = Policy(objective=Objective.WORKSPACE)
+
+
+def test_reasons_speak_of_workspace_where_that_is_to_be_least() -> None:
+    own, fast = finding("torch/default", 24_000.0), finding("a/fast", 10.0, errors=())
+    said = "was timed, but its error was not looked at, since others need no more workspace"
+    assert reasons(own, fast, policy=WORKSPACE)["a/fast"] == said
+    assert reasons(own, fast, policy=Policy())["a/fast"].endswith("since others are faster")
+
+
+def test_a_quick_search_for_little_workspace_looks_at_those_that_need_little(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = {"quick/fast-0": 900, "quick/fast-1": 900, "quick/fast-2": 900, "quick/frugal": 10, "torch/default": 99}
+    own_plan = MadePlan.__init__
+
+    def plan(self: MadePlan, candidate: Candidate, way: Way) -> None:
+        own_plan(self, candidate, way)
+        self.workspace_bytes = needs[candidate.id]
+
+    monkeypatch.setattr(MadePlan, "__init__", plan)
+    made.quick = {"fast-0": Way(10.0), "fast-1": Way(11.0), "fast-2": Way(12.0), "frugal": Way(2000.0)}
+    found = search(Mode.QUICK, WORKSPACE, budget_us=200_000.0)
+    said = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+    assert said["quick/frugal"] == "the winner: 10 bytes of workspace, PyTorch's own call needs 99"
+    assert said["quick/fast-0"] == "was timed, but its error was not looked at, since others need no more workspace"
+    assert said["quick/fast-2"] == "was not timed: it needs 900 bytes of workspace, and others no more"

@@ -6,6 +6,10 @@ from typing import Annotated
 
 import typer
 
+from convwright.cli.interrupt import stoppable
+from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.naming import one_of
+
 TARGET = "module:function or path/to/file.py:function, which returns a model and an example of its input."
 
 
@@ -20,13 +24,15 @@ def advise(
     top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
 
     from convwright.cli.targets import called, load, stdout_kept
-    from convwright.core.policy import Policy
+    from convwright.core.policy import Objective, Policy
     from convwright.network.advise import advise as look
     from convwright.network.example import Subject
     from convwright.report.advice import print_advice
@@ -34,8 +40,15 @@ def advise(
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
 
-    policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
-    with stdout_kept(as_json), progress_bar() as progress:
+    policy = Policy(
+        max_workspace_bytes=max_workspace,
+        max_error=max_error,
+        deterministic=deterministic,
+        objective=one_of(Objective, "objective", objective),
+        finite_inputs=finite_inputs,
+    )
+    kept = stoppable("before all was measured; searches that were done are remembered")
+    with kept, stdout_kept(as_json), progress_bar() as progress:
         subject = Subject.made(called(target, load(target)), by=target)
         advice = look(
             subject.model, subject.example,

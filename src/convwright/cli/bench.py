@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from convwright.cli.interrupt import stopped
+from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from convwright.report.bench_run import Run
-    from convwright.suites.sweep import Sweep
-
-_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
 def bench(
@@ -49,7 +45,7 @@ def bench(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help="What is made least: time, device-time or workspace.")] = "time",
+    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file to which each result is added as a line of JSON.")] = None,
@@ -64,6 +60,7 @@ def bench(
     Ctrl-C stops it; with --out and --resume the next run goes on from there.
     """
     from convwright import suites
+    from convwright.cli.plots import Plots
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
     from convwright.naming import check_above_0
@@ -94,7 +91,8 @@ def bench(
     )
     asked = Asked(suite.name, device_facts(device), one_of(Mode, "mode", mode), policy)
     runs = asked.device.present and mode != Mode.HEURISTIC
-    _check_plots(plot, algorithms, plot_fit, sweeps, len(suite.rows), runs=runs)
+    plots = Plots(plot, plot_fit, None if algorithms is None else tuple(algorithms.split(",")), tuple(sweeps))
+    plots.check(suite.rows, asked, runs=runs)
     if resume and out is None:
         raise BadInput("--resume goes on with the file that --out names, got no --out")
     store = Store.open(None) if fresh else None
@@ -106,41 +104,17 @@ def bench(
         ),
         Lines(out) if out is not None else None,
     )  # fmt: skip
-    stopped = _run(run, resume=resume)
+    interrupted = _run(run, resume=resume)
     _print(run, as_json=as_json)
-    if stopped:
-        raise typer.Exit(_INTERRUPTED)
-    if plot is not None:
-        _plot(run, plot, sweeps, (algorithms or "").split(",") if algorithms else ())
-    if plot_fit is not None:
-        _plot_fit(run, plot_fit)
+    if interrupted is not None:
+        raise interrupted
+    plots.draw(run)
     if any(record["failure"] is not None for record in run.records):
         raise typer.Exit(1)
 
 
-def _check_plots(
-    plot: Path | None, algorithms: str | None, plot_fit: Path | None, sweeps: Sequence[Sweep], rows: int, *, runs: bool
-) -> None:
-    """Before anything runs, since it may run for long."""
-    from convwright.report.plot import check
-
-    for path in (plot, plot_fit):
-        if path is not None:
-            check(path)
-    if plot is not None and not sweeps:
-        raise BadInput("--plot draws time against a size that is swept, got no --sweep")
-    if algorithms is not None and plot is None:
-        raise BadInput(f"--algorithms names what --plot draws, got {algorithms!r} without --plot")
-    if plot_fit is not None and rows != 1:
-        raise BadInput(f"--plot-fit draws the timing of one problem, got {rows}")
-    if plot_fit is not None and not runs:
-        raise BadInput(
-            "--plot-fit draws what was timed, and here nothing runs: a present device and mode quick or full"
-        )
-
-
-def _run(run: Run, *, resume: bool) -> bool:
-    """True where it was stopped."""
+def _run(run: Run, *, resume: bool) -> typer.Exit | None:
+    """The end of the command where it was stopped."""
     from convwright.report.progress import progress_bar
 
     try:
@@ -149,9 +123,8 @@ def _run(run: Run, *, resume: bool) -> bool:
     except KeyboardInterrupt:
         kept = "" if run.lines is None else f", which are in {run.lines.path}; --resume goes on"
         done, rows = len(run.records), len(run.suite.rows)
-        print(f"convwright: stopped after {done} of {rows} problems{kept}", file=sys.stderr)
-        return True
-    return False
+        return stopped(f"after {done} of {rows} problems{kept}")
+    return None
 
 
 def _print(run: Run, *, as_json: bool) -> None:
@@ -168,37 +141,5 @@ def _print(run: Run, *, as_json: bool) -> None:
         return
     console = output()
     head = f"{run.suite.title} · " if run.suite.name else ""
-    console.print(Text(f"{head}{_circumstances(run)}", style="bold"), soft_wrap=True)
+    console.print(Text(f"{head}{run.asked}", style="bold"), soft_wrap=True)
     print_results(results, console)
-
-
-def _circumstances(run: Run) -> str:
-    from convwright.report.amounts import singular
-
-    return singular(f"{run.asked.device.key} · mode {run.asked.mode}")
-
-
-def _caption(run: Run) -> str:
-    return ", ".join(f"{name} {value}" for name, value in run.records[0]["conditions"].items())
-
-
-def _plot(run: Run, path: Path, sweeps: Sequence[Sweep], algorithms: Sequence[str]) -> None:
-    from convwright.report.curves import chart
-    from convwright.report.plot import draw_chart
-    from convwright.report.result import Result
-
-    results = [Result.of(record) for record in run.records]
-    for name in algorithms:
-        if not any(result.time_us(name) for result in results):
-            print(f"convwright: {name} was not measured, so it is not drawn", file=sys.stderr)
-    title = f"{run.suite.title}\n{_circumstances(run)}"
-    draw_chart(chart(results, sweeps, algorithms, title=title, caption=_caption(run)), path)
-
-
-def _plot_fit(run: Run, path: Path) -> None:
-    from convwright.report.fit import fits
-    from convwright.report.plot import draw_fits
-
-    found = run.last or run.search(run.suite.rows[0].problem)
-    title = f"{run.suite.rows[0].problem.key}\n{_circumstances(run)}"
-    draw_fits(fits(found), path, title=title, caption=_caption(run))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, opened
 from convwright.naming import one_of
@@ -35,7 +36,7 @@ def explain(
     ] = None,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help="What is made least: time, device-time or workspace.")] = "time",
+    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     path: StorePath = None,
@@ -83,10 +84,11 @@ def _given(option: str, value: object, default: object = None) -> list[str]:
 
 
 def _print(title: str, sections: Iterable[Section]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(soft_wrap=True)
+    from convwright.report.output import console as console_of
+
+    console = console_of(soft_wrap=True)
     console.print(Text(title, style="bold"))
     width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
     for section in sections:

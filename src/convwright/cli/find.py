@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from convwright.cli.interrupt import stoppable
+from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.problem_text import complete
 from convwright.errors import BadInput
 from convwright.naming import one_of
@@ -41,9 +43,7 @@ def find(
     budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[
-        str, typer.Option(help="What is made least: time, device-time, energy, workspace or time-then-workspace.")
-    ] = "time",
+    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     trust: Annotated[
@@ -101,7 +101,7 @@ def find(
         objective=one_of(Objective, "objective", objective),
         finite_inputs=finite_inputs,
     )
-    with progress_bar() as bar:
+    with stoppable("before the search was done, of which nothing is kept"), progress_bar() as bar:
         found = search(
             problem, device=device, mode=mode, policy=policy, budget_us=None if budget is None else budget * 1e6,
             trust=trust, isolate=isolate, energy=energy, kernels=kernels,

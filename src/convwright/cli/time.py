@@ -81,11 +81,12 @@ def _record(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> d
 @contextmanager
 def _progress() -> Iterator[Callable[[float], None]]:
     """A bar on stderr, where that is a terminal. It is drawn between rounds: a thread that draws would disturb them."""
-    from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    with Progress(console=console, auto_refresh=False, transient=True, disable=not console.is_terminal) as bar:
+    from convwright.report.output import console
+
+    screen = console(stderr=True)
+    with Progress(console=screen, auto_refresh=False, transient=True, disable=not screen.is_terminal) as bar:
         task, drawn_s = bar.add_task("timing", total=1.0), 0.0
 
         def show(share: float) -> None:
@@ -98,7 +99,6 @@ def _progress() -> Iterator[Callable[[float], None]]:
 
 
 def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from convwright.report.output import output
@@ -111,13 +111,13 @@ def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> No
     for name in names:
         table.add_column(name, justify="left" if name == "beside the first" else "right")
     for target, cells in rows.items():
-        table.add_row(escape(target), *(escape(cells[name]) for name in names))
+        table.add_row(target, *(cells[name] for name in names))
     console.print(table)
     for target, timing in timings.items():
         if timing.unstable:
-            console.print(f"unstable: {target}: {timing.unstable}", markup=False, style="yellow", soft_wrap=True)
+            console.print(f"unstable: {target}: {timing.unstable}", style="yellow", soft_wrap=True)
     facts = ", ".join(f"{name} {value}" for name, value in next(iter(timings.values())).conditions)
-    console.print(f"measured under: {facts}", markup=False, style="dim", soft_wrap=True)
+    console.print(f"measured under: {facts}", style="dim", soft_wrap=True)
 
 
 def _cells(timing: Timing, verdict: Verdict | None) -> dict[str, str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from convwright.cli.advise import TARGET
+from convwright.cli.interrupt import stopped
+from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.errors import BadInput
-
-_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+from convwright.naming import one_of
 
 
 def tune(
@@ -26,7 +26,9 @@ def tune(
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="List what there is, with its workspace; nothing is measured.")
     ] = False,
@@ -39,7 +41,7 @@ def tune(
     """
 
     from convwright.cli.targets import called, load, stdout_kept
-    from convwright.core.policy import Policy
+    from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
     from convwright.network.example import Subject
     from convwright.network.tuned import tune as search
@@ -52,7 +54,13 @@ def tune(
         raise BadInput("--plan-only measures nothing, so that --budget would be ignored")
     if budget is not None:
         check_above_0("--budget", budget)
-    policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
+    policy = Policy(
+        max_workspace_bytes=max_workspace,
+        max_error=max_error,
+        deterministic=deterministic,
+        objective=one_of(Objective, "objective", objective),
+        finite_inputs=finite_inputs,
+    )
     done, steps = 0, 0
     with stdout_kept(as_json), progress_bar() as bar:
         subject = Subject.made(called(target, load(target)), by=target)
@@ -69,8 +77,7 @@ def tune(
                 budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
-            print(f"convwright: stopped after {done} of {steps} problems, which are remembered", file=sys.stderr)
-            raise typer.Exit(_INTERRUPTED) from None
+            raise stopped(f"after {done} of {steps} problems, which are remembered") from None
     if as_json:
         print(strict_json(tuned.to_json()))
     else:

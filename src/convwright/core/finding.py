@@ -8,6 +8,9 @@ from typing import Any
 
 from convwright.core.candidate import Candidate
 
+# So begins what is said of a time that other work on the machine has disturbed, and that counts in its process only.
+UNSTABLE = "unstable"
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -37,7 +40,7 @@ class Measurement:
 
     ``energy_mj`` is that of one call, give or take ``energy_halfwidth_mj``; ``peak_bytes`` is the most memory that a
     call holds beyond what was held before it, its result included. ``doubt`` says why a time is not to be relied on: a
-    second timing with fresh inputs did not bear it out.
+    second timing with fresh inputs did not bear it out, or it is ``unstable``, since other work disturbed it.
     """
 
     device_us: Interval
@@ -51,6 +54,11 @@ class Measurement:
     energy_halfwidth_mj: float | None = None
     peak_bytes: int | None = None
     doubt: str | None = None
+
+    @property
+    def unstable(self) -> bool:
+        """True where the time is so far from certain that whoever needs it has to measure again."""
+        return self.doubt is not None and self.doubt.startswith(UNSTABLE)
 
     def eager_us(self, *, weights_change: bool) -> Interval:
         """What one eager call takes: the slower of device and host, and the packing where weights change."""
@@ -100,3 +108,10 @@ class Finding:
     failure: str | None = None
     note: str | None = None
     remembered: bool = False
+
+    @property
+    def unstable(self) -> str | None:
+        """Why other work on the machine kept this from being found out, with the cure; None where it did not."""
+        if self.measurement is not None:
+            return self.measurement.doubt if self.measurement.unstable else None
+        return self.note if self.note is not None and self.note.startswith(UNSTABLE) else None

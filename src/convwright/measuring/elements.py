@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from random import Random
 
@@ -18,6 +19,8 @@ from convwright.tensors import activate_
 # A CPU gathers and multiplies about 50 products a microsecond in float64: 10 ms for one kind of data.
 _MOST_PRODUCTS = {"cpu": 2**19, "cuda": 2**22}
 _MOST, _FEWEST = 384, 16
+# So many more may lie on the rim of the output's images, as long as there are products for them.
+_MOST_RIM = 2048
 # So many elements from each border are looked at, and so far from the middle.
 _EDGE = 4
 
@@ -28,8 +31,10 @@ Position = tuple[int, ...]
 class Elements:
     """Single elements of an output: ``places[d]`` holds their positions along dimension ``d``.
 
-    A third lies at borders and in corners, a third around the middle, where the one infinity or NaN of such data has
-    its effect and where what spreads it shows, and a third anywhere.
+    Of up to 384 a third lies at borders and in corners, a third around the middle, where the one infinity or NaN of
+    such data has its effect and where what spreads it shows, and a third anywhere. Beyond them every place on the rim
+    of an image is looked at, each in an image and a channel drawn at random, as long as the sums are short enough: else
+    as many as are affordable, evenly spaced.
     """
 
     places: tuple[Tensor, ...]
@@ -37,18 +42,25 @@ class Elements:
     @classmethod
     def of(cls, problem: ConvProblem, device: torch.device | str, *, seed: int = 0) -> Elements:
         """As many as the reference can be computed for in a few milliseconds. No reduction is cut."""
-        shape, random = problem.output.shape, Random(seed)
-        budget = _MOST_PRODUCTS.get(torch.device(device).type, _MOST_PRODUCTS["cpu"])
-        count = min(_MOST, max(_FEWEST, budget // max(problem.reduction, 1)))
-        rows = _at_borders(shape, random)[: -(-count // 3)] + _around_the_middle(problem, count // 3, random)
-        rows += [_anywhere(shape, random) for _ in range(count - len(rows))]
-        if not problem.output.numel:
-            rows = []
-        return cls(tuple(torch.tensor([row[dim] for row in rows], device=device) for dim in range(len(shape))))
+        return _elements(problem, torch.device(device), seed)
 
     def take(self, role: Role, tensor: Tensor) -> Tensor:
         """These elements of a tensor with the output's dimensions."""
         return tensor[tuple(place.long() for place in self.places)]
+
+
+# For all kinds of data the same: drawing them takes a millisecond.
+@lru_cache(maxsize=4)
+def _elements(problem: ConvProblem, device: torch.device, seed: int) -> Elements:
+    shape, random = problem.output.shape, Random(seed)
+    affordable = _MOST_PRODUCTS.get(device.type, _MOST_PRODUCTS["cpu"]) // max(problem.reduction, 1)
+    count = min(_MOST, max(_FEWEST, affordable))
+    rows = _at_borders(shape, random)[: -(-count // 3)] + _around_the_middle(problem, count // 3, random)
+    rows += [_anywhere(shape, random) for _ in range(count - len(rows))]
+    rows += _on_the_rim(shape, min(affordable - count, _MOST_RIM), random)
+    if not problem.output.numel:
+        rows = []
+    return Elements(tuple(torch.tensor([row[dim] for row in rows], device=device) for dim in range(len(shape))))
 
 
 def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, seed: int = 0) -> Reference:
@@ -57,7 +69,7 @@ def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, s
     >>> from convwright.measuring.data import operands
     >>> problem = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
     >>> sampled_reference(problem, operands(problem, "normal", "cpu")).y64.shape
-    torch.Size([384])
+    torch.Size([604])
     """
     first, second = (tensors[role] for role in problem.direction.operands)
     elements = Elements.of(problem, first.device, seed=seed)
@@ -174,6 +186,24 @@ def _at_borders(shape: Position, random: Random) -> list[Position]:
         for place in (edge, size - 1 - edge)
     ]
     return random.sample(ends, len(ends)) + random.sample(close, len(close))
+
+
+def _on_the_rim(shape: Position, most: int, random: Random) -> list[Position]:
+    """The outermost places of an image, each in some image and channel: all, or so many that are evenly spaced."""
+    rim = list(_rim(shape[2:])) if most > 0 and 0 not in shape else []
+    step = max(-(-len(rim) // max(most, 1)), 1)
+    places = rim[::step]
+    images, channels = (random.choices(range(max(size, 1)), k=len(places)) for size in shape[:2])
+    return [(n, c, *place) for n, c, place in zip(images, channels, places, strict=True)]
+
+
+def _rim(sizes: Position) -> Iterator[Position]:
+    """All places with a first or a last position in any dimension, in order."""
+    first, rest = sizes[0], sizes[1:]
+    for place in range(first):
+        ends = place in (0, first - 1)
+        inner = product(*map(range, rest)) if ends else _rim(rest) if rest else ()
+        yield from ((place, *others) for others in inner)
 
 
 def _around_the_middle(problem: ConvProblem, count: int, random: Random) -> list[Position]:

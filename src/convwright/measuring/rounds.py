@@ -13,9 +13,6 @@ from convwright.measuring.regression import median_interval, paired_ratio
 from convwright.measuring.subject import FEWEST_ROUNDS, FIRST_LOOK, Subject
 from convwright.measuring.throttle import Watch
 
-# A look at the device takes up to a millisecond, so one look serves the rounds of this time.
-_WATCH_EVERY_US = 20_000.0
-
 
 class Rounds:
     """All rounds of one run. ``slowed`` says of each why the device was slower than it is, or None."""
@@ -39,6 +36,11 @@ class Rounds:
         undisturbed = self.undisturbed
         return undisturbed if len(undisturbed) >= FEWEST_ROUNDS else list(range(len(self.slowed)))
 
+    @property
+    def all_disturbed(self) -> bool:
+        """True where those that count are disturbed ones."""
+        return len(self.undisturbed) < FEWEST_ROUNDS
+
     def run(self, end_us: float, precision: float, progress: Callable[[float], object]) -> None:
         """Rounds until all is known to ± ``precision`` / 2, or the next one would not end before ``end_us``."""
         first_us = seen_us = self._clock.now_us()
@@ -50,7 +52,7 @@ class Rounds:
             progress(min((now_us - first_us) / max(end_us - first_us, 1.0), 1.0))
             last = self._done >= FEWEST_ROUNDS and now_us + (now_us - begun_us) > end_us
             looking = self._done >= look
-            if last or looking or now_us - seen_us >= _WATCH_EVERY_US:
+            if last or looking or now_us - seen_us >= self._watch.every_us:
                 self._judge()
                 seen_us = now_us
             if last:

@@ -18,16 +18,15 @@ def complaints(
     precision: float,
     *,
     bend: float,
-    slowed: Sequence[str],
-    discarded: int,
+    slowed_down: str | None,
     background: Sequence[str],
 ) -> list[str]:
-    """All that speaks against a figure and the slopes behind it. ``slowed`` is why each disturbed round was so."""
+    """All that speaks against a figure and the slopes behind it. ``slowed_down`` is what the device's watch says."""
     found = [
         _too_wide(len(slopes_us), call_us, precision, background),
         _drift(slopes_us, precision),
         _not_linear(bend, precision),
-        _slowed_down(slowed, discarded),
+        slowed_down,
     ]
     return [complaint for complaint in found if complaint is not None]
 
@@ -36,10 +35,21 @@ def _too_wide(rounds: int, call_us: Interval, precision: float, background: Sequ
     if call_us.relative_halfwidth <= precision / 2:
         return None
     cause = f": {', '.join(background)}" if background else ""
+    known, asked = _apart(call_us.relative_halfwidth, precision / 2)
     return (
-        f"known to ±{call_us.relative_halfwidth:.1%} only, ±{precision / 2:.1%} was asked, after {rounds} rounds"
+        f"known to ±{known} only, ±{asked} was asked, after {rounds} rounds"
         f"{cause}: give a larger budget, or stop other work on the machine"
     )
+
+
+def _apart(known: float, asked: float) -> tuple[str, str]:
+    """Both in percent, with as many places as tell one from the other.
+
+    >>> _apart(0.026, 0.005), _apart(0.00502, 0.005)
+    (('2.6%', '0.5%'), ('0.502%', '0.500%'))
+    """
+    texts = ((f"{known:.{places}%}", f"{asked:.{places}%}") for places in range(1, 6))
+    return next((pair for pair in texts if pair[0] != pair[1]), (f"{known:%}", f"{asked:%}"))
 
 
 def _drift(slopes_us: Sequence[float], precision: float) -> str | None:
@@ -63,14 +73,6 @@ def _not_linear(bend: float, precision: float) -> str | None:
         f"time is not linear in the number of calls, off by {bend:.1%}: calls influence each other, "
         "through a cache, a queue or memory that grows"
     )
-
-
-def _slowed_down(slowed: Sequence[str], discarded: int) -> str | None:
-    if not slowed:
-        return None
-    most = max(set(slowed), key=slowed.count)
-    fate = f"{discarded} rounds were discarded" if discarded else f"{len(slowed)} rounds, too many to discard, were run"
-    return f"{fate} with the device {most}: lock the clocks at what it can hold, cool it, or stop other work on it"
 
 
 def bend(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float:

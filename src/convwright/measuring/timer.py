@@ -141,8 +141,8 @@ def measure_calls(
     round would not fit into ``budget_us``; there are at least two.
 
     ``before`` has, for calls by name, what runs ahead of each one and is no part of its time, such as emptying the
-    cache. ``watch`` looks for a device that was slowed down; rounds in which it was are discarded. ``progress`` is
-    told after each round which share of the budget is spent.
+    cache. ``watch`` looks for a device that was slowed down, or a host that was busy; rounds in which it was are
+    discarded. ``progress`` is told after each round which share of the budget is spent.
     """
     if not calls:
         raise BadInput("a run needs at least one call to time, got none")
@@ -151,13 +151,14 @@ def measure_calls(
     before = before or {}
     if unknown := before.keys() - calls.keys():
         raise BadInput(f"`before` names calls that are not measured: {', '.join(sorted(unknown))}")
-    end_us, background = clock.now_us() + budget_us, Background()
-    subjects = subjects_of(calls, before, clock, budget_us=budget_us, end_us=end_us)
-    rounds = Rounds(list(subjects.values()), clock, watch or watch_of(clock), Random(seed))
-    rounds.run(end_us, precision, progress or (lambda _: None))
     # Other work on the host does not touch the time of a device.
-    causes, run = () if isinstance(clock, CudaGraphClock) else background.causes(), next(_run_numbers)
-    return {name: _timing(subject, rounds, precision, causes, run) for name, subject in subjects.items()}
+    end_us, background = clock.now_us() + budget_us, None if isinstance(clock, CudaGraphClock) else Background()
+    subjects = subjects_of(calls, before, clock, budget_us=budget_us, end_us=end_us)
+    watch = watch or watch_of(clock)
+    rounds = Rounds(list(subjects.values()), clock, watch, Random(seed))
+    rounds.run(end_us, precision, progress or (lambda _: None))
+    causes, run = () if background is None else background.causes(), next(_run_numbers)
+    return {name: _timing(subject, rounds, watch, precision, causes, run) for name, subject in subjects.items()}
 
 
 def _check_threads(threads: int | None) -> None:
@@ -184,15 +185,17 @@ def _device_of(calls: Mapping[str, Call], device: str | torch.device | None) -> 
     return torch.device(device)
 
 
-def _timing(subject: Subject, rounds: Rounds, precision: float, background: Sequence[str], run: int) -> Timing:
+def _timing(
+    subject: Subject, rounds: Rounds, watch: Watch, precision: float, background: Sequence[str], run: int
+) -> Timing:
     counting, sizes = rounds.counting, subject.series.sizes
     slopes_us = subject.slopes_us(counting)
     times_us = [subject.series.times_us[index] for index in counting]
     own_us = [subject.series.slopes_us[index] for index in counting]
     call_us, discarded = median_interval(slopes_us), len(rounds.slowed) - len(counting)
     unstable = complaints(
-        slopes_us, call_us, precision, bend=bend(sizes, times_us), discarded=discarded, background=background,
-        slowed=[reason for reason in rounds.slowed if reason is not None],
+        slopes_us, call_us, precision, bend=bend(sizes, times_us), background=background,
+        slowed_down=watch.complaint([reason for reason in rounds.slowed if reason is not None], discarded),
     )  # fmt: skip
     return Timing(
         call_us=call_us,
@@ -202,6 +205,8 @@ def _timing(subject: Subject, rounds: Rounds, precision: float, background: Sequ
         unstable="; ".join(unstable) or None,
         run=run,
         discarded=discarded,
+        disturbed=watch.passes and rounds.all_disturbed,
+        background=tuple(background),
     )
 
 

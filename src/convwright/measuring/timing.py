@@ -19,7 +19,9 @@ class Timing:
     ``overhead_us`` is what a sample took beyond its calls; None where the call is so long that samples of two lengths
     did not fit into the budget, or where each call was timed by itself. ``round_slopes_us`` are what the median was
     taken of, one for each round that counts; timings with the same ``run`` can be compared pairwise. ``discarded``
-    rounds do not count, since the device was slowed down. ``unstable`` says why not to trust the figure, and the cure.
+    rounds do not count, since the device was slowed down or, on a CPU, other work had the cores; ``disturbed`` is true
+    where the latter was so in too many to discard them. ``background`` names the other work that showed, ``unstable``
+    says why not to trust the figure, and the cure.
 
     The rest is known where ``measure`` was asked for it: ``peak_extra_bytes`` is the most memory that the call holds
     beyond what was held before it, ``energy`` what it draws, ``conditions`` what all this was measured under.
@@ -32,6 +34,8 @@ class Timing:
     unstable: str | None
     run: int
     discarded: int = 0
+    disturbed: bool = False
+    background: tuple[str, ...] = ()
     cache: Cache = Cache.HOT
     peak_extra_bytes: int | None = None
     energy: Energy | None = None

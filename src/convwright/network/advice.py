@@ -70,6 +70,11 @@ class LayerAdvice:
         return None if self.candidate is None else limits(self.candidate, self.findings.device).limit_us
 
     @property
+    def unstable(self) -> str | None:
+        """Why other work on the machine leaves these times open, with the cure; None where it does not."""
+        return self.findings.unstable
+
+    @property
     def speedup(self) -> float | None:
         if self.now_us is None or self.best_us is None:
             return None
@@ -96,6 +101,7 @@ class LayerAdvice:
             "candidate": None if self.candidate is None else self.candidate.id,
             "speedup": self.speedup,
             "gain_us": self.gain_us,
+            "unstable": self.unstable,
         }
 
 

@@ -34,6 +34,7 @@ def summary(advice: Advice) -> list[str]:
         return ["The model runs no convolution that is known here."]
     left = len(advice.layers) - len(rows(advice))
     said = [f"{left} more distinct problems are not shown."] if left else []
+    said += [f"{names(layer.names)}: {layer.unstable}." for layer in advice.layers if layer.unstable is not None]
     if advice.convolutions_us is not None and advice.best_us is not None:
         return [
             *said,

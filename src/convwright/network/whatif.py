@@ -149,7 +149,8 @@ def _gain(
         return []
     problems = {"now": layer.problem, "changed": changed}
     timings = time_problems(baseline.candidate, problems, device, budget_us=budget_us)
-    if compare(timings["changed"], timings["now"]).outcome not in wanted:
+    disturbed = any(timing.disturbed for timing in timings.values())
+    if disturbed or compare(timings["changed"], timings["now"]).outcome not in wanted:
         return []
     return [Gain(layer, timings["now"].call_us.value, timings["changed"].call_us.value)]
 

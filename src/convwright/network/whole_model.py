@@ -58,6 +58,8 @@ def time_model(
         timings = time_calls(calls, device, budget_us=budget_us)
         host_us = _host_us(calls[_AS_IT_IS], device, budget_us)
     own = timings[_AS_IT_IS]
+    if own.disturbed:
+        return WholeModel(own.call_us, host_us, (), (*notes, f"The model's time is unstable: {own.unstable}."))
     faster = {what: v for what, v in rows.items() if compare(timings[what], own).outcome is Outcome.FAST}
     gains = [_suggestion(v, own, timings[what], right[v]) for what, v in faster.items()]
     if host_us is not None and host_us.low > own.call_us.high:

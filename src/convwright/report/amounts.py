@@ -13,10 +13,19 @@ _ONE = re.compile(r"(?<![\w.,])1 (thread|distinct problem|other value)s\b")
 def time_text(time_us: float | None) -> str:
     """A time of microseconds, or that it is not known.
 
-    >>> time_text(12.345), time_text(None)
-    ('12.35 µs', 'an unknown time')
+    >>> time_text(12.345), time_text(0.0039), time_text(None)
+    ('12.35 µs', '0.0039 µs', 'an unknown time')
     """
-    return "an unknown time" if time_us is None else f"{time_us:.2f} µs"
+    return "an unknown time" if time_us is None else f"{figure(time_us)} µs"
+
+
+def figure(value: float) -> str:
+    """A figure with two places behind the point, or with three digits where those would say next to nothing.
+
+    >>> figure(100.0), figure(12.345), figure(0.0), figure(0.0039421)
+    ('100.00', '12.35', '0.00', '0.00394')
+    """
+    return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.3g}"
 
 
 def percent_text(interval: Interval) -> str:

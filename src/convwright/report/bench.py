@@ -15,9 +15,11 @@ from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.network.compact import compact
-from convwright.report.amounts import percent_text
+from convwright.report.amounts import figure, percent_text
 from convwright.report.columns import fitting, is_empty, least_width
+from convwright.report.groups import grouped
 from convwright.report.result import Outcome, Result
+from convwright.report.unstable import print_unstable
 
 _UNKNOWN = "–"
 _COLUMNS = (
@@ -72,10 +74,18 @@ class Summary:
             worst += f" ({self.worst.name})" if self.worst.choice != self.worst.baseline else ", PyTorch's own call"
             said = (
                 f"{counts}; geometric mean {mean.value:.3f} times as fast as PyTorch's own calls, "
-                f"{mean.low:.3f} to {mean.high:.3f}; worst {worst}."
+                f"{mean.low:.3f} to {mean.high:.3f}{_reservation(self.outcomes[Outcome.AMBIGUOUS])}; worst {worst}."
             )
         rest = [(self.not_measured, "not measured"), (self.failed, "failed")]
         return " ".join([said, *(f"{count} {what}." for count, what in rest if count)])
+
+
+def _reservation(ambiguous: int) -> str:
+    """What the geometric mean is worth where rows are ambiguous."""
+    if not ambiguous:
+        return ""
+    rows = "1 ambiguous row counts" if ambiguous == 1 else f"{ambiguous} ambiguous rows count"
+    return f", in which {rows} as measured, so that it is not sure"
 
 
 def geometric_mean(ratios: Sequence[Interval]) -> Interval | None:
@@ -100,8 +110,11 @@ def _ratio(result: Result) -> float:
 
 
 def print_results(results: Sequence[Result], console: Console) -> None:
-    """One row for each problem, and the summary."""
+    """One row for each problem, what is unstable or was not measured and why, and the summary."""
     console.print(_table(results, console.width))
+    print_unstable(((result.name, result.unstable) for result in results), console)
+    for line in grouped((r.name, r.remark) for r in results if r.remark is not None and r.unstable is None):
+        console.print(Text(line, style="dim"), soft_wrap=True)
     console.print(Text(str(Summary.of(results))), soft_wrap=True)
 
 
@@ -147,7 +160,7 @@ def _cells(result: Result) -> dict[str, str]:
         if result.choice != result.baseline:
             cells["95 %"] = f"{ratio.low:.2f} to {ratio.high:.2f}"
     return cells | {
-        "limit µs": _UNKNOWN if result.limit_us is None else f"{result.limit_us:.2f}",
+        "limit µs": _UNKNOWN if result.limit_us is None else figure(result.limit_us),
         "share": _UNKNOWN if result.share is None else f"{result.share:.0%}",
         "rel. L2": _UNKNOWN if result.error is None else f"{result.error:.1e}",
         "PyTorch's": _UNKNOWN if result.torch_error is None else f"{result.torch_error:.1e}",
@@ -155,5 +168,5 @@ def _cells(result: Result) -> dict[str, str]:
 
 
 def _time(interval: Interval) -> str:
-    figure = f"{interval.value:,.1f}" if interval.value >= 100 else f"{interval.value:.2f}"
-    return f"{figure} ± {percent_text(interval)} %"
+    time_us = f"{interval.value:,.1f}" if interval.value >= 100 else figure(interval.value)
+    return f"{time_us} ± {percent_text(interval)} %"

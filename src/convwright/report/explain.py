@@ -34,11 +34,15 @@ def explain(found: Findings, memory: Memory, *, command: str) -> tuple[Section, 
     sections = (
         Section("What would run", winner(found)),
         Section("Why not the others", _rows((v for v in others if v.allowed), found)),
-        Section("Not allowed, or failed", _rows((v for v in others if not v.allowed), found)),
+        Section("Timed, but left open", _rows((v for v in others if _is_open(v)), found)),
+        Section("Not allowed, or failed", _rows((v for v in others if not (v.allowed or _is_open(v))), found)),
         Section("Never measured, the most promising first", grouped(map(_gap, unmeasured))),
         Section("Refused", grouped((refusal.id, refusal.reason) for refusal in found.refusals)),
         Section("Where this is from", origin(found, memory)),
-        Section("To find out more", _next(found, unmeasured, command, _holds_quarantined(others, memory))),
+        Section(
+            "To find out more",
+            _next(found, [*unmeasured, *filter(_is_open, others)], command, _holds_quarantined(others, memory)),
+        ),
     )
     return tuple(section for section in sections if section.lines)
 
@@ -57,6 +61,14 @@ def _is_unmeasured(verdict: Verdict) -> bool:
     finding = verdict.finding
     missing = finding.measurement is None and finding.failure is None
     return missing and verdict.reason in (finding.note, "was not measured")
+
+
+def _is_open(verdict: Verdict) -> bool:
+    """Whether only its error was not looked at, or other work disturbed its time."""
+    finding = verdict.finding
+    if verdict.allowed or finding.measurement is None or finding.failure is not None:
+        return False
+    return verdict.reason.startswith("was timed, but") or verdict.reason == finding.unstable
 
 
 def _gap(verdict: Verdict) -> tuple[str, str]:
@@ -82,14 +94,14 @@ def _cost(finding: Finding | None, found: Findings) -> float:
     return float("inf") if finding is None else cost(finding, found.policy).value
 
 
-def _next(found: Findings, unmeasured: Sequence[Verdict], command: str, quarantine: bool) -> tuple[str, ...]:
+def _next(found: Findings, missing: Sequence[Verdict], command: str, quarantine: bool) -> tuple[str, ...]:
     lines = []
     if not found.device.present:
         lines.append(
             f"{found.device.name} is elsewhere. On a machine that has it, run `{command}` and `convwright store export "
             "FILE`; then run `convwright store import FILE` here."
         )
-    elif unmeasured or not all(_is_thorough(verdict.finding) for verdict in found.verdicts):
+    elif missing or not all(_is_thorough(verdict.finding) for verdict in found.verdicts):
         lines.append(f"`{command}` measures everything that is allowed, for about 30 s.")
     else:
         lines.append(f"Everything that is allowed has been measured: `{command}` shows it as a table.")

@@ -11,4 +11,10 @@ _NO_LIMIT = 10_000
 
 def output() -> Console:
     """Standard output: as wide as the terminal, and as wide as need be where it is a pipe or a file."""
-    return Console() if sys.stdout.isatty() else Console(width=_NO_LIMIT)
+    return console() if sys.stdout.isatty() else console(width=_NO_LIMIT)
+
+
+def console(*, stderr: bool = False, width: int | None = None, soft_wrap: bool = False) -> Console:
+    """A console that prints what it is given: in names of users' functions and files neither ``:a:`` is an emoji nor
+    ``[b]`` a style."""
+    return Console(stderr=stderr, width=width, soft_wrap=soft_wrap, markup=False, emoji=False)

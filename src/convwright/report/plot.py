@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import ceil, floor, log2
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from convwright.core.finding import Interval
@@ -22,6 +24,8 @@ SUFFIXES = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 MOST_COLOURS = len(_COLOURS)
 _GREY = "#777777"
+# So many times as high as what is to be seen in it is the drawing of a fit.
+_ROOM = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def draw_chart(chart: Chart, path: Path) -> None:
         if chart.logarithmic:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)
-            axes.yaxis.set_major_formatter("{x:g}")
+            _label_times(axes)
             ticks = sorted({x for curve in chart.curves for x in curve.x})
             axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         else:
@@ -108,9 +112,23 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
         )  # fmt: skip
 
 
+def _label_times(axes: Axes) -> None:
+    """Ticks at powers of two, or at round figures where the axis shows fewer than two of those."""
+    from matplotlib.ticker import MaxNLocator, NullLocator
+
+    low, high = axes.get_ylim()
+    if floor(log2(high)) - ceil(log2(low)) < 1:
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+
+
 def _draw_fit(axes: Axes, fit: Fit) -> None:
     counts, times_us = [n for n, _ in fit.samples], [time_us for _, time_us in fit.samples]
-    axes.plot(counts, times_us, ".", color=_GREY, markersize=3, label=f"{len(counts)} samples")
+    top_us = _ROOM * _top_us(fit)
+    outside = sum(time_us > top_us for time_us in times_us)
+    above = f", {outside} of them above" if outside else ""
+    axes.plot(counts, times_us, ".", color=_GREY, markersize=3, label=f"{len(counts)} samples{above}")
     slope = fit.call_us
     label = f"{slope.value:.4g} µs a call ± {percent_text(slope)}%"
     if fit.overhead_us is not None:
@@ -123,10 +141,18 @@ def _draw_fit(axes: Axes, fit: Fit) -> None:
     else:
         axes.plot([], [], " ", label=f"{label}, no regression: samples of one length")
     axes.set_xlim(left=0)
-    axes.set_ylim(0, 1.05 * max(times_us))
+    axes.set_ylim(0, top_us)
     axes.set_title(fit.label, fontsize=8)
     axes.set_xlabel("calls in a sample")
     axes.set_ylabel("µs a sample")
+
+
+def _top_us(fit: Fit) -> float:
+    """The end of the line, or the median of the longest samples, whichever is higher: single samples that other work
+    disturbed may lie far above both."""
+    most = max(n for n, _ in fit.samples)
+    longest = median(time_us for n, time_us in fit.samples if n == most)
+    return max(longest, (fit.overhead_us or 0.0) + fit.call_us.value * most)
 
 
 @contextmanager

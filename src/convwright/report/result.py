@@ -14,6 +14,7 @@ from convwright.core.limits import Limits, limits
 from convwright.core.policy import Objective, Policy
 from convwright.errors import first_line
 from convwright.measuring.conditions import conditions
+from convwright.report.amounts import singular
 from convwright.suites.suite import Point, Row
 from convwright.tuning.choose import TIE, device_us, eager_us
 from convwright.tuning.find import Findings
@@ -23,7 +24,8 @@ Record = dict[str, Any]
 
 class Outcome(StrEnum):
     """The chosen candidate beside PyTorch's own call: faster or slower by more than a tie beyond both intervals, or the
-    same; AMBIGUOUS where PyTorch's own stays though another may be faster by more than a tie."""
+    same; AMBIGUOUS where PyTorch's own stays though another may be faster by more than a tie, and where a time is
+    not known to within a tie, so that nothing can be called the same."""
 
     FASTER = "faster"
     SAME = "same"
@@ -40,6 +42,9 @@ class Asked:
     mode: str
     policy: Policy
 
+    def __str__(self) -> str:
+        return singular(f"{self.device.key} · mode {self.mode}")
+
     def key(self, row: Row) -> tuple[object, ...]:
         """What tells the record of this row from any other in a file."""
         return _key(self._given(row))
@@ -55,7 +60,7 @@ class Asked:
             **self._given(row), **found.to_json(), "seconds": seconds, "failure": None,
             "outcome": None if outcome is None else outcome.value, "times_faster": _data(times_faster(found)),
             "times_us": {name: asdict(time_us) for name, time_us in times_us.items() if time_us is not None},
-            "limit_us": bound.limit_us, "share": share,
+            "limit_us": bound.limit_us, "share": share, "unstable": found.unstable, "remark": _remark(found),
         }  # fmt: skip
 
     def failure(self, row: Row, error: BaseException) -> Record:
@@ -73,8 +78,9 @@ class Asked:
 
 
 def key_of(record: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """What ``Asked.key`` says of the row of this record; None where it is of something else or has failed."""
-    if record.get("benchmark") != "bench" or record.get("failure") is not None:
+    """What ``Asked.key`` says of the row of this record; None where it is of something else, has failed or was too
+    much disturbed to be kept."""
+    if record.get("benchmark") != "bench" or record.get("failure") is not None or record.get("unstable") is not None:
         return None
     return _key(record)
 
@@ -89,10 +95,14 @@ def outcome_of(found: Findings) -> Outcome | None:
     if pair is None:
         return None
     ours, torchs = pair
+    if found.unstable is not None:
+        return Outcome.AMBIGUOUS
     if ours.high < (1 - TIE) * torchs.low:
         return Outcome.FASTER
     if torchs.high < (1 - TIE) * ours.low:
         return Outcome.SLOWER
+    if max(ours.relative_halfwidth, torchs.relative_halfwidth) > TIE:
+        return Outcome.AMBIGUOUS
     return Outcome.AMBIGUOUS if ours is torchs and _may_be_beaten(found, torchs) else Outcome.SAME
 
 
@@ -132,6 +142,20 @@ def _time_us(finding: Finding, policy: Policy) -> Interval | None:
     return (device_us if policy.objective is Objective.DEVICE_TIME else eager_us)(finding, policy)
 
 
+def _remark(found: Findings) -> str | None:
+    """Why nothing was compared with PyTorch's own call, where that is so."""
+    if _pair(found) is not None:
+        return None
+    if not found.verdicts:
+        return "there is no way of computing it here"
+    base = next((verdict for verdict in found.verdicts if verdict.finding is found.baseline), None)
+    if base is not None and base.finding.measurement is None:
+        return base.reason
+    return (
+        "nothing that was measured is allowed" if base is not None else "PyTorch's own call is none of the candidates"
+    )
+
+
 def _data(interval: Interval | None) -> dict[str, float] | None:
     return None if interval is None else asdict(interval)
 
@@ -153,6 +177,8 @@ class Result:
     share: float | None = None
     error: float | None = None
     torch_error: float | None = None
+    unstable: str | None = None
+    remark: str | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Result:
@@ -168,6 +194,7 @@ class Result:
             outcome=None if outcome is None else Outcome(outcome),
             limit_us=record["limit_us"], share=record["share"],
             error=errors.get(record["choice"]), torch_error=errors.get(record["baseline"]),
+            unstable=record.get("unstable"), remark=record.get("remark"),
         )  # fmt: skip
 
     def time_us(self, candidate: str | None) -> Interval | None:

@@ -8,9 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from convwright.core.finding import UNSTABLE
 from convwright.core.limits import limits
-from convwright.report.amounts import bytes_text, percent_text, singular
+from convwright.report.amounts import bytes_text, figure, percent_text, singular
 from convwright.report.columns import fitting, is_empty, least_width
+from convwright.report.unstable import print_unstable
 from convwright.tuning.choose import Verdict
 from convwright.tuning.find import Findings
 
@@ -18,10 +20,11 @@ _UNKNOWN = "–"
 
 
 def print_findings(found: Findings, console: Console, *, refusals: bool = True) -> None:
-    """The problem, its limits, one row per candidate with its reason, and what was refused."""
+    """The problem, its limits, one row per candidate with its reason, what is unstable, and what was refused."""
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {_amount(found)} · mode {found.mode}"))
     console.print(_table(found, console.width))
+    print_unstable(((v.finding.candidate.id, v.finding.unstable) for v in found.verdicts), console)
     if refusals and found.refusals:
         console.print(f"{len(found.refusals)} refused:")
         for reason, names in _by_reason(found).items():
@@ -81,14 +84,14 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
         "limit µs": _figure(bound.limit_us),
         "workspace": bytes_text(measured.workspace_bytes if measured else candidate.workspace_bytes),
         "arithmetic": candidate.arithmetic,
-        "why": verdict.reason,
+        "why": UNSTABLE if verdict.reason == verdict.finding.unstable else verdict.reason,
     }
     if measured is None:
         return cells
     share = bound.share(measured.device_us.value)
     normal = next((error for error in measured.errors if error.kind == "normal"), None)
     return cells | {
-        "device µs": f"{measured.device_us.value:.2f}",
+        "device µs": figure(measured.device_us.value),
         "± %": percent_text(measured.device_us),
         "host µs": _figure(measured.host_us.value if measured.host_us else None),
         "pack µs": _figure(measured.prepare_us.value if measured.prepare_us else None),
@@ -101,4 +104,4 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
 
 
 def _figure(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.2f}"
+    return _UNKNOWN if value is None else figure(value)

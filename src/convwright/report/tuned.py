@@ -13,6 +13,7 @@ from convwright.network.compact import compact
 from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.amounts import bytes_text, singular
 from convwright.report.columns import is_empty
+from convwright.report.unstable import print_unstable
 from convwright.settings import Mode
 from convwright.tuning.choose import device_us
 
@@ -27,6 +28,7 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
     console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
     if tuned.problems:
         console.print(_table(tuned))
+        print_unstable(((names(each.posed.names), each.findings.unstable) for each in tuned.problems), console)
     for name, reason in tuned.left_out:
         console.print(Text(f"{name} is left out: {reason}."))
     console.print(Text(singular(_sentence(tuned))))

@@ -50,8 +50,8 @@ def _without_winner(found: Findings) -> tuple[str, ...]:
     lines = ["Nothing has been measured under the present versions, so what is fastest is not known."]
     if found.device.present:
         lines.append(
-            "The first call of conv2d searches for about 200 ms and keeps what it finds (CONVWRIGHT_MODE=quick, the "
-            "default). Without a search PyTorch's own call runs where it is allowed."
+            "The second call of conv2d on such operands searches for about 200 ms and keeps what it finds "
+            "(CONVWRIGHT_MODE=quick, the default). Without a search PyTorch's own call runs where it is allowed."
         )
     return tuple(lines)
 
@@ -60,11 +60,22 @@ def _margin(won: Verdict, found: Findings) -> Iterable[str]:
     """By how much, against PyTorch's own call and against the next best."""
     base, rivals = found.baseline, [v for v in found.verdicts if v.allowed and not v.won]
     if base is not None and base.measurement is not None and base is not won.finding:
-        yield f"PyTorch's own call, {base.candidate.id}, takes {time_text(eager_us(base, found.policy).value)}."
+        yield f"PyTorch's own call, {base.candidate.id}, takes {_amount(base, found)}."
     if base is won.finding:
         yield f"A tie is a difference of up to {TIE * 100:g} %, or one that the two intervals leave open."
     if rivals and rivals[0].finding is not base:
-        yield f"The next best is {rivals[0].finding.candidate.id} with {time_text(rivals[0].eager_us)}."
+        yield f"The next best is {rivals[0].finding.candidate.id} with {_amount(rivals[0].finding, found)}."
+
+
+def _amount(finding: Finding, found: Findings) -> str:
+    """The time of a measured candidate, and what else is to be least."""
+    measured, objective = finding.measurement, found.policy.objective
+    assert measured is not None
+    text = time_text(eager_us(finding, found.policy).value)
+    if objective is Objective.ENERGY and measured.energy_mj is not None:
+        return f"{text} and {measured.energy_mj:.3g} mJ"
+    workspace = objective in (Objective.WORKSPACE, Objective.TIME_THEN_WORKSPACE)
+    return f"{text} and {measured.workspace_bytes:,} bytes of workspace" if workspace else text
 
 
 def _cost(finding: Finding, measured: Measurement, found: Findings) -> str:

@@ -14,6 +14,10 @@ from convwright.core.policy import Objective, Policy, Weights
 TIE = 0.02
 
 
+# What others do that a search preferred.
+_AHEAD = dict.fromkeys(Objective, "are faster") | {Objective.WORKSPACE: "need no more workspace"}
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One row's outcome. ``eager_us`` is what an eager call takes; ``reason`` says why it won or lost."""
@@ -47,12 +51,12 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
     if finding is baseline:
         return None
     if not errors:
-        return finding.note or "was timed, but its error was not looked at, since others are faster"
+        return finding.note or f"was timed, but its error was not looked at, since others {_AHEAD[policy.objective]}"
     if baseline is None or baseline.measurement is None:
         wrong = absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
     else:
         wrong = error_objection(candidate.problem, errors, baseline.measurement.errors, policy)
-    return wrong or finding.measurement.doubt
+    return wrong or (finding.measurement.doubt if policy.objective is not Objective.WORKSPACE else None)
 
 
 def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy) -> tuple[Verdict, ...]:
@@ -120,8 +124,16 @@ def cost_of(measured: Measurement, policy: Policy) -> Interval:
 
 
 def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
-    """True where ``best`` costs less than the baseline by more than a tie, beyond both intervals."""
-    return best is not baseline and cost(best, policy).high < (1 - TIE) * cost(baseline, policy).low
+    """True where ``best`` costs less than the baseline by more than a tie, beyond both intervals; never beside a time
+    that is unstable."""
+    if best is baseline or is_unstable(baseline, policy):
+        return False
+    return cost(best, policy).high < (1 - TIE) * cost(baseline, policy).low
+
+
+def is_unstable(finding: Finding, policy: Policy) -> bool:
+    """True where a time counts and other work disturbed it."""
+    return policy.objective is not Objective.WORKSPACE and finding.unstable is not None
 
 
 def _best(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> Finding | None:
@@ -174,6 +186,8 @@ def _why(finding: Finding, allowed: Sequence[Finding], baseline: Finding | None,
 def _against_torch(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> str:
     winner, counted = allowed[0], _COUNTED.get(policy.objective)
     if winner is baseline:
+        if is_unstable(baseline, policy):
+            return ", AMBIGUOUS: its time is unstable, so nothing can be said to be faster"
         rival = next((finding for finding in allowed if _may_be_better(finding, baseline, policy)), None)
         if rival is not None:
             return f", AMBIGUOUS: {rival.candidate.id} may be better by more than a tie, but not surely"

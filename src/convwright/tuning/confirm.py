@@ -10,6 +10,7 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.tuning.choose import choose, cost, surely_better
 from convwright.tuning.contest import SEED, Contest
+from convwright.tuning.doubt import unstable
 from convwright.tuning.heats import Stopwatch
 from convwright.tuning.looks import FAILURES, failure
 from convwright.tuning.trial import Trial
@@ -53,8 +54,10 @@ def _again(finding: Finding, base: Finding, contest: Contest, budget_us: float) 
     if fresh is not None and fresh.failure is not None:
         return fresh
     if fresh is None or own is None or fresh.measurement is None or own.measurement is None:
-        doubt = "AMBIGUOUS: won at first, and with fresh inputs its time drowned in other work on the machine"
-        return replace(finding, measurement=replace(finding.measurement, doubt=doubt))
+        return _doubtful(finding, unstable("it won at first, and with fresh inputs its time drowned in noise", ()))
+    disturbed = fresh.unstable or own.unstable
+    if disturbed is not None:
+        return _doubtful(finding, disturbed)
     if surely_better(fresh, own, contest.policy):
         facts = (*finding.measurement.conditions, ("confirmed", "timed again with fresh inputs"))
         return replace(finding, measurement=replace(finding.measurement, conditions=facts))
@@ -63,4 +66,9 @@ def _again(finding: Finding, base: Finding, contest: Contest, budget_us: float) 
         f"AMBIGUOUS: {ratios[0]:.2f}x the time of PyTorch's own call at first, and with fresh inputs {ratios[1]:.2f}x, "
         "which is not surely less by more than a tie"
     )
+    return _doubtful(finding, doubt)
+
+
+def _doubtful(finding: Finding, doubt: str) -> Finding:
+    assert finding.measurement is not None
     return replace(finding, measurement=replace(finding.measurement, doubt=doubt))

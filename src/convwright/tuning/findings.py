@@ -38,6 +38,12 @@ class Findings:
         """The winner; None where nothing is allowed, or nothing was measured."""
         return next((verdict.finding for verdict in self.verdicts if verdict.won), None)
 
+    @property
+    def unstable(self) -> str | None:
+        """Why what is fastest is left open by other work on the machine, with the cure; None where it is not."""
+        rows = [finding for finding in (self.choice, self.baseline) if finding is not None]
+        return next((finding.unstable for finding in rows if finding.unstable is not None), None)
+
     def __repr__(self) -> str:
         won = self.choice.candidate.id if self.choice else "nothing"
         return f"<Findings: {self.problem.key} on {self.device.key}: {won} of {len(self.verdicts)} candidates>"
@@ -51,6 +57,7 @@ class Findings:
             "objective": self.policy.objective,
             "choice": self.choice.candidate.id if self.choice else None,
             "baseline": self.baseline.candidate.id if self.baseline else None,
+            "unstable": self.unstable,
             "candidates": [_row(verdict, self.device) for verdict in self.verdicts],
             "refusals": [{"id": refusal.id, "reason": refusal.reason} for refusal in self.refusals],
             **({} if self.kernels is None else {"kernels": _launches(self.kernels)}),

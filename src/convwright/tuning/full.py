@@ -128,7 +128,8 @@ class _Full:
         self.timed = self.stopwatch.heat(quick, self.budget.left_us * _HEAT)
         for candidate, look in list(self.looks.looked.items()):
             if candidate not in self.timed and look.look_us * _SLOW_RUNS <= _PATIENCE * self.budget.total_us:
-                finding = self.stopwatch.of_look(self.looks.again(candidate, _SLOW_RUNS))
+                again = self.looks.again(candidate, _SLOW_RUNS)
+                finding = self.stopwatch.of_look(again, self.looks.unstable(candidate) if again.disturbed else None)
                 self.timed[candidate] = replace(finding, note="was timed, but there was no time to look at its error")
         for candidate, (found, said) in errors.items():
             if candidate in self.timed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from convwright.measuring.company import Company
 from convwright.measuring.conditions import conditions
 from convwright.measuring.regression import median_interval
 from convwright.measuring.timer import Timing, measure_calls
+from convwright.tuning.doubt import doubt, least
 from convwright.tuning.looks import FAILURES, Look, failure
 from convwright.tuning.trial import Bench, Trial
 
@@ -40,7 +41,8 @@ class Stopwatch:
     def heat(self, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
         """Device, host and packing time of each, all interleaved; a trial that fails does not stop the others.
 
-        One whose time drowned in other work on the machine, so that its slope is no time at all, is left out.
+        One whose time drowned in other work on the machine, so that its slope is no time at all, has the time of its
+        look, or is left out.
         """
         trials = list(trials)
         try:
@@ -63,27 +65,33 @@ class Stopwatch:
             before = dict.fromkeys(calls, self._company)
             host = measure_calls(calls, clock=self.host, budget_us=budget_us * (1 - share), before=before)
         return {
-            trial.candidate: Finding(
-                trial.candidate,
-                Measurement(
-                    device_us=device[f"run {trial.candidate.id}"].call_us,
-                    host_us=_interval(host.get(f"run {trial.candidate.id}")),
-                    prepare_us=_interval(device.get(f"pack {trial.candidate.id}")),
-                    errors=(),
-                    workspace_bytes=trial.plan.workspace_bytes,
-                    samples=device[f"run {trial.candidate.id}"].samples,
-                    conditions=self._conditions(),
-                ),
-            )
+            trial.candidate: Finding(trial.candidate, self._measurement(trial, device, host))
             for trial in trials
-            if device[f"run {trial.candidate.id}"].call_us.value > 0
+            if device[f"run {trial.candidate.id}"].call_us.value > 0 or trial.look_us > 0
         }
 
-    def of_look(self, look: Look) -> Finding:
-        """What first looks tell of a candidate so slow that more would be a waste."""
+    def _measurement(self, trial: Trial, device: Mapping[str, Timing], host: Mapping[str, Timing]) -> Measurement:
+        id_ = trial.candidate.id
+        timing, look_us = device[f"run {id_}"], trial.look_us
+        doubtful = doubt(timing, look_us)
+        return Measurement(
+            device_us=timing.call_us if doubtful is None else least(timing.call_us, look_us),
+            host_us=_interval(host.get(f"run {id_}")),
+            prepare_us=_interval(device.get(f"pack {id_}")),
+            errors=(),
+            workspace_bytes=trial.plan.workspace_bytes,
+            samples=timing.samples,
+            conditions=self._conditions(),
+            doubt=doubtful,
+        )
+
+    def of_look(self, look: Look, doubtful: str | None) -> Finding:
+        """What first looks tell of a candidate so slow that more would be a waste, and why that is doubtful."""
         facts = (*self._facts, ("clock", "WallClock, one call at a time"))
         samples, plan = len(look.runs_us), look.trial.plan
-        measured = Measurement(median_interval(look.runs_us), None, None, (), plan.workspace_bytes, samples, facts)
+        measured = Measurement(
+            median_interval(look.runs_us), None, None, (), plan.workspace_bytes, samples, facts, doubt=doubtful
+        )
         return Finding(look.trial.candidate, measured)
 
     def _conditions(self) -> tuple[tuple[str, str], ...]:

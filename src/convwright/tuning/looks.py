@@ -11,7 +11,10 @@ import torch
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.errors import ConvwrightError, first_line
+from convwright.measuring.background import Background
+from convwright.measuring.waiting import MOST_WAITING, Waiting
 from convwright.tuning.budget import Budget
+from convwright.tuning.doubt import unstable
 from convwright.tuning.trial import Bench, Call, Trial
 
 # What a candidate may raise that is the candidate's own affair. A fault of the device is not: it is raised again.
@@ -20,14 +23,19 @@ FAILURES = (ConvwrightError, RuntimeError, NotImplementedError, ValueError, OSEr
 # After the first run, which loads and allocates, so many more, as long as they are short.
 _RUNS = 3
 _SHORT_US = 1000.0
+# Where other work had the cores meanwhile, it is run again until one run is undisturbed, at most so many times, while
+# this share of the budget is left.
+_MOST_AGAIN, _LEAST_LEFT = 8, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``runs_us`` are what runs after the first took; of a candidate that is very slow, what the first did."""
+    """``runs_us`` are what runs after the first took; of a candidate that is very slow, what the first did. It is
+    ``disturbed`` where other work had the cores in each of them."""
 
     trial: Trial
     runs_us: tuple[float, ...]
+    disturbed: bool = False
 
     @property
     def look_us(self) -> float:
@@ -49,6 +57,9 @@ class Looks:
         self.looked: dict[Candidate, Look] = {}
         self.failed: dict[Candidate, Finding] = {}
         self._trying, self._patience_us = trying, patience_us
+        # Other work on the host does not touch the time of a device.
+        self._waiting = Waiting() if bench.device.type == "cpu" else None
+        self._background = Background()
 
     @property
     def best_us(self) -> float:
@@ -59,25 +70,41 @@ class Looks:
         try:
             with self._trying(candidate):
                 trial = Trial(candidate, self.bench)
-                call = trial.call()
-                runs = [self._run_us(call)]
-                if runs[0] <= self._patience_us:
-                    runs = [self._run_us(call)]
-                while len(runs) < _RUNS and sum(runs) < _SHORT_US:
-                    runs.append(self._run_us(call))
+                look = self._at(trial)
         except FAILURES as error:
             self.failed[candidate] = failure(candidate, error, self.bench.device)
             return None
-        self.looked[candidate] = look = Look(trial, tuple(runs))
+        self.looked[candidate] = look
         trial.look_us = look.look_us
         return look
+
+    def _at(self, trial: Trial) -> Look:
+        call = trial.call()
+        self._is_disturbed()  # by what came before
+        runs = [self._run_us(call)]
+        if runs[0] <= self._patience_us:
+            runs = [self._run_us(call)]
+        while len(runs) < _RUNS and sum(runs) < _SHORT_US:
+            runs.append(self._run_us(call))
+        disturbed, most = self._is_disturbed(), len(runs) + _MOST_AGAIN
+        while disturbed and len(runs) < most and self.budget.has(_LEAST_LEFT):
+            run_us = self._run_us(call)
+            disturbed = self._is_disturbed()
+            runs = [*runs, run_us] if disturbed else [run_us]
+        return Look(trial, tuple(runs), disturbed)
 
     def again(self, candidate: Candidate, times: int) -> Look:
         """Some more runs."""
         look = self.looked[candidate]
+        self._is_disturbed()
         runs = (*look.runs_us, *(self._run_us(look.trial.call()) for _ in range(times)))
-        self.looked[candidate] = Look(look.trial, runs)
+        self.looked[candidate] = Look(look.trial, runs, self._is_disturbed())
         return self.looked[candidate]
+
+    def _is_disturbed(self) -> bool:
+        """Whether other work had the cores since this was asked last."""
+        share = None if self._waiting is None else self._waiting.share()
+        return share is not None and share >= MOST_WAITING
 
     def _run_us(self, call: Call) -> float:
         begun_us = self.budget.now_us()
@@ -88,8 +115,16 @@ class Looks:
 
     def passed_over(self, candidate: Candidate) -> Finding:
         """A candidate that was looked at and not timed."""
+        if self.looked[candidate].disturbed:
+            return Finding(candidate, note=self.unstable(candidate))
         times = self.looked[candidate].look_us / max(self.best_us, 1e-3)
         return Finding(candidate, note=f"about {times:.1f}x the best at a first look")
+
+    def unstable(self, candidate: Candidate) -> str:
+        """What is said of a candidate of which no look was undisturbed."""
+        look = self.looked[candidate]
+        said = f"a call took {look.look_us / 1e3:.3g} ms at a first look, the shortest of {len(look.runs_us)}"
+        return unstable(said, self._background.causes())
 
 
 def failure(candidate: Candidate, error: BaseException, device: torch.device) -> Finding:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
+from convwright.core.policy import Objective
 from convwright.tuning.checks import Checked, SampledCheck
 from convwright.tuning.choose import TIE, cost, objection
 from convwright.tuning.contest import SEED, SPENT, Contest
@@ -81,6 +82,8 @@ class _Quick:
         if call_us is not None and call_us * _FEWEST_CALLS > self.budget.left_us:
             if self.looks.looked.keys() - {self.contest.baseline}:
                 return SPENT
+            if self._is_disturbed():
+                return f"was not tried: PyTorch's own call took {call_us / 1e3:.3g} ms, and other work disturbed it"
             return (
                 f"was not tried: PyTorch's own call takes {call_us / 1e3:.3g} ms, too long to compare it with anything "
                 f"within {self.budget.total_us / 1e3:.3g} ms"
@@ -100,6 +103,11 @@ class _Quick:
             return self.looks.looked[baseline].look_us
         known = self.contest.known_baseline()
         return known.measurement.device_us.value if known is not None and known.measurement is not None else None
+
+    def _is_disturbed(self) -> bool:
+        """Whether other work disturbed every look at PyTorch's own call."""
+        look = self.looks.looked.get(self.contest.baseline) if self.contest.baseline is not None else None
+        return look is not None and look.disturbed
 
     def finals(self) -> dict[Candidate, Finding]:
         """The heat, checks of those that won it until one is right, and the final of that one."""
@@ -131,15 +139,20 @@ class _Quick:
         return own or self.contest.known_baseline()
 
     def _contenders(self) -> dict[Candidate, Look]:
-        """PyTorch's own call, and of those that look fastest as many as a heat has time for."""
+        """PyTorch's own call, and of those that look best as many as a heat has time for."""
         looked, baseline = self.looks.looked, self.contest.baseline
         chosen = {baseline: looked[baseline]} if baseline is not None and baseline in looked else {}
-        ranked = sorted((c for c in looked if c != baseline), key=lambda candidate: looked[candidate].look_us)
+        ranked = sorted((c for c in looked if c != baseline), key=lambda candidate: self._promise(looked[candidate]))
         for candidate in ranked[:_IN_HEAT]:
             more = {**chosen, candidate: looked[candidate]}
             if len(more) <= 2 or self._fits(more.values(), 8 / _HEAT):
                 chosen = more
         return chosen
+
+    def _promise(self, look: Look) -> tuple[float, ...]:
+        """What is least of the best, as far as a look tells."""
+        by_workspace = self.contest.policy.objective is Objective.WORKSPACE
+        return (look.trial.plan.workspace_bytes, look.look_us) if by_workspace else (look.look_us,)
 
     def _fits(self, looks: Iterable[Look], calls: float) -> bool:
         """Whether so many calls of each fit into what is left."""
@@ -162,9 +175,12 @@ class _Quick:
             return self.looks.failed[candidate]
         if candidate not in self.looks.looked:
             return Finding(candidate, note=self.passed.get(candidate, SPENT))
-        if candidate == self.contest.baseline:
+        if candidate == self.contest.baseline and not self._is_disturbed():
             took_ms = self.looks.looked[candidate].look_us / 1e3
             return Finding(candidate, note=f"was not timed: a call takes about {took_ms:.3g} ms, the budget was spent")
+        if self.contest.policy.objective is Objective.WORKSPACE:
+            nbytes = self.looks.looked[candidate].trial.plan.workspace_bytes
+            return Finding(candidate, note=f"was not timed: it needs {nbytes:,} bytes of workspace, and others no more")
         return self.looks.passed_over(candidate)
 
 

@@ -75,9 +75,9 @@ class Recall:
         return {id_: entry.measurement for id_, entry in self._stored.items() if entry.measurement is not None}
 
     def record(self, fresh: Iterable[Finding]) -> None:
-        """Keep what was measured, and what failed."""
+        """Keep what was measured, and what failed; not what is unstable, which nobody is to believe later."""
         for finding in fresh:
-            if finding.measurement is not None or finding.failure is not None:
+            if finding.failure is not None or (finding.measurement is not None and not finding.unstable):
                 print_, id_ = listing.fingerprint(finding.candidate, self.device), finding.candidate.id
                 self.store.record(self.problem.key, self.device.key, id_, print_, finding.measurement, finding.failure)
 

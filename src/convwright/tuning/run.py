@@ -64,9 +64,10 @@ class Run:
         )  # fmt: skip
         self.listed.extend(f.candidate for f in fresh if f.candidate not in self.listed)
         # What was checked once is not given up for a later time without a check.
-        better = [f for f in fresh if f.candidate.id not in self._known or is_checked(f)]
+        better = [f for f in fresh if f.candidate.id not in self._known or _is_better(f)]
         self._recall.record(better)
-        if not self._waiting:  # or else the search is not done yet
+        # What is being compiled, or was disturbed by other work, is found out by the next search.
+        if not self._waiting and not any(finding.unstable for finding in fresh):
             self._recall.record_search(search.mode, self.listed)
         return self._known | {finding.candidate.id: finding for finding in better}
 
@@ -111,6 +112,11 @@ def is_checked(finding: Finding) -> bool:
     """True where a candidate failed, or was timed and its error looked at on as many kinds of data as are needed."""
     measured = finding.measurement
     return finding.failure is not None or (measured is not None and len(measured.errors) >= FEWEST_KINDS)
+
+
+def _is_better(fresh: Finding) -> bool:
+    """Whether a new finding takes the place of one that is known."""
+    return is_checked(fresh) and not fresh.unstable
 
 
 def _is_settled(finding: Finding, search: Search) -> bool:

@@ -1,0 +1,91 @@
+"""What ``convwright bench`` draws: checked before anything runs, since it may run for long, and drawn at the end."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from convwright.errors import BadInput, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from convwright.report.bench_run import Run
+    from convwright.report.result import Asked
+    from convwright.suites.suite import Row
+    from convwright.suites.sweep import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Plots:
+    """A sweep's curves, with more ``algorithms`` by name, and the timing behind one problem."""
+
+    curves: Path | None
+    fit: Path | None
+    algorithms: tuple[str, ...] | None
+    sweeps: tuple[Sweep, ...]
+
+    def check(self, rows: Sequence[Row], asked: Asked, *, runs: bool) -> None:
+        """Say what cannot be drawn."""
+        from convwright.report.plot import check
+
+        for path in (self.curves, self.fit):
+            if path is not None:
+                check(path)
+        if self.curves is not None and not self.sweeps:
+            raise BadInput("--plot draws time against a size that is swept, got no --sweep")
+        if self.algorithms is not None and self.curves is None:
+            raise BadInput(f"--algorithms names what --plot draws, got {','.join(self.algorithms)!r} without --plot")
+        for name in self.algorithms or ():
+            _check_known(name, rows, asked)
+        if self.fit is not None and len(rows) != 1:
+            raise BadInput(f"--plot-fit draws the timing of one problem, got {len(rows)}")
+        if self.fit is not None and not runs:
+            raise BadInput(
+                "--plot-fit draws what was timed, and here nothing runs: a present device and mode quick or full"
+            )
+
+    def draw(self, run: Run) -> None:
+        """Both, where they were asked for."""
+        from convwright.report.curves import chart
+        from convwright.report.fit import fits
+        from convwright.report.plot import draw_chart, draw_fits
+        from convwright.report.result import Result
+
+        if self.curves is not None:
+            title = f"{run.suite.title}\n{run.asked}"
+            results = [Result.of(record) for record in run.records]
+            for name in self.algorithms or ():
+                if not any(result.time_us(name) for result in results):
+                    print(f"convwright: {name} was not measured, so it is not drawn", file=sys.stderr)
+            drawn = chart(results, self.sweeps, self.algorithms or (), title=title, caption=_caption(run))
+            draw_chart(drawn, self.curves)
+        if self.fit is not None:
+            (row,) = run.suite.rows
+            found = run.last or run.search(row.problem)
+            draw_fits(fits(found), self.fit, title=f"{row.problem.key}\n{run.asked}", caption=_caption(run))
+
+
+def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
+    """Raises what is said of a name that nothing has for any row; where it is refused, it is known."""
+    from convwright.tuning.find import resolved
+    from convwright.tuning.session import named
+
+    unknown: BadInput | None = None
+    for row in rows:
+        try:
+            named(name, row.problem, asked.device, resolved(asked.policy, row.problem, asked.device))
+        except Refused:
+            return
+        except BadInput as error:
+            unknown = error
+        else:
+            return
+    if unknown is not None:
+        raise BadInput(f"--algorithms: {unknown}")
+
+
+def _caption(run: Run) -> str:
+    return ", ".join(f"{name} {value}" for name, value in run.records[0]["conditions"].items())
