@@ -68,8 +68,8 @@ PAGES = (
     Page(
         "results.md",
         "Results",
-        "What the functions give back. All of it is frozen data; times are in microseconds, and None is what is not "
-        "known.",
+        "What the functions give back. All of it is frozen data, as are problems, policies and devices, and has a "
+        "`to_json()` that gives it as JSON can hold it. Times are in microseconds, and None is what is not known.",
         (
             "Findings", "convwright.tuning.choose:Verdict", "convwright.core.finding:Finding",
             "convwright.core.finding:Measurement", "convwright.core.finding:Interval",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,10 @@ def test_reading_the_site_needs_no_network(site: Path) -> None:
         assert parser.places
         outside = [place for place in parser.places if re.match(r"(https?:)?//", place)]
         assert not outside, f"{page.name} fetches {outside}"
+
+
+def test_whatever_is_given_back_goes_to_json() -> None:
+    (page,) = [page for page in REFERENCE["PAGES"] if page.file == "results.md"]
+    homes = [name.split(":") if ":" in name else (convwright._HOMES[name], name) for name in page.names]
+    given = [getattr(import_module(home), name) for home, name in homes]
+    assert [each.__name__ for each in given if not callable(getattr(each, "to_json", None))] == []

@@ -6,6 +6,7 @@
     cw.find(x, w, padding=1)                              # every way, measured, in one table
     cw.find("ic64ih56oc64kh3ph1", device="h200")          # from a description, for a GPU that is elsewhere
     cw.why("ic64ih56oc64kh3ph1", "cudnn/fft")             # why this one cannot serve, in cuDNN's own words
+    cw.problem(module, (8, 64, 56, 56))                   # what a module, or tensors, ask for, as data
     cw.conv2d(x, w, b, padding=1, activation="relu")      # the best one, differentiable; 1d, 3d, transposed likewise
     cw.conv2d(x, w, algorithm="cudnn/fft-tiling")         # this one, or a clear error
     with cw.algorithms(forward="cudnn/gemm"): ...         # this one, for all calls inside

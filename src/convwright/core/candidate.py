@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
+from convwright.core.record import Record
 
 Config = tuple[tuple[str, int | str], ...]
 
@@ -20,7 +22,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Record):
     """One way: a backend's algorithm in one configuration, or a rewrite around another candidate.
 
     What stands here is known before anything is built. ``workspace_bytes`` None means that only building tells;
@@ -32,6 +34,8 @@ class Candidate:
     >>> leaf.id
     'triton/implicit-gemm[bm=64]'
     """
+
+    TOLD: ClassVar = ("id",)
 
     problem: ConvProblem
     backend: str
@@ -65,7 +69,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Record):
     """An algorithm that cannot serve the problem, with the reason in words."""
 
     id: str

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from convwright.core.dtype import Arithmetic
+from convwright.core.record import Record
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFacts:
+class DeviceFacts(Record):
     """A device as data. None is what is not known, never 0.
 
     ``torch_name`` is how PyTorch names the device where it is present ("cpu", "cuda:0"), and None where it is
     elsewhere. ``clock_mhz`` is the highest that its multiprocessors, or cores, run at; ``peak_flops_per_us`` is what
     all of them do at that clock. ``properties_json`` is the property record that cuDNN plans from.
     """
+
+    TOLD: ClassVar = ("key",)
 
     name: str
     kind: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -29,7 +30,7 @@ _SLOPE = {Activation.SILU: 1.0999, Activation.GELU: 1.129, Activation.HARDSWISH:
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
+class Epilogue(Record):
     """Applied in this order: the residual is added, then the bias, then the activation.
 
     >>> str(Epilogue(bias=True, activation=Activation.RELU))

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from convwright.core.candidate import Candidate
+from convwright.core.record import Record
 
 # So begins what is said of a time that other work on the machine has disturbed, and that counts in its process only.
 UNSTABLE = "unstable"
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Record):
     """A figure with its 95 % confidence interval."""
 
     value: float
@@ -26,7 +27,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class KindError:
+class KindError(Record):
     """Both errors on one kind of data: relative L2, and the largest |y − y64| / (|x| ∗ |w|) in units of roundoff."""
 
     kind: str
@@ -35,7 +36,7 @@ class KindError:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Record):
     """One candidate, measured. Times in microseconds; None is what could not be known, never 0.
 
     ``energy_mj`` is that of one call, give or take ``energy_halfwidth_mj``; ``peak_bytes`` is the most memory that a
@@ -72,6 +73,7 @@ class Measurement:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Every figure as it is, so that ``from_json`` gives the same again."""
         return asdict(self)
 
     @classmethod
@@ -97,7 +99,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """A candidate and what is known of it.
 
     ``failure`` says why a candidate that should have run did not; ``note`` why one was not measured to the end.

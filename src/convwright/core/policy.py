@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from convwright.core.dtype import Arithmetic
+from convwright.core.record import Record
 from convwright.core.window import is_whole
 from convwright.errors import BadInput
 from convwright.naming import is_above_0, one_of
@@ -33,7 +34,7 @@ class Objective(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Record):
     """Limits and aims. The default allows exactly what PyTorch's own flags allow at the call.
 
     ``max_workspace_bytes`` None means the smaller of 1 GiB and a tenth of the free memory; ``max_error`` is in

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import ClassVar
 
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.geometry import Axis
 from convwright.core.problem_checks import check
+from convwright.core.record import Record
 from convwright.core.tensor_spec import Layout, LayoutName, TensorSpec, dense_strides, layouts_of
 from convwright.core.window import AnyPadding, all_sides, shape_of
 from convwright.core.window import IntOrTuple as IntOrTuple
@@ -20,7 +22,7 @@ from convwright.naming import one_of
 
 
 @dataclass(frozen=True)
-class ConvProblem:
+class ConvProblem(Record):
     """One convolution in 1, 2 or 3 spatial dimensions.
 
     Sizes are those of the forward convolution whatever the direction: ``x`` is (N, C, spatial…), ``w`` is
@@ -31,6 +33,8 @@ class ConvProblem:
     >>> problem.y.shape, problem.flops
     ((32, 256, 14, 14), 6710886400)
     """
+
+    TOLD: ClassVar = ("key",)
 
     x: TensorSpec
     w: TensorSpec

@@ -8,6 +8,7 @@ from enum import StrEnum
 from math import prod
 
 from convwright.core.dtype import DType
+from convwright.core.record import Record
 from convwright.core.window import whole_numbers
 from convwright.errors import BadInput
 from convwright.naming import one_of
@@ -64,7 +65,7 @@ def _same_order(shape: tuple[int, ...], given: tuple[int, ...], dense: tuple[int
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Record):
     """One operand. Strides are in elements, alignment is of the first element, in bytes."""
 
     shape: tuple[int, ...]

@@ -8,8 +8,8 @@ from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any
 
 from convwright.core.finding import Interval
+from convwright.core.record import as_record
 from convwright.errors import BadInput
-from convwright.measuring.record import as_record
 from convwright.measuring.regression import paired_ratio
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from convwright.core.finding import Interval
+from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.measuring.clock import Clock
 from convwright.measuring.nvml import Gpu, gpu_of
@@ -26,7 +27,7 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 @dataclass(frozen=True, slots=True)
-class Energy:
+class Energy(Record):
     """What one call draws while the device makes nothing but such calls.
 
     ``call_mj`` has in it what the device draws in any case: that is part of the price of a call that takes time.

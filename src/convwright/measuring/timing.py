@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from convwright.core.finding import Interval
+from convwright.core.record import Record, as_record
 from convwright.measuring.cache import Cache
 from convwright.measuring.conditions import Conditions
 from convwright.measuring.energy import Energy
-from convwright.measuring.record import as_record
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Record):
     """What one call takes.
 
     ``overhead_us`` is what a sample took beyond its calls; None where the call is so long that samples of two lengths

@@ -70,6 +70,10 @@ class TunedProblem:
     def __repr__(self) -> str:
         return f"<TunedProblem: {', '.join(self.posed.names)}: {self.findings!r}>"
 
+    def to_json(self) -> dict[str, Any]:
+        """Its entry in what ``tune`` gives."""
+        return _entry(self)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuned:
@@ -108,7 +112,7 @@ class Tuned:
             "seconds": self.seconds,
             "known": self.known,
             "workspace_bytes": self.workspace_bytes,
-            "problems": [_entry(each) for each in self.problems],
+            "problems": [each.to_json() for each in self.problems],
             "left_out": [{"name": name, "reason": reason} for name, reason in self.left_out],
         }
 

@@ -9,6 +9,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.error_rule import absolute_objection, error_objection
 from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Objective, Policy, Weights
+from convwright.core.record import Record
 
 # A candidate must beat PyTorch's own call by more than a tie, or that call is what runs.
 TIE = 0.02
@@ -19,7 +20,7 @@ _AHEAD = dict.fromkeys(Objective, "are faster") | {Objective.WORKSPACE: "need no
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record):
     """One row's outcome. ``eager_us`` is what an eager call takes; ``reason`` says why it won or lost."""
 
     finding: Finding

@@ -21,6 +21,7 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
@@ -36,7 +37,7 @@ from convwright.tuning.stored_plan import stored_plan
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Choice:
+class Choice(Record):
     """What runs, and what it and PyTorch's own call take on the device and of the host; None where that was not
     measured, and on a CPU, where they are one."""
 

@@ -1,0 +1,42 @@
+"""Data as records: what strict JSON can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import fields, is_dataclass
+from math import isfinite
+from typing import Any, ClassVar
+
+
+class Record:
+    """Frozen data that goes to JSON. ``TOLD`` are properties that stand in a record before the fields."""
+
+    __slots__ = ()
+    TOLD: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as strict JSON can hold it. None is what is not known; an infinity is the word for it."""
+        record: dict[str, Any] = as_record(self, infinite=str)
+        return record
+
+
+def as_record(data: Any, *, infinite: Any = lambda figure: None) -> Any:
+    """``data`` as dicts, lists, strings and numbers. ``infinite`` says what a figure becomes that is not finite: by
+    default it is not known, so it is None.
+
+    >>> from convwright.core.finding import Interval
+    >>> as_record(Interval(2.0, 1.5, float("inf"))), Interval(2.0, 1.5, float("inf")).to_json()
+    ({'value': 2.0, 'low': 1.5, 'high': None}, {'value': 2.0, 'low': 1.5, 'high': 'inf'})
+    """
+    if is_dataclass(data):
+        names = (*getattr(data, "TOLD", ()), *(field.name for field in fields(data)))
+        return {name: as_record(getattr(data, name), infinite=infinite) for name in names}
+    if isinstance(data, dict):
+        return {name: as_record(value, infinite=infinite) for name, value in data.items()}
+    if isinstance(data, Set):
+        return sorted(as_record(value, infinite=infinite) for value in data)
+    if isinstance(data, list | tuple):
+        return [as_record(value, infinite=infinite) for value in data]
+    if isinstance(data, str):
+        return str(data)  # A member of a StrEnum becomes the word for it.
+    return infinite(data) if isinstance(data, float) and not isfinite(data) else data
