@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.finding import Finding
@@ -66,20 +66,10 @@ class Run:
         # What was checked once is not given up for a later time without a check.
         better = [f for f in fresh if f.candidate.id not in self._known or _is_better(f)]
         self._recall.record(better)
-        known = self._known | {finding.candidate.id: finding for finding in better}
         # What is being compiled, or was disturbed by other work, is found out by the next search.
-        if not self._waiting and not self._is_undecided(fresh, known):
+        if not self._waiting and not any(finding.unstable for finding in fresh):
             self._recall.record_search(search.mode, self.listed)
-        return known
-
-    def _is_undecided(self, fresh: Sequence[Finding], known: Mapping[str, Finding]) -> bool:
-        """Whether other work disturbed PyTorch's own call, or what may be as fast as that."""
-        own = known.get(self._baseline.id) if self._baseline is not None else None
-        if own is None or own.measurement is None or own.unstable:
-            return any(finding.unstable for finding in fresh)
-        most = own.measurement.device_us.high
-        times = [finding.measurement for finding in fresh if finding.unstable]
-        return any(measured is None or measured.device_us.low < most for measured in times)
+        return self._known | {finding.candidate.id: finding for finding in better}
 
     def _hooks(self) -> Hooks:
         later = None if self._search.kernels is None else self._later
