@@ -54,7 +54,13 @@ device, layers, forms, calls = sys.argv[1], json.loads(sys.argv[2]), json.loads(
 ours = sys.argv[5] == "ours"
 torch.backends.cudnn.allow_tf32 = False
 synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-F.conv2d(torch.zeros(1, 8, 9, 9, device=device), torch.zeros(8, 8, 3, 3, device=device))
+# What a process loads once: cuDNN's libraries, which differ by dtype, and this package's modules.
+for kind in (torch.float32, torch.float16):
+    x, w, b = (torch.zeros(size, device=device, dtype=kind) for size in ((1, 8, 9, 9), (8, 8, 3, 3), (8,)))
+    F.conv2d(x, w, b)
+    if device == "cuda":
+        torch.cudnn_convolution_relu(x, w, b, (1, 1), (0, 0), (1, 1), 1)
+cw.conv2d(x, w, b)
 cw.plan("ic8ih9oc8kh3", algorithm="cudnn/engine-0" if device == "cuda" else "reference/gemm", device=device)
 synchronize()
 
