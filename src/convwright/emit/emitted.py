@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convwright.core.candidate import Candidate
+from convwright.core.record import Record
 from convwright.errors import BadInput
 
 # Stands in the first line of each file, so that only such files are ever replaced.
@@ -13,7 +14,7 @@ MARK = "emitted by convwright"
 
 
 @dataclass(frozen=True, slots=True)
-class EmittedC:
+class EmittedC(Record):
     """A C source file and its header.
 
     ``chosen`` are the candidates that they run, one, or one for each row of the table; ``left_out`` says of each
