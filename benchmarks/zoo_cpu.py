@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=2 python benchmarks/zoo_cpu.py [--out results.jsonl] [--mode full] [--search-s 10] [--limit 3]
 
 One process searches and keeps its findings in a store. A second one, which knows nothing but that store, takes new
-inputs and times ``cw.conv2d``, which takes the stored finding at its second call and keeps it if it proves to be faster
+inputs and times ``cw.conv2d``, which takes the stored finding at its first call and keeps it if it proves to be faster
 in use, and ``F.conv2d`` interleaved in one run of the timer. The rows are those of the suite `zoo-sample`, one image
 and eight.
 

@@ -54,9 +54,12 @@ class Recall:
         """What an earlier search tried under the same permission that was at least as thorough and knew all of
         ``direct``; None where there was none."""
         thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
-        stamps = {*listing.fingerprints(self.device), *map(self._stamp, direct)}
         searches = (self.store.search(self.problem.key, self.device.key, self._scope(each)) for each in thorough)
-        return next((ids for ids in searches if ids is not None and stamps <= set(ids)), None)
+        done = [ids for ids in searches if ids is not None]
+        if not done:
+            return None  # and nobody need be asked what is installed, which may load libraries
+        stamps = {*listing.fingerprints(self.device), *map(self._stamp, direct)}
+        return next((ids for ids in done if stamps <= set(ids)), None)
 
     def beyond(self, listed: Iterable[Candidate]) -> list[Candidate]:
         """The candidates that the store has findings of and that are not ``listed``: rewritten ones, and

@@ -23,7 +23,9 @@ class Cudnn:
     log_environment = LOG_ENVIRONMENT
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        """The version of cuDNN: engines' numbers and knobs change with it."""
+        """The version of cuDNN: engines' numbers and knobs change with it. Where it serves nothing it is not loaded."""
+        if device.kind != "cuda":
+            return "cudnn"
         library = load()
         return f"cudnn {'missing' if isinstance(library, Missing) else library.version}"
 

@@ -163,10 +163,12 @@ def _ruled_bytes(
 
 def _described(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> ConvDescriptors | str:
     """The problem in cuDNN's descriptors, or why no classic algorithm can be asked about it."""
-    library = load()
     reason = _device_objection(device, arithmetic) or objection(problem)
-    if reason is not None or isinstance(library, Missing):
-        return reason or str(library)
+    if reason is not None:
+        return reason
+    library = load()
+    if isinstance(library, Missing):
+        return str(library)
     try:
         _current_handle(device)
         return describe(library, problem, arithmetic)
