@@ -13,6 +13,16 @@ from convwright.core.record import Record
 Config = tuple[tuple[str, int | str], ...]
 
 
+def leaf_id(backend: str, algorithm: str, config: Config) -> str:
+    """What a candidate that is no rewrite is called, whether or not there is one.
+
+    >>> leaf_id("cudnn", "engine-48", (("k2", 1), ("k13", 2)))
+    'cudnn/engine-48[k2=1,k13=2]'
+    """
+    settings = ",".join(f"{name}={value}" for name, value in config)
+    return f"{backend}/{algorithm}" + (f"[{settings}]" if settings else "")
+
+
 class Source(StrEnum):
     """Where the knowledge about a candidate comes from."""
 
@@ -54,8 +64,7 @@ class Candidate(Record):
     def id(self) -> str:
         if self.inner is not None:
             return f"{self.algorithm}({', '.join([*(str(value) for _, value in self.config), self.inner.id])})"
-        config = ",".join(f"{name}={value}" for name, value in self.config)
-        return f"{self.backend}/{self.algorithm}" + (f"[{config}]" if config else "")
+        return leaf_id(self.backend, self.algorithm, self.config)
 
     @property
     def leaf(self) -> Candidate:

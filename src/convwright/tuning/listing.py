@@ -8,7 +8,7 @@ from functools import lru_cache
 from convwright.backends.registry import BACKENDS, backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.plan import Configurable, Plan
+from convwright.core.plan import Backend, Configurable, Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
@@ -40,10 +40,9 @@ def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy:
     if "(" in algorithm:
         exact = named(algorithm, problem, device, policy)
         return [exact] if exact is not None else rewritten(problem, device, policy)
-    family = algorithm.partition("/")[0]
-    if family not in BACKENDS:
+    member = _backend_of(algorithm)
+    if member is None:
         return []
-    member = backend(family)
     offers = list(member.candidates(problem, device, policy))
     if isinstance(member, Configurable) and all(offer.id.partition("[")[0] != algorithm for offer in offers):
         configured = member.configured(algorithm, problem, device, policy)
@@ -51,10 +50,15 @@ def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy:
     return offers
 
 
+def _backend_of(algorithm: str) -> Backend | None:
+    """The backend that a name begins with; None where there is none of that name."""
+    family = algorithm.partition("/")[0]
+    return backend(family) if family in BACKENDS else None
+
+
 def spelled(algorithm: str, problem: ConvProblem) -> str:
     """An algorithm's name as candidates have it, where its backend knows other names for it."""
-    family = algorithm.partition("/")[0]
-    member = backend(family) if family in BACKENDS else None
+    member = _backend_of(algorithm)
     return member.spelled(algorithm, problem) if isinstance(member, Configurable) else algorithm
 
 
@@ -83,10 +87,9 @@ def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -
 
 def _called(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
     """Offers among which the candidate with this id is, if there is one: that one alone where a backend can tell."""
-    family = id_.partition("/")[0]
-    if family not in BACKENDS:
+    member = _backend_of(id_)
+    if member is None:
         return []
-    member = backend(family)
     configured = member.configured(id_, problem, device, policy) if isinstance(member, Configurable) else None
     return list(member.candidates(problem, device, policy)) if configured is None else [configured]
 

@@ -25,7 +25,7 @@ from convwright.backends.cudnn.graph_engine import (
 from convwright.backends.cudnn.graph_knobs import neighbours
 from convwright.backends.cudnn.graph_plan import GraphPlan
 from convwright.backends.cudnn.graph_problem import operation_graph
-from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
+from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source, leaf_id
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic
 from convwright.core.epilogue import Activation
@@ -189,8 +189,7 @@ def arithmetic(dtype: DType, notes: frozenset[NumericalNote]) -> Arithmetic:
 
 
 def engine_id(index: int, config: Config = ()) -> str:
-    knobs = ",".join(f"{name}={value}" for name, value in config)
-    return f"cudnn/{PREFIX}{index}" + (f"[{knobs}]" if knobs else "")
+    return leaf_id("cudnn", f"{PREFIX}{index}", config)
 
 
 def _config(knobs: Knobs) -> Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from convwright.backends.cudnn.classic import FAMILIES
-from convwright.core.candidate import Config
+from convwright.core.candidate import Config, leaf_id
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
@@ -24,10 +24,7 @@ def spelled(name: str, problem: ConvProblem) -> str:
     number, engine = _NUMBER.fullmatch(name), engine_named(name)
     if number is not None:
         return f"cudnn/{_classic(int(number[1]), problem)}{number[2] or ''}"
-    if engine is None:
-        return name
-    knobs = ",".join(f"{knob}={value}" for knob, value in engine[1])
-    return f"cudnn/{engine[0]}" + (f"[{knobs}]" if knobs else "")
+    return name if engine is None else leaf_id("cudnn", *engine)
 
 
 def engine_named(name: str) -> tuple[str, Config] | None:
