@@ -157,12 +157,6 @@ def tune(
     tell, begun = progress_to(progress), perf_counter()
     recording = record(Subject.of(model, example), backward=backward)
     facts = where(device, recording)
-    if plan_only:
-        wanted = Mode.HEURISTIC
-    if not facts.present and wanted is not Mode.HEURISTIC:
-        raise BadInput(
-            f"nothing can be tuned on {facts.name}, which is elsewhere: plan_only (--plan-only) lists what it has"
-        )
     everything = distinct(recording.layers)
     found = []
     with using(store) as kept:
