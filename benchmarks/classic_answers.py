@@ -3,7 +3,7 @@
     python benchmarks/classic_answers.py --out answers.jsonl.gz [--problems 4000] [--seed 2026] [--suites] [--workers 8]
 
 One line per problem: its key, and for each algorithm and arithmetic a number of bytes or a refusal. Nothing is
-computed: cuDNN is only asked. The rules for devices elsewhere (`convwright.backends.cudnn.classic_rules`) are held
+computed: cuDNN is only asked. The rules for devices elsewhere (`convwright.backends.cudnn.classic.rules`) are held
 against such a record by the tests. ``--suites`` asks about every row of the shipped suites, too, in all dtypes and
 both layouts.
 """
@@ -22,7 +22,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from convwright import suites
-from convwright.backends.cudnn import classic
+from convwright.backends.cudnn.classic import listing as classic
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 
 import convwright as cw
-from convwright.backends.cudnn.classic_plan import ClassicPlan
+from convwright.backends.cudnn.classic.plan import ClassicPlan
 from convwright.measuring.clock import HostClock
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from convwright.backends.cudnn import graph
+from convwright.backends.cudnn.graph import listing as graph
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy

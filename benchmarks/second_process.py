@@ -36,7 +36,7 @@ import json, sys, time
 import torch
 from torch.nn import functional as F
 import convwright as cw
-from convwright.backends.cudnn import graph
+from convwright.backends.cudnn.graph import listing as graph
 from convwright.tuning import run
 from convwright.tuning.session import session
 

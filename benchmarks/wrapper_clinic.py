@@ -23,7 +23,7 @@ import torch
 from torch.nn import functional as F
 
 import convwright as cw
-from convwright.backends.cudnn.descriptors import ConvDescriptors, describe
+from convwright.backends.cudnn.classic.descriptors import ConvDescriptors, describe
 from convwright.backends.cudnn.library import Library, load
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import torch
 
-from convwright.backends.cudnn import classic, classic_plan
+from convwright.backends.cudnn.classic import listing as classic
+from convwright.backends.cudnn.classic import plan as classic_plan
 from convwright.backends.cudnn.library import Library
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy

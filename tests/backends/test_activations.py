@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from convwright.backends.cudnn import classic_operands, graph
+from convwright.backends.cudnn.classic import operands as classic_operands
+from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.registry import backend
 from convwright.backends.triton.implicit_gemm import refusal_reason
 from convwright.core.candidate import Candidate, Refusal

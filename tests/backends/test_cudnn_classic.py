@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from backends.fake_cudnn import GPU, FakeCudnn, one
-from convwright.backends.cudnn import classic
+from convwright.backends.cudnn.classic import listing as classic
 from convwright.backends.cudnn.library import Missing
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts

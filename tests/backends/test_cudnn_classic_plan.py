@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from backends.fake_cudnn import GPU, FakeCudnn, one
-from convwright.backends.cudnn import classic
+from convwright.backends.cudnn.classic import listing as classic
 from convwright.core.direction import Direction
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from convwright.backends.cudnn import classic, classic_operands
-from convwright.backends.cudnn.classic_rules import RULES, answer
+from convwright.backends.cudnn.classic import listing as classic
+from convwright.backends.cudnn.classic import operands as classic_operands
+from convwright.backends.cudnn.classic.rules import RULES, answer
 from convwright.core.candidate import Source
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, native_arithmetic

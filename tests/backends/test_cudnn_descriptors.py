@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convwright.backends.cudnn import classic_operands, descriptors
+from convwright.backends.cudnn.classic import descriptors
+from convwright.backends.cudnn.classic import operands as classic_operands
 from convwright.backends.cudnn.library import Library, Missing, load
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from convwright.backends.cudnn import graph
-from convwright.backends.cudnn.graph_attributes import Attribute, Kind, NumericalNote
-from convwright.backends.cudnn.graph_descriptor import Descriptor
-from convwright.backends.cudnn.graph_device import target
-from convwright.backends.cudnn.graph_engine import workspace_bytes
-from convwright.backends.cudnn.graph_plan import GraphPlan
-from convwright.backends.cudnn.graph_tensor import GraphTensor, common_layout
+from convwright.backends.cudnn.graph import listing as graph
+from convwright.backends.cudnn.graph.attributes import Attribute, Kind, NumericalNote
+from convwright.backends.cudnn.graph.descriptor import Descriptor
+from convwright.backends.cudnn.graph.device import target
+from convwright.backends.cudnn.graph.engine import workspace_bytes
+from convwright.backends.cudnn.graph.plan import GraphPlan
+from convwright.backends.cudnn.graph.tensor import GraphTensor, common_layout
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -170,7 +170,7 @@ def test_a_pointwise_filter_is_seen_in_the_layout_of_its_input() -> None:
 
 def test_listing_is_the_same_in_every_process() -> None:
     program = (
-        "from convwright.backends.cudnn import graph; from convwright.core.policy import Policy;"
+        "from convwright.backends.cudnn.graph import listing as graph; from convwright.core.policy import Policy;"
         "from convwright.core.problem import ConvProblem; from convwright.core.profiles import profile;"
         f"offers = graph.candidates(ConvProblem.parse('{RESNET}'), profile('h200'), Policy());"
         "print(*((offer.id, offer.workspace_bytes) for offer in offers if hasattr(offer, 'config')), sep='\\n')"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convwright.backends.cudnn import graph
+from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.dtype import Arithmetic

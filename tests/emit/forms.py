@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convwright.backends.cudnn import graph
+from convwright.backends.cudnn.graph import listing as graph
 from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import Arithmetic, native_arithmetic
 from convwright.core.policy import Policy

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from convwright.backends.cudnn import graph
-from convwright.backends.cudnn.graph_attributes import Attribute
+from convwright.backends.cudnn.graph import listing as graph
+from convwright.backends.cudnn.graph.attributes import Attribute
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import Arithmetic

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from convwright.backends.cudnn.graph import candidates, finalized
+from convwright.backends.cudnn.graph.listing import candidates, finalized
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic

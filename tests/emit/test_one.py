@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from convwright.backends.cudnn import graph
-from convwright.backends.cudnn.classic import FAMILIES
-from convwright.backends.cudnn.descriptors import describe
-from convwright.backends.cudnn.graph_attributes import Attribute
+from convwright.backends.cudnn.classic.descriptors import describe
+from convwright.backends.cudnn.classic.listing import FAMILIES
+from convwright.backends.cudnn.graph import listing as graph
+from convwright.backends.cudnn.graph.attributes import Attribute
 from convwright.backends.cudnn.library import Library, Missing, load
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role

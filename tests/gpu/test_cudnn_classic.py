@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from convwright.backends.cudnn import classic
-from convwright.backends.cudnn.descriptors import describe
+from convwright.backends.cudnn.classic import listing as classic
+from convwright.backends.cudnn.classic.descriptors import describe
 from convwright.backends.cudnn.library import handle, load
 from convwright.backends.cudnn.status import SUCCESS
 from convwright.core.candidate import Candidate

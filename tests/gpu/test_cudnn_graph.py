@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from convwright.backends.cudnn import graph
-from convwright.backends.cudnn.graph_plan import GraphPlan
+from convwright.backends.cudnn.graph import listing as graph
+from convwright.backends.cudnn.graph.plan import GraphPlan
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 import convwright as cw
-from convwright.backends.cudnn import classic, graph
+from convwright.backends.cudnn.classic import listing as classic
+from convwright.backends.cudnn.graph import listing as graph
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

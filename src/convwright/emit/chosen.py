@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.cudnn.classic_operands import filter_layout, is_dense
-from convwright.backends.cudnn.graph import finalized
+from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
+from convwright.backends.cudnn.graph.listing import finalized
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from convwright.backends.cudnn.classic import FAMILIES
-from convwright.backends.cudnn.classic_operands import filter_layout
-from convwright.backends.cudnn.descriptors import sizes_and_strides
-from convwright.backends.cudnn.graph_tensor import GraphTensor, common_layout
+from convwright.backends.cudnn.classic.descriptors import sizes_and_strides
+from convwright.backends.cudnn.classic.listing import FAMILIES
+from convwright.backends.cudnn.classic.operands import filter_layout
+from convwright.backends.cudnn.graph.tensor import GraphTensor, common_layout
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from convwright.backends.cudnn import classic, graph
-from convwright.backends.cudnn.graph_device import target
-from convwright.backends.cudnn.graph_engine import configured, execution_plan, workspace_bytes
-from convwright.backends.cudnn.graph_problem import operation_graph
+from convwright.backends.cudnn.classic import listing as classic
+from convwright.backends.cudnn.graph import listing as graph
+from convwright.backends.cudnn.graph.device import target
+from convwright.backends.cudnn.graph.engine import configured, execution_plan, workspace_bytes
+from convwright.backends.cudnn.graph.problem import operation_graph
 from convwright.backends.cudnn.names import engine_named
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts

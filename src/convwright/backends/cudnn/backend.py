@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.cudnn import attempt, classic, graph
-from convwright.backends.cudnn.graph_plan import GraphPlan
+from convwright.backends.cudnn import attempt
+from convwright.backends.cudnn.classic import listing as classic
+from convwright.backends.cudnn.graph import listing as graph
+from convwright.backends.cudnn.graph.plan import GraphPlan
 from convwright.backends.cudnn.library import Missing, load
 from convwright.backends.cudnn.log import LOG_ENVIRONMENT, failed_conditions
 from convwright.backends.cudnn.names import engine_named, spelled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from convwright.backends.cudnn.classic import FAMILIES
+from convwright.backends.cudnn.classic.listing import FAMILIES
 from convwright.core.candidate import Config, leaf_id
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import torch
 
-from convwright.backends.cudnn.graph_attributes import Attribute, Kind
-from convwright.backends.cudnn.graph_descriptor import Descriptor
+from convwright.backends.cudnn.graph.attributes import Attribute, Kind
+from convwright.backends.cudnn.graph.descriptor import Descriptor
 from convwright.backends.cudnn.library import handle
 from convwright.core.device import DeviceFacts
 from convwright.errors import BackendError

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convwright.backends.cudnn.classic_operands import filter_layout, is_dense
-from convwright.backends.cudnn.descriptors import ConvDescriptors, activation_descriptor, bias_descriptor
+from convwright.backends.cudnn.classic.descriptors import ConvDescriptors, activation_descriptor, bias_descriptor
+from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
 from convwright.backends.cudnn.library import Library, handle
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction

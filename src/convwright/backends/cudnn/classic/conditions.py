@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from convwright.backends.cudnn.classic_asked import Asked
+from convwright.backends.cudnn.classic.asked import Asked
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.tensor_spec import Layout

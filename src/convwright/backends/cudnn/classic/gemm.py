@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from convwright.backends.cudnn.classic_asked import Asked, copied, rounded_up
+from convwright.backends.cudnn.classic.asked import Asked, copied, rounded_up
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.tensor_spec import Layout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 
-from convwright.backends.cudnn.graph_engine import Knobs
+from convwright.backends.cudnn.graph.engine import Knobs
 
 # A knob with more values than this counts something, such as into how many parts a sum is split: doubling and halving
 # it tells as much as every single value would.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from convwright.backends.cudnn.graph_attributes import Attribute, Kind
-from convwright.backends.cudnn.graph_descriptor import Descriptor
+from convwright.backends.cudnn.graph.attributes import Attribute, Kind
+from convwright.backends.cudnn.graph.descriptor import Descriptor
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides

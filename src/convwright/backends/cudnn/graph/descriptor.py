@@ -9,7 +9,7 @@ from ctypes import byref, c_int, c_int64, c_void_p
 from functools import lru_cache
 from typing import Any, Self
 
-from convwright.backends.cudnn.graph_attributes import Attribute, Kind
+from convwright.backends.cudnn.graph.attributes import Attribute, Kind
 from convwright.backends.cudnn.library import Library, Missing, load
 from convwright.errors import BackendError
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from convwright.backends.cudnn.classic_asked import Asked
-from convwright.backends.cudnn.classic_conditions import (
+from convwright.backends.cudnn.classic.asked import Asked
+from convwright.backends.cudnn.classic.conditions import (
     Condition,
     channels_first,
     channels_first_in_3d,
@@ -31,7 +31,7 @@ from convwright.backends.cudnn.classic_conditions import (
     taps_side_by_side,
     up_to_2d,
 )
-from convwright.backends.cudnn.classic_fourier import (
+from convwright.backends.cudnn.classic.fourier import (
     a_line,
     fft_bytes,
     fits_a_tile,
@@ -41,7 +41,7 @@ from convwright.backends.cudnn.classic_fourier import (
     tile_strides,
     tiled_fft_bytes,
 )
-from convwright.backends.cudnn.classic_gemm import (
+from convwright.backends.cudnn.classic.gemm import (
     atomic_backward_weight_bytes,
     backward_data_bytes,
     backward_weight_bytes,
@@ -49,8 +49,8 @@ from convwright.backends.cudnn.classic_gemm import (
     precomputed_bytes,
     unrolled_bytes,
 )
-from convwright.backends.cudnn.classic_operands import objection
-from convwright.backends.cudnn.classic_winograd import winograd_bytes, winograd_fits, winograd_taps
+from convwright.backends.cudnn.classic.operands import objection
+from convwright.backends.cudnn.classic.winograd import winograd_bytes, winograd_fits, winograd_taps
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.problem import ConvProblem

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
 
-from convwright.backends.cudnn.classic_operands import filter_layout, is_dense
+from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
 from convwright.backends.cudnn.library import Library
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType

@@ -8,10 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from convwright.backends.cudnn.graph_attributes import Attribute, Kind
-from convwright.backends.cudnn.graph_descriptor import Descriptor, cudnn, functions
-from convwright.backends.cudnn.graph_engine import workspace_bytes
-from convwright.backends.cudnn.graph_problem import UID, graph_operands
+from convwright.backends.cudnn.graph.attributes import Attribute, Kind
+from convwright.backends.cudnn.graph.descriptor import Descriptor, cudnn, functions
+from convwright.backends.cudnn.graph.engine import workspace_bytes
+from convwright.backends.cudnn.graph.problem import UID, graph_operands
 from convwright.backends.cudnn.library import handle
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from convwright.backends.cudnn.classic_asked import Asked, copied, rounded_up
+from convwright.backends.cudnn.classic.asked import Asked, copied, rounded_up
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from convwright.backends.cudnn.graph_attributes import Attribute, Kind
-from convwright.backends.cudnn.graph_descriptor import Descriptor
-from convwright.backends.cudnn.graph_device import Target
-from convwright.backends.cudnn.graph_tensor import DATA_TYPE, GraphTensor, common_layout
+from convwright.backends.cudnn.graph.attributes import Attribute, Kind
+from convwright.backends.cudnn.graph.descriptor import Descriptor
+from convwright.backends.cudnn.graph.device import Target
+from convwright.backends.cudnn.graph.tensor import DATA_TYPE, GraphTensor, common_layout
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation

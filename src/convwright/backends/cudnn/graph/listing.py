@@ -8,10 +8,10 @@ from functools import lru_cache
 
 import torch
 
-from convwright.backends.cudnn.graph_attributes import Attribute, Kind, NumericalNote
-from convwright.backends.cudnn.graph_descriptor import Descriptor
-from convwright.backends.cudnn.graph_device import Target, target
-from convwright.backends.cudnn.graph_engine import (
+from convwright.backends.cudnn.graph.attributes import Attribute, Kind, NumericalNote
+from convwright.backends.cudnn.graph.descriptor import Descriptor
+from convwright.backends.cudnn.graph.device import Target, target
+from convwright.backends.cudnn.graph.engine import (
     Engine,
     Knobs,
     configured,
@@ -22,9 +22,9 @@ from convwright.backends.cudnn.graph_engine import (
     proposed_engines,
     workspace_bytes,
 )
-from convwright.backends.cudnn.graph_knobs import neighbours
-from convwright.backends.cudnn.graph_plan import GraphPlan
-from convwright.backends.cudnn.graph_problem import operation_graph
+from convwright.backends.cudnn.graph.knobs import neighbours
+from convwright.backends.cudnn.graph.plan import GraphPlan
+from convwright.backends.cudnn.graph.problem import operation_graph
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source, leaf_id
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic

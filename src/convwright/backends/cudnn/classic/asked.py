@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from convwright.backends.cudnn.classic_operands import filter_layout, is_dense
+from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout

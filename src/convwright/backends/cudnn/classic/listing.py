@@ -9,10 +9,10 @@ from functools import partial
 
 import torch
 
-from convwright.backends.cudnn.classic_operands import epilogue_objection, objection
-from convwright.backends.cudnn.classic_plan import ClassicPlan, Enqueue, fused_call, plain_call
-from convwright.backends.cudnn.classic_rules import VERIFIED_ON, answer
-from convwright.backends.cudnn.descriptors import ConvDescriptors, describe
+from convwright.backends.cudnn.classic.descriptors import ConvDescriptors, describe
+from convwright.backends.cudnn.classic.operands import epilogue_objection, objection
+from convwright.backends.cudnn.classic.plan import ClassicPlan, Enqueue, fused_call, plain_call
+from convwright.backends.cudnn.classic.rules import VERIFIED_ON, answer
 from convwright.backends.cudnn.library import Missing, handle, load
 from convwright.backends.cudnn.status import SUCCESS
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source

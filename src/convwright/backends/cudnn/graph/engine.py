@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from convwright.backends.cudnn.graph_attributes import KNOB_KINDS, Attribute, BehaviorNote, Kind, NumericalNote
-from convwright.backends.cudnn.graph_descriptor import Descriptor
-from convwright.backends.cudnn.graph_device import Target
+from convwright.backends.cudnn.graph.attributes import KNOB_KINDS, Attribute, BehaviorNote, Kind, NumericalNote
+from convwright.backends.cudnn.graph.descriptor import Descriptor
+from convwright.backends.cudnn.graph.device import Target
 from convwright.errors import BackendError
 
 Knobs = tuple[tuple[int, int], ...]

@@ -1,0 +1,1 @@
+"""cuDNN's classic API: the algorithms that have a name and a number."""
