@@ -10,7 +10,7 @@ from convwright.core.finding import Interval
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.measuring.conditions import conditions
+from convwright.measuring.conditions import conditions, today
 from convwright.measuring.machine import device_facts
 from convwright.naming import one_of
 from convwright.network import whatif
@@ -113,7 +113,7 @@ def _advice(
         enabled_us=enabled_us,
         suggestions=tuple(sorted(suggestions, key=lambda suggestion: -suggestion.gain_us)),
         notes=(*_notes(recording, facts, wanted), *whole.notes),
-        conditions=conditions(facts),
+        conditions=(*conditions(facts), *today()),
         top=top,
     )
 
