@@ -10,6 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from convwright.backends.cudnn.library import Library, Missing
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.finding import Finding
@@ -18,7 +19,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.measuring.conditions import Conditions
 from convwright.network.advice import Advice, LayerAdvice
-from convwright.network.conditions_text import Measured, conditions_lines, measured_in, permitted_in
+from convwright.network.conditions_text import Measured, conditions_lines, conditions_now, measured_in, permitted_in
 from convwright.network.distinct import Posed
 from convwright.network.layers import LayerCall
 from convwright.network.tuned import Tuned, TunedProblem
@@ -191,3 +192,14 @@ def test_beneath_a_table_of_which_nothing_was_measured() -> None:
     found = findings([Finding(finding("torch/default", 1.0).candidate, note="was not measured")])
     line, *_ = (line for line in printed(print_findings, found) if line.startswith("nothing was measured"))
     assert f" · torch {torch.__version__}" in line
+
+
+def test_a_gpu_that_is_elsewhere_is_answered_for_by_the_cudnn_that_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = Library(91900, "made", {})
+    monkeypatch.setattr("convwright.network.conditions_text.conditions", lambda device: (("torch", "2.13"),))
+    monkeypatch.setattr("convwright.network.conditions_text.load", lambda: loaded)
+    lines = conditions_lines([], conditions_now(profile("h200")))
+    assert lines == ["nothing was measured · torch 2.13 · cuDNN 9.19.0"]
+    assert conditions_now(CPU) == (("torch", "2.13"),)
+    monkeypatch.setattr("convwright.network.conditions_text.load", lambda: Missing("is not here"))
+    assert conditions_now(profile("h200")) == (("torch", "2.13"),)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from convwright.backends.cudnn.library import Missing, load
+from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.finding import Finding
-from convwright.measuring.conditions import Conditions
+from convwright.measuring.conditions import Conditions, conditions
 from convwright.tuning.findings import Findings
 
 _WIDTH = 100
@@ -48,15 +50,24 @@ def compared_in(found: Findings) -> tuple[Measured, ...]:
     return measured_in(found, (found.baseline, *own))
 
 
+def conditions_now(device: DeviceFacts) -> Conditions:
+    """The present conditions, with the cuDNN that answers for GPUs where PyTorch itself brings none."""
+    known = conditions(device)
+    if device.kind != "cuda" or "cudnn" in dict(known):
+        return known
+    library = load()
+    return known if isinstance(library, Missing) else (*known, ("cudnn", str(library.version)))
+
+
 def permitted_in(found: Iterable[Findings], present: Conditions) -> Conditions:
     """What holds at ``present``, with what these searches permitted."""
     permitted = dict.fromkeys(pair for each in found for pair in _tf32(each))
     return (*without_tf32(present), *permitted)
 
 
-def without_tf32(conditions: Iterable[tuple[str, str]]) -> Conditions:
+def without_tf32(known: Iterable[tuple[str, str]]) -> Conditions:
     """The conditions without PyTorch's flag for TF32."""
-    return tuple(pair for pair in conditions if pair[0] != "tf32")
+    return tuple(pair for pair in known if pair[0] != "tf32")
 
 
 def conditions_lines(
@@ -73,7 +84,7 @@ def conditions_lines(
     torch 2.13.0 · 2 threads
     """
     every = [each.conditions for each in measured] if measured else [present] if present else []
-    told = values_of(_worded(dict(conditions)) for conditions in every)
+    told = values_of(_worded(dict(known)) for known in every)
     where, tf32 = _labelled(told, ["device"] if device else []), _labelled(told, ["tf32"])
     versions = _labelled(told, _WITH)
     if not measured:
@@ -86,8 +97,8 @@ def conditions_lines(
 def values_of(every: Iterable[Iterable[tuple[str, str]]]) -> dict[str, list[str]]:
     """Each condition with all its values, in the order in which they come."""
     values: dict[str, dict[str, None]] = {}
-    for conditions in every:
-        for name, value in conditions:
+    for known in every:
+        for name, value in known:
             values.setdefault(name, {})[value] = None
     return {name: list(each) for name, each in values.items()}
 

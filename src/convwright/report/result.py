@@ -13,8 +13,8 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.limits import Limits, limits
 from convwright.core.policy import Objective, Policy
 from convwright.errors import first_line
-from convwright.measuring.conditions import Conditions, conditions
-from convwright.network.conditions_text import Measured, without_tf32
+from convwright.measuring.conditions import Conditions
+from convwright.network.conditions_text import Measured, conditions_now, without_tf32
 from convwright.report.amounts import singular
 from convwright.suites.suite import Point, Row
 from convwright.tuning.choose import TIE, device_us, eager_us
@@ -74,7 +74,7 @@ class Asked:
             "benchmark": "bench", "suite": self.suite, "name": row.name, "at": dict(row.at), "count": row.count,
             "problem": row.problem.key, "device": self.device.key, "mode": str(self.mode),
             "policy": {name: getattr(self.policy, name) for name in names},
-            "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": dict(conditions(self.device)),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": dict(conditions_now(self.device)),
         }  # fmt: skip
 
 

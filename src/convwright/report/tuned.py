@@ -8,10 +8,9 @@ from rich.text import Text
 
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
-from convwright.measuring.conditions import conditions
 from convwright.network.advice_text import UNKNOWN, names
 from convwright.network.compact import compact
-from convwright.network.conditions_text import compared_in, permitted_in
+from convwright.network.conditions_text import compared_in, conditions_now, permitted_in
 from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.amounts import bytes_text, singular
 from convwright.report.columns import is_empty
@@ -33,7 +32,7 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
         console.print(_table(tuned))
         found = [each.findings for each in tuned.problems]
         measured = [time for each in found for time in compared_in(each)]
-        print_conditions(measured, console, permitted_in(found, conditions(tuned.device)))
+        print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
         print_unstable(((names(each.posed.names), each.findings.unstable) for each in tuned.problems), console)
     for name, reason in tuned.left_out:
         console.print(Text(f"{name} is left out: {reason}."))
