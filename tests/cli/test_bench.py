@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
@@ -46,8 +48,9 @@ def test_a_suite_that_nothing_runs(run: Command) -> None:
     assert lines[1].split() == ["name", "problem"], "columns without an entry are left out"
     assert [line.split()[0] for line in lines[2:5]] == ["nasneta-138", "shufflenetv2x1-0-4", "densenet121-109"]
     why = "was not measured: nothing runs in mode heuristic"
-    assert lines[5] == f"nasneta-138, shufflenetv2x1-0-4, densenet121-109: {why}"
-    assert lines[6] == "Nothing was compared with PyTorch's own call. 3 not measured."
+    assert lines[5].startswith("nothing was measured · ")
+    assert lines[-2] == f"nasneta-138, shufflenetv2x1-0-4, densenet121-109: {why}"
+    assert lines[-1] == "Nothing was compared with PyTorch's own call. 3 not measured."
 
 
 def test_a_sweep_that_is_measured(run: Command) -> None:
@@ -72,11 +75,13 @@ def test_a_sweep_that_is_measured(run: Command) -> None:
 def test_a_table_of_what_was_measured(run: Command) -> None:
     code, out, _ = run(PROBLEM, *QUICK)
     assert code == 0
-    _, head, row, summary = out.splitlines()
+    _, head, row, measured, versions, summary = out.splitlines()
     assert head.split("  ")[0] == "name"
     assert "times faster" in head
     assert "problem" not in head, "it is the name already"
     assert row.startswith(f"{PROBLEM} ")
+    assert re.fullmatch(r"measured \d{4}-\d\d-\d\d · cache hot · [\d to]+ samples, 95 % intervals", measured)
+    assert versions.startswith(f"torch {torch.__version__} · oneDNN ")
     assert "geometric mean " in summary
 
 
@@ -181,6 +186,23 @@ def test_plots(run: Command, tmp_path: Path) -> None:
     assert drawn.startswith("<?xml")
     assert run(PROBLEM, *QUICK, "--plot-fit", tmp_path / "fit.png")[0] == 0
     assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_beneath_a_plot_stands_what_stands_beneath_the_table_and_a_fit_is_timed_anew(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
+    captions: list[str] = []
+    monkeypatch.setattr(plot, "draw_chart", lambda chart, path: captions.append(chart.caption))
+    monkeypatch.setattr(plot, "draw_fits", lambda fits, path, *, title, caption: captions.append(caption))
+    sweep, fit = ["--sweep", "ih=6,8", "--plot", tmp_path / "a.svg"], ["--plot-fit", tmp_path / "a.png"]
+    for words in (sweep, fit):
+        _, out, _ = run(PROBLEM, *QUICK, *words)
+        (caption,) = captions
+        assert caption.startswith("measured ")
+        assert (f"\n{caption}\n" in out) == (words is sweep)
+        assert caption.splitlines()[-1] in out
+        captions.clear()
 
 
 def test_an_algorithm_that_is_refused_for_some_rows_is_no_mistake(run: Command, tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from convwright.cli.main import main
+from convwright.measuring.machine import device_facts
 
 SOURCE = """
 import torch
@@ -46,8 +49,10 @@ def test_a_table(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert head.split() == ["call", "µs", "±", "%", "overhead", "µs", "samples"]
     assert row.startswith(f"{made}:once ")
     assert 0.5 < float(row.split()[1]) < 1e4
-    assert "measured under: device" in out
-    assert "cache hot" in out
+    measured, versions = out.splitlines()[-2:]
+    assert device_facts("cpu").name in measured
+    assert re.search(r" · measured [\d-]{10} · cache hot · \d+ samples, 95 % intervals$", measured)
+    assert versions.startswith(f"torch {torch.__version__} · oneDNN ")
 
 
 def test_what_is_said_of_a_call_has_its_name(

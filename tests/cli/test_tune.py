@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from convwright.cli.main import main
 from convwright.core.policy import Objective
@@ -75,9 +76,10 @@ def test_a_plan_for_a_device_that_is_elsewhere(
     code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--device", "t4", "--plan-only")
     assert (code, err) == (0, "")
     title, head, *rows, last = out.splitlines()
+    rows, under = rows[:5], rows[5:]
     assert title == "Tesla T4 · mode heuristic"
     assert head.split() == ["layers", "problem", "calls", "candidates", "candidate", "workspace"]
-    assert len(rows) == 5
+    assert under[0].startswith(f"nothing was measured · TF32 allowed · torch {torch.__version__}")
     assert last.startswith("5 distinct problems; nothing ran. Workspace that all share: ")
 
 

@@ -6,12 +6,14 @@ import gc
 from time import sleep
 
 import pytest
+import torch
 
 from convwright.core.device import DeviceFacts
 from convwright.errors import BadInput
+from convwright.flags import tf32
 from convwright.measuring import conditions as measuring_conditions
 from convwright.measuring.clock import WallClock, rotating
-from convwright.measuring.conditions import conditions
+from convwright.measuring.conditions import conditions, state
 from convwright.measuring.machine import device_facts
 from convwright.measuring.nvml import gpu
 from measuring.fake_nvml import CLOCK_INFO, EVENT_REASONS, FakeNvml
@@ -70,8 +72,29 @@ def test_one_call_is_called_directly() -> None:
 def test_conditions_name_the_device_and_the_software_and_leave_out_what_is_unknown() -> None:
     found = dict(conditions(device_facts("cpu")))
     assert {"device", "torch", "python", "threads", "convwright"} <= found.keys()
-    assert not {"cuda", "sm_clock_mhz", "driver"} & found.keys()
+    assert not {"cuda", "sm_clock_mhz", "driver", "tf32"} & found.keys()
     assert not {"None", "0", ""} & set(found.values())
+
+
+def test_conditions_on_a_cpu_name_the_onednn_that_pytorch_brings() -> None:
+    version = dict(conditions(device_facts("cpu"))).get("onednn")
+    assert (version is not None) == torch.backends.mkldnn.is_available()
+    assert version is None or f"v{version} " in torch.__config__.show()
+
+
+@pytest.mark.parametrize(("allowed", "said"), [(True, "allowed"), (False, "not allowed")])
+def test_conditions_on_a_gpu_say_whether_tf32_is_allowed(allowed: bool, said: str) -> None:
+    with tf32(allowed):
+        assert dict(conditions(device_facts("h200")))["tf32"] == said
+
+
+def test_clocks_are_read_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = DeviceFacts("a GPU", "cuda", "sm_90", torch_name="cuda:0")
+    for clock in (345, 1980):
+        fake = FakeNvml({(CLOCK_INFO, 1): clock})
+        monkeypatch.setattr(measuring_conditions, "gpu_of", lambda _, fake=fake: gpu("GPU-1", fake))
+        assert dict(state(device))["sm_clock_mhz"] == str(clock)
+    assert state(device_facts("cpu")) == state(device_facts("h200")) == ()
 
 
 def test_conditions_of_an_absent_device_have_no_clocks() -> None:

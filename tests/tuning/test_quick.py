@@ -45,6 +45,18 @@ def test_the_fastest_wins_and_is_known_precisely(made: Made) -> None:
     assert dict(found.choice.measurement.conditions)["checked"] == f"some elements of the output, on {kinds} data"
 
 
+def test_a_time_has_its_date_and_the_clock_that_was_read_behind_it(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read before anything ran is the clock of a GPU that is idle."""
+    monkeypatch.setattr("convwright.tuning.heats.today", lambda: (("date", "2026-11-20"),))
+    monkeypatch.setattr("convwright.tuning.heats.conditions", lambda device: (("sm_clock_mhz", "345"),))
+    monkeypatch.setattr("convwright.tuning.heats.state", lambda device: (("sm_clock_mhz", "1980"),))
+    made.quick = {"fast": Way(500.0)}
+    measured = search().choice.measurement  # type: ignore[union-attr]
+    assert measured is not None
+    known = dict(measured.conditions)
+    assert (known["date"], known["sm_clock_mhz"], known["cache"]) == ("2026-11-20", "1980", "hot")
+
+
 @pytest.mark.parametrize("time_us", [50.0, 500.0, 3000.0, 10_000.0])
 @pytest.mark.parametrize("count", [1, 8, 200])
 def test_the_budget_is_kept_whatever_there_is_to_look_at(made: Made, time_us: float, count: int) -> None:

@@ -65,7 +65,7 @@ class Plots:
         if self.fit is not None:
             (row,) = run.suite.rows
             found = run.last or run.search(row.problem)
-            draw_fits(fits(found), self.fit, title=f"{row.problem.key}\n{run.asked}", caption=_caption(run))
+            draw_fits(fits(found), self.fit, title=f"{row.problem.key}\n{run.asked}", caption=_caption_of_fit(run))
 
 
 def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
@@ -88,4 +88,19 @@ def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
 
 
 def _caption(run: Run) -> str:
-    return ", ".join(f"{name} {value}" for name, value in run.records[0]["conditions"].items())
+    """Beneath the curves stands what stands beneath the table."""
+    from convwright.network.conditions_text import conditions_lines
+    from convwright.report.bench import measured, present
+    from convwright.report.result import Result
+
+    results = [Result.of(record) for record in run.records]
+    return "\n".join(conditions_lines(measured(results), present(results)))
+
+
+def _caption_of_fit(run: Run) -> str:
+    """A fit is timed when it is drawn, and shows its samples itself."""
+    from convwright.measuring.conditions import today
+    from convwright.network.conditions_text import Measured, conditions_lines
+    from convwright.report.result import Result
+
+    return "\n".join(conditions_lines([Measured((*Result.of(run.records[0]).present, *today()))]))

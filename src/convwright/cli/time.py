@@ -101,6 +101,8 @@ def _progress() -> Iterator[Callable[[float], None]]:
 def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> None:
     from rich.table import Table
 
+    from convwright.network.conditions_text import Measured
+    from convwright.report.conditions import print_conditions
     from convwright.report.output import output
 
     console = output()
@@ -116,8 +118,7 @@ def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> No
     for target, timing in timings.items():
         if timing.unstable:
             console.print(f"unstable: {target}: {timing.unstable}", style="yellow", soft_wrap=True)
-    facts = ", ".join(f"{name} {value}" for name, value in next(iter(timings.values())).conditions)
-    console.print(f"measured under: {facts}", style="dim", soft_wrap=True)
+    print_conditions([Measured(timing.conditions, timing.samples) for timing in timings.values()], console, device=True)
 
 
 def _cells(timing: Timing, verdict: Verdict | None) -> dict[str, str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 
 from convwright.core.device import DeviceFacts
+from convwright.flags import tf32_allowed
 from convwright.measuring.nvml import Gpu, driver_version, gpu_of, library, reasons_in_words
 
 Conditions = tuple[tuple[str, str], ...]
@@ -28,9 +32,26 @@ def conditions(device: DeviceFacts) -> Conditions:
     """
     found: dict[str, object] = {"device": device.name, **_software()}
     if device.kind == "cuda":
-        found |= _cuda_software() | (_gpu_state(gpu_of(device.torch_name)) if device.torch_name else {})
+        found |= _cuda_software() | {"tf32": "allowed" if tf32_allowed() else "not allowed"}
+        found |= dict(state(device))
     else:
-        found["threads"] = torch.get_num_threads() if device.present else device.threads
+        found |= {"onednn": _onednn(), "threads": torch.get_num_threads() if device.present else device.threads}
+    return _known(found)
+
+
+def state(device: DeviceFacts) -> Conditions:
+    """What changes from moment to moment: a GPU's clocks and what holds them down. Idle ones are lower."""
+    if device.kind != "cuda" or device.torch_name is None:
+        return ()
+    return _known(_gpu_state(gpu_of(device.torch_name)))
+
+
+def today() -> Conditions:
+    """The date, in UTC."""
+    return (("date", datetime.now(UTC).date().isoformat()),)
+
+
+def _known(found: Mapping[str, object]) -> Conditions:
     return tuple((name, str(value)) for name, value in found.items() if value is not None)
 
 
@@ -54,6 +75,13 @@ def _cuda_software() -> dict[str, object]:
         "triton": _version("triton"),
         "driver": _driver(),
     }
+
+
+@lru_cache(maxsize=1)
+def _onednn() -> str | None:
+    """oneDNN is a part of PyTorch, and still has the name of its first years there."""
+    said = re.search(r"MKL-DNN v([\w.]+)", torch.__config__.show())
+    return said[1] if said else None
 
 
 def _version(package: str) -> str | None:

@@ -17,7 +17,7 @@ from convwright.measuring.background import Background
 from convwright.measuring.cache import Cache, before_each
 from convwright.measuring.call import Call, rotating
 from convwright.measuring.clock import Clock, CudaGraphClock, WallClock
-from convwright.measuring.conditions import Conditions, conditions
+from convwright.measuring.conditions import Conditions, conditions, today
 from convwright.measuring.energy import counter_of, energy_of
 from convwright.measuring.machine import device_facts
 from convwright.measuring.memory import peak_extra_bytes
@@ -212,7 +212,7 @@ def _timing(
 
 def _conditions(device: torch.device, clock: Clock, cache: Cache, threads: int) -> Conditions:
     found = dict(conditions(device_facts(device)))
-    found |= {"threads": str(threads), "cache": cache.value, "clock": type(clock).__name__}
+    found |= {**dict(today()), "threads": str(threads), "cache": cache.value, "clock": type(clock).__name__}
     if isinstance(clock, CudaGraphClock) and clock.fallbacks:
         found["timed by events"] = "; ".join(clock.fallbacks)
     return tuple(found.items())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from convwright.measuring.conditions import Conditions
 from convwright.network.compact import compact
+from convwright.network.conditions_text import Measured, compared_in, conditions_lines, permitted_in, without_tf32
 
 if TYPE_CHECKING:
     from convwright.network.advice import Advice, LayerAdvice
@@ -26,6 +28,18 @@ def rows(advice: Advice) -> list[tuple[str, ...]]:
     """One row for each distinct problem, the largest saving first, then the longest time."""
     ranked = sorted(advice.layers, key=lambda layer: (-(layer.gain_us or 0.0), -_total_us(layer)))
     return [_row(layer) for layer in ranked[: advice.top]]
+
+
+def measured(advice: Advice) -> list[Measured]:
+    """What the times of the convolutions were measured under, and that of the whole model."""
+    found = [each for layer in advice.layers for each in compared_in(layer.findings)]
+    # The flag for TF32 says nothing of a model that computes in something else; its layers say it.
+    return found if advice.model_us is None else [*found, Measured(without_tf32(advice.conditions))]
+
+
+def present(advice: Advice) -> Conditions:
+    """What held where nothing was measured."""
+    return permitted_in((layer.findings for layer in advice.layers), advice.conditions)
 
 
 def summary(advice: Advice) -> list[str]:
@@ -62,6 +76,7 @@ def plain(advice: Advice) -> str:
     widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
     lines = [title(advice)]
     lines += ["  ".join(_aligned(*cell) for cell in zip(COLUMNS, row, widths, strict=True)).rstrip() for row in cells]
+    lines += conditions_lines(measured(advice), present(advice)) if advice.layers else []
     lines += [*summary(advice), *advice.notes]
     for number, suggestion in enumerate(advice.suggestions, 1):
         lines += suggestion_lines(number, suggestion)

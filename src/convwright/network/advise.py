@@ -10,12 +10,13 @@ from convwright.core.finding import Interval
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.measuring.conditions import conditions
+from convwright.measuring.conditions import today
 from convwright.measuring.machine import device_facts
 from convwright.naming import one_of
 from convwright.network import whatif
 from convwright.network.advice import Advice, LayerAdvice
 from convwright.network.compact import compact
+from convwright.network.conditions_text import conditions_now
 from convwright.network.distinct import Posed, distinct
 from convwright.network.example import Model, Subject
 from convwright.network.gain import Gain, suggest
@@ -113,7 +114,7 @@ def _advice(
         enabled_us=enabled_us,
         suggestions=tuple(sorted(suggestions, key=lambda suggestion: -suggestion.gain_us)),
         notes=(*_notes(recording, facts, wanted), *whole.notes),
-        conditions=conditions(facts),
+        conditions=(*conditions_now(facts), *today()),
         top=top,
     )
 

@@ -11,10 +11,10 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
-from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
 from convwright.naming import check_above_0, one_of
 from convwright.network.compact import compact
+from convwright.network.conditions_text import conditions_now
 from convwright.network.distinct import Posed, distinct
 from convwright.network.example import Model, Subject
 from convwright.network.layers import Recording, record
@@ -108,7 +108,7 @@ class Tuned:
         return {
             "device": self.device.key,
             "mode": self.mode,
-            "conditions": dict(conditions(self.device)),
+            "conditions": dict(conditions_now(self.device)),
             "seconds": self.seconds,
             "known": self.known,
             "workspace_bytes": self.workspace_bytes,

@@ -7,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from convwright.network.advice import Advice
-from convwright.network.advice_text import COLUMNS, LEFT, rows, suggestion_lines, summary, title
+from convwright.network.advice_text import COLUMNS, LEFT, measured, present, rows, suggestion_lines, summary, title
 from convwright.report.amounts import singular
+from convwright.report.conditions import print_conditions
 
 _WINNING = "bold green"
 _DECISIVE = ("layers", "now µs", "best µs", "gain", "candidate")
@@ -21,6 +22,7 @@ def print_advice(advice: Advice, console: Console) -> None:
     console.print(Text(singular(title(advice)), style="bold"))
     if advice.layers:
         console.print(_table(advice, console.width))
+        print_conditions(measured(advice), console, present(advice))
     for sentence in (*summary(advice), *advice.notes):
         console.print(Text(sentence))
     for number, suggestion in enumerate(advice.suggestions, 1):

@@ -14,9 +14,12 @@ from rich.text import Text
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
+from convwright.measuring.conditions import Conditions
 from convwright.network.compact import compact
+from convwright.network.conditions_text import Measured
 from convwright.report.amounts import figure, percent_text
 from convwright.report.columns import fitting, is_empty, least_width
+from convwright.report.conditions import print_conditions
 from convwright.report.groups import grouped
 from convwright.report.result import Outcome, Result
 from convwright.report.unstable import print_unstable
@@ -112,10 +115,21 @@ def _ratio(result: Result) -> float:
 def print_results(results: Sequence[Result], console: Console) -> None:
     """One row for each problem, what is unstable or was not measured and why, and the summary."""
     console.print(_table(results, console.width))
+    print_conditions(measured(results), console, present(results))
     print_unstable(((result.name, result.unstable) for result in results), console)
     for line in grouped((r.name, r.remark) for r in results if r.remark is not None and r.unstable is None):
         console.print(Text(line, style="dim"), soft_wrap=True)
     console.print(Text(str(Summary.of(results))), soft_wrap=True)
+
+
+def measured(results: Sequence[Result]) -> list[Measured]:
+    """What all times of the table were measured under."""
+    return [each for result in results for each in result.measured]
+
+
+def present(results: Sequence[Result]) -> Conditions:
+    """What held for a table of which nothing was measured."""
+    return next((result.present for result in results if result.present), ())
 
 
 def _table(results: Sequence[Result], width: int) -> Table:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from convwright.core.finding import Finding
-from convwright.report.amounts import age_text, date_text, singular
+from convwright.network.conditions_text import either, values_of
+from convwright.report.amounts import age_text, date_text
 from convwright.report.groups import grouped
 from convwright.tuning.find import Findings
 from convwright.tuning.quarantine import Quarantined
 from convwright.tuning.store import Stored
-
-_MOST_VALUES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,6 @@ def _when(created: Sequence[float], now: float) -> str:
 
 def _conditions(findings: Iterable[Finding]) -> Iterable[str]:
     """Each condition with all its values."""
-    values: dict[str, dict[str, None]] = {}
-    for finding in findings:
-        for name, value in finding.measurement.conditions if finding.measurement else ():
-            values.setdefault(name, {})[value] = None
+    values = values_of(finding.measurement.conditions for finding in findings if finding.measurement)
     if values:
-        yield f"Conditions: {', '.join(f'{name} {_either(list(each))}' for name, each in values.items())}."
-
-
-def _either(values: Sequence[str]) -> str:
-    shown, rest = values[:_MOST_VALUES], len(values) - _MOST_VALUES
-    return " or ".join(shown) + (singular(f" or {rest} other values") if rest > 0 else "")
+        yield f"Conditions: {', '.join(f'{name} {either(each)}' for name, each in values.items())}."

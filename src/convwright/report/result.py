@@ -13,7 +13,8 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.limits import Limits, limits
 from convwright.core.policy import Objective, Policy
 from convwright.errors import first_line
-from convwright.measuring.conditions import conditions
+from convwright.measuring.conditions import Conditions
+from convwright.network.conditions_text import Measured, conditions_now, without_tf32
 from convwright.report.amounts import singular
 from convwright.suites.suite import Point, Row
 from convwright.tuning.choose import TIE, device_us, eager_us
@@ -73,7 +74,7 @@ class Asked:
             "benchmark": "bench", "suite": self.suite, "name": row.name, "at": dict(row.at), "count": row.count,
             "problem": row.problem.key, "device": self.device.key, "mode": str(self.mode),
             "policy": {name: getattr(self.policy, name) for name in names},
-            "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": dict(conditions(self.device)),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": dict(conditions_now(self.device)),
         }  # fmt: skip
 
 
@@ -179,12 +180,14 @@ class Result:
     torch_error: float | None = None
     unstable: str | None = None
     remark: str | None = None
+    measured: tuple[Measured, ...] = ()
+    present: Conditions = ()
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Result:
         at = tuple((name, int(value)) for name, value in record["at"].items())
         if record["failure"] is not None:
-            return cls(record["name"], record["problem"], at, record["failure"])
+            return cls(record["name"], record["problem"], at, record["failure"], present=_present(record))
         errors = {row["id"]: _normal_error(row["measurement"]) for row in record["candidates"]}
         ratio, outcome = record["times_faster"], record["outcome"]
         return cls(
@@ -195,6 +198,7 @@ class Result:
             limit_us=record["limit_us"], share=record["share"],
             error=errors.get(record["choice"]), torch_error=errors.get(record["baseline"]),
             unstable=record.get("unstable"), remark=record.get("remark"),
+            measured=_measured(record), present=_present(record),
         )  # fmt: skip
 
     def time_us(self, candidate: str | None) -> Interval | None:
@@ -204,6 +208,27 @@ class Result:
             return times_us[candidate]
         family = [each for name, each in times_us.items() if name.partition("[")[0] == candidate]
         return min(family, key=lambda each: each.value, default=None)
+
+
+def _measured(record: Mapping[str, Any]) -> tuple[Measured, ...]:
+    """What the times of PyTorch's own call and of the choice were measured under."""
+    tf32 = tuple(pair for pair in _present(record) if pair[0] == "tf32")
+    compared = (record["baseline"], record["choice"])
+    return tuple(
+        Measured(
+            (*without_tf32((name, value) for name, value in row["measurement"]["conditions"]), *tf32),
+            row["measurement"]["samples"],
+            row["remembered"],
+        )
+        for row in record["candidates"]
+        if row["id"] in compared and row["measurement"] is not None
+    )
+
+
+def _present(record: Mapping[str, Any]) -> Conditions:
+    """What held when the record was made; PyTorch's flag for TF32 where that is a question."""
+    facts = tuple(record["conditions"].items())
+    return facts if "dt:fp32" in record["problem"].split() else without_tf32(facts)
 
 
 def _interval(data: Mapping[str, Any]) -> Interval:

@@ -10,8 +10,10 @@ from rich.text import Text
 
 from convwright.core.finding import UNSTABLE
 from convwright.core.limits import limits
+from convwright.network.conditions_text import conditions_now, measured_in, permitted_in
 from convwright.report.amounts import bytes_text, figure, percent_text, singular
 from convwright.report.columns import fitting, is_empty, least_width
+from convwright.report.conditions import print_conditions
 from convwright.report.unstable import print_unstable
 from convwright.tuning.choose import Verdict
 from convwright.tuning.find import Findings
@@ -24,6 +26,8 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {_amount(found)} · mode {found.mode}"))
     console.print(_table(found, console.width))
+    measured = measured_in(found, (verdict.finding for verdict in found.verdicts))
+    print_conditions(measured, console, permitted_in([found], conditions_now(found.device)))
     print_unstable(((v.finding.candidate.id, v.finding.unstable) for v in found.verdicts), console)
     if refusals and found.refusals:
         console.print(f"{len(found.refusals)} refused:")

@@ -10,9 +10,11 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.network.advice_text import UNKNOWN, names
 from convwright.network.compact import compact
+from convwright.network.conditions_text import compared_in, conditions_now, permitted_in
 from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.amounts import bytes_text, singular
 from convwright.report.columns import is_empty
+from convwright.report.conditions import print_conditions
 from convwright.report.unstable import print_unstable
 from convwright.settings import Mode
 from convwright.tuning.choose import device_us
@@ -28,6 +30,9 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
     console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
     if tuned.problems:
         console.print(_table(tuned))
+        found = [each.findings for each in tuned.problems]
+        measured = [time for each in found for time in compared_in(each)]
+        print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
         print_unstable(((names(each.posed.names), each.findings.unstable) for each in tuned.problems), console)
     for name, reason in tuned.left_out:
         console.print(Text(f"{name} is left out: {reason}."))

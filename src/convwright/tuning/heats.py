@@ -11,7 +11,7 @@ from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.measuring.call import Call
 from convwright.measuring.clock import Clock, CudaGraphClock, HostClock, WallClock
 from convwright.measuring.company import Company
-from convwright.measuring.conditions import conditions
+from convwright.measuring.conditions import conditions, state, today
 from convwright.measuring.regression import median_interval
 from convwright.measuring.timer import Timing, measure_calls
 from convwright.tuning.doubt import doubt, least
@@ -32,7 +32,7 @@ class Stopwatch:
         cuda = bench.device.type == "cuda"
         self.device: Clock = CudaGraphClock(bench.device) if cuda else WallClock()
         self.host: Clock | None = HostClock(bench.device) if cuda else None
-        self._facts = (*conditions(bench.facts), ("mode", str(bench.mode)), ("cache", "hot"))
+        self._facts = (*conditions(bench.facts), *today(), ("mode", str(bench.mode)), ("cache", "hot"))
 
     @cached_property
     def _company(self) -> Company:
@@ -61,6 +61,8 @@ class Stopwatch:
         # With something ahead of it, be it nothing, the timer reads the time of each call by itself.
         alone = {f"run {t.candidate.id}": _nothing for t in trials if self.host is None and t.look_us >= _LONG_US}
         device = measure_calls(calls | packs, clock=self.device, budget_us=budget_us * share, before=alone)
+        # What was read before the first heat may be the clock of a GPU that is idle.
+        self._facts = tuple((dict(self._facts) | dict(state(self.bench.facts))).items())
         if self.host is not None:
             before = dict.fromkeys(calls, self._company)
             host = measure_calls(calls, clock=self.host, budget_us=budget_us * (1 - share), before=before)

@@ -1,0 +1,19 @@
+"""Beneath a table: what its times were measured under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from convwright.measuring.conditions import Conditions
+from convwright.network.conditions_text import Measured, conditions_lines
+
+
+def print_conditions(
+    measured: Sequence[Measured], console: Console, present: Conditions = (), *, device: bool = False
+) -> None:
+    """The lines of ``conditions_lines``, as wide as there is room."""
+    for line in conditions_lines(measured, present, device=device, width=console.width):
+        console.print(Text(line, style="dim"))
