@@ -80,7 +80,7 @@ def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, s
     sums = [_sums(problem, tensors, part) for part in parts]
     empty = torch.zeros(0, dtype=torch.float64, device=device)
     y64, scale = (torch.cat([each[which] for each in sums] or [empty]) for which in (0, 1))
-    y64, scale = behind(problem, y64, scale, dict(_taken(tensors, elements)))
+    y64, scale = behind(problem, y64, scale, dict(_taken(problem, tensors, elements)))
     return Reference(problem, elements, y64, scale, direction.output, Reference.of_bias(problem, tensors))
 
 
@@ -96,13 +96,13 @@ def _sums(problem: ConvProblem, tensors: Mapping[Role, Tensor], places: Sequence
     return (a * b).flatten(1).sum(1), (c * d).flatten(1).sum(1)
 
 
-def _taken(tensors: Mapping[Role, Tensor], elements: Elements) -> Iterable[tuple[Role, Tensor]]:
-    """An epilogue's operands at the elements."""
+def _taken(problem: ConvProblem, tensors: Mapping[Role, Tensor], elements: Elements) -> Iterable[tuple[Role, Tensor]]:
+    """At the elements, the operands of what stands behind the sums."""
     for role in (Role.RESIDUAL, Role.BEFORE):
         if role in tensors:
             yield role, elements.take(role, tensors[role]).double()
     for role in (Role.SCALE, Role.BIAS):
-        if role in tensors:
+        if role in tensors and problem.direction is Direction.FORWARD:
             yield role, tensors[role][elements.places[1].long()].double()
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
-from convwright.core.fusing import rare_operands
+from convwright.core.fusing import is_rare, rare_operands
 from convwright.core.plan import Launchable, Plan
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
@@ -77,7 +77,7 @@ class BoundPlan:
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
         self._plan, self._device = ready, torch.device(str(device.torch_name))
         self._launch = ready.launch if isinstance(ready, Launchable) else None
-        self._rare = rare_operands(self.problem)
+        self._is_rare = is_rare(self.problem)
         self._packed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def __repr__(self) -> str:
@@ -115,13 +115,14 @@ class BoundPlan:
     ) -> Tensor:
         """A rarer epilogue takes ``scale=``, ``z=``, what its activation was applied to, and ``db=``, which the bias's
         gradient is written to; one that accumulates adds to ``out``."""
-        if rare or self._rare:
+        if rare or self._is_rare:
             self._check_rare(rare, out)
         return self._plan(first, second, bias, residual, out, workspace, **rare)
 
     def _check_rare(self, rare: Mapping[str, Tensor], out: Tensor | None) -> None:
-        if set(rare) != set(self._rare):
-            wanted = ", ".join(f"{name}=" for name in self._rare) or "no operands by name"
+        names = rare_operands(self.problem)
+        if set(rare) != set(names):
+            wanted = ", ".join(f"{name}=" for name in names) or "no operands by name"
             raise BadInput(f"{self.problem.key} takes {wanted}, got {', '.join(sorted(rare)) or 'none'}")
         if self.problem.epilogue.accumulate and out is None:
             raise BadInput(f"a problem that accumulates adds to `out`, which is missing: {self.problem.key}")
