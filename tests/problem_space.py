@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.fusing import rare_operands
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
@@ -51,8 +52,11 @@ def problems(
     activations: Sequence[Activation] = EXACT,
     most_stride: int = 3,
     most_room: int = 3,
+    *,
+    rare: bool = False,
 ) -> ConvProblem:
-    """``most_room`` is by how many elements at most the input is larger than the filter needs."""
+    """``most_room`` is by how many elements at most the input is larger than the filter needs. ``rare`` are epilogues
+    that scale, accumulate, or belong to a gradient."""
     rank = draw(st.integers(1, 3))
 
     def per_axis(values: st.SearchStrategy[Value]) -> tuple[Value, ...]:
@@ -82,7 +86,21 @@ def problems(
     if problem.direction is Direction.FORWARD:
         epilogue = Epilogue(draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from(activations)))
         problem = replace(problem, epilogue=epilogue)
+    if rare:
+        problem = replace(problem, epilogue=draw(rare_epilogues(problem, activations)))
     return replace(problem, y=draw(specs(problem.y.shape, dtype)))
+
+
+def rare_epilogues(problem: ConvProblem, activations: Sequence[Activation]) -> st.SearchStrategy[Epilogue]:
+    forward, weight = Direction.FORWARD, Direction.BACKWARD_WEIGHT
+    return st.builds(
+        Epilogue,
+        residual=st.booleans() if problem.direction is forward else st.just(False),
+        bias=st.booleans() if problem.direction in (forward, weight) else st.just(False),
+        activation=st.sampled_from(activations),
+        scale=st.booleans(),
+        accumulate=st.booleans(),
+    )
 
 
 def tensor(spec: TensorSpec, fill: float = float("nan")) -> Tensor:
@@ -97,7 +115,7 @@ def operands(problem: ConvProblem, seed: int, *, integers: bool = True) -> dict[
     generator = torch.Generator().manual_seed(seed)
     made = {}
     for role, spec in problem.operands.items():
-        if role is not problem.direction.output:
+        if role not in problem.outputs:
             values = torch.randn(spec.shape, generator=generator, dtype=torch.float64)
             made[role] = tensor(spec).copy_(values.mul(2).round() if integers else values)
     return made
@@ -111,25 +129,46 @@ def oracle(problem: ConvProblem, given: dict[Role, Tensor]) -> Tensor:
     padded = F.pad(x, [side for pair in reversed(problem.padding) for side in pair])
     taps = w.flip([*range(2, w.dim())]) if problem.flip else w
     y = CONVOLVE[problem.rank](padded, taps, None, problem.stride, 0, problem.dilation, problem.groups)
+    if Role.SCALE in wide:
+        y = y * wide[Role.SCALE].view(-1, *[1] * problem.rank)
+    before = wide.get(Role.BEFORE, 0.0)
     if problem.direction is not Direction.FORWARD:
         wanted = x if problem.direction is Direction.BACKWARD_DATA else w
-        return torch.autograd.grad(y, wanted, wide[Role.DY])[0]
+        return torch.autograd.grad(y, wanted, ahead(problem, wide))[0] + before
     if Role.RESIDUAL in wide:
         y = y + wide[Role.RESIDUAL]
     if Role.BIAS in wide:
         y = y + wide[Role.BIAS].view(-1, *[1] * problem.rank)
-    return ACTIVATE[problem.epilogue.activation](y).detach()
+    return ACTIVATE[problem.epilogue.activation](y).detach() + before
+
+
+def ahead(problem: ConvProblem, given: dict[Role, Tensor]) -> Tensor:
+    """In float64 the gradient ahead of the activation."""
+    dy = given[Role.DY].double()
+    if Role.Z not in given:
+        return dy
+    z = given[Role.Z].double().detach().requires_grad_()
+    activated = z.relu() if problem.epilogue.activation is Activation.RELU else ACTIVATE[problem.epilogue.activation](z)
+    return torch.autograd.grad(activated, z, dy)[0]
 
 
 def run(plan: Plan, given: dict[Role, Tensor], *, own_workspace: bool = False) -> Tensor:
-    """Call ``plan`` on an output and a workspace full of NaN; the workspace is exactly as large as was said."""
+    """Call ``plan`` on an output and a workspace full of NaN; the workspace is exactly as large as was said.
+
+    A bias's gradient goes to ``given[Role.DB]``, which is made unless it is there.
+    """
     problem = plan.candidate.problem
     workspace = None if own_workspace else torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8)
     first, second = (given[role] for role in problem.direction.operands)
     if Role.W in given:
         second = plan.prepare(second)
     out = tensor(problem.output)
-    result = plan(first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace)
+    if Role.BEFORE in given:
+        out.copy_(given[Role.BEFORE])
+    if Role.DB in problem.outputs:
+        given.setdefault(Role.DB, tensor(problem.operands[Role.DB]))
+    rare = {str(role): given[role] for role in rare_operands(problem)}
+    result = plan(first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace, **rare)
     assert result.data_ptr() == out.data_ptr()
     value = out.clone()
     out.fill_(float("nan"))

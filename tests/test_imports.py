@@ -21,6 +21,7 @@ ORDER = [
     {"core"},
     {"suites"},
     {"tensors", "flags", "uncompiled"},
+    {"around"},
     {"rewrites", "backends", "measuring"},
     {"tuning"},
     {"ops"},

@@ -6,7 +6,9 @@ import torch
 
 from backends.fake_cudnn import GPU, FakeCudnn, one
 from convwright.backends.cudnn.classic import listing as classic
+from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 
@@ -64,6 +66,24 @@ def test_fp64_is_scaled_in_doubles(fake):
     problem = ConvProblem.of((2, 3, 9, 11), (4, 3, 3, 3), dtype="fp64")
     _, (_, args), _ = run(fake, problem, "cudnn/gemm")
     assert (number_at(args[1], c_double), number_at(args[10], c_double)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_what_accumulates_keeps_the_output(fake, direction):
+    problem = ConvProblem.of((2, 3, 9, 11), (4, 3, 3, 3), epilogue="accumulate", direction=direction)
+    for offer in classic.candidates(problem, GPU, Policy()):
+        if isinstance(offer, Candidate):
+            _, (_, args), _ = run(fake, problem, offer.id)
+            assert (number_at(args[1], c_float), number_at(args[10], c_float)) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "direction"), [("scale", "forward"), ("relu", "backward_data"), ("bias", "backward_weight")]
+)
+def test_other_rare_epilogues_are_refused(fake, text, direction):
+    problem = ConvProblem.of((2, 3, 9, 11), (4, 3, 3, 3), epilogue=text, direction=direction)
+    offers = list(classic.candidates(problem, GPU, Policy()))
+    assert all("`unfuse` makes that work of its own" in offer.reason for offer in offers)
 
 
 def with_epilogue(text):

@@ -11,7 +11,8 @@ from convwright.core.epilogue import Activation, Epilogue, activation_named
 from convwright.errors import BadInput
 from problem_space import ACTIVATE
 
-ALL = [Epilogue(*parts) for parts in product((False, True), (False, True), Activation)]
+YES_OR_NO = (False, True)
+ALL = [Epilogue(*parts) for parts in product(YES_OR_NO, YES_OR_NO, Activation, YES_OR_NO, YES_OR_NO)]
 
 
 @pytest.mark.parametrize("epilogue", ALL, ids=str)
@@ -22,6 +23,10 @@ def test_text_and_back(epilogue: Epilogue) -> None:
 def test_only_an_empty_one_is_false() -> None:
     assert [epilogue for epilogue in ALL if not epilogue] == [Epilogue()]
     assert str(Epilogue()) == "none"
+
+
+def test_the_text_has_the_order_in_which_it_is_applied() -> None:
+    assert str(Epilogue(True, True, Activation.SILU, True, True)) == "scale+residual+bias+silu+accumulate"
 
 
 def test_order_in_the_text_does_not_matter() -> None:

@@ -179,7 +179,7 @@ MALFORMED = [
     ("ic4ih9oc4kh3 rw:-1", "rw"),
     ("ic4ih9oc4kh3 rd:1", "'rd'"),
     ("ic4ih9oc4kh3 ep:tanh", "'tanh'"),
-    ("ic4ih9oc4kh3 ep:relu dir:backward_data", "relu"),
+    ("ic4ih9oc4kh3 ep:residual dir:backward_data", "residual"),
     ("ic4ih9oc4kh3 rh:one", "one"),
     ("ic4ih9oc4kh3 flip:yes", "yes"),
     ("ic4ih9oc4kh3 dt:fp16 dt:fp32", "dt"),

@@ -41,7 +41,7 @@ REFUSED: list[tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], list[str]]
     (X, W, {"dtype": "int8"}, ["dtype", "fp32", "'int8'"]),
     (X, W, {"epilogue": "bias+tanh"}, ["activation", "relu", "'tanh'"]),
     (X, W, {"epilogue": "bias+bias"}, ["at most once", "'bias+bias'"]),
-    (X, W, {"epilogue": "relu", "direction": "backward_data"}, ["forward direction", "relu", "backward_data"]),
+    (X, W, {"epilogue": "residual", "direction": "backward_data"}, ["forward direction", "residual", "backward_data"]),
     (X, W, {"direction": "sideways"}, ["direction", "forward", "'sideways'"]),
     (X, W, {"layout": "nchwc"}, ["layout", "nhwc", "'nchwc'"]),
     (X, W, {"layout": "strided"}, ["layout", "nchw, nhwc", "TensorSpecs"]),

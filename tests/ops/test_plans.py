@@ -146,3 +146,32 @@ def test_what_takes_tensors_only_says_so() -> None:
 def test_bad_input_is_one_sentence(what: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         cw.plan(**what)
+
+
+@pytest.mark.parametrize("algorithm", ["torch/default", "unfuse(reference/gemm)"])
+def test_rarer_operands_are_given_by_name(algorithm: str) -> None:
+    x, dy, z = torch.randn(2, 4, 8, 8), torch.randn(2, 6, 8, 8), torch.randn(2, 6, 8, 8)
+    dw, db = torch.ones(6, 4, 3, 3), torch.ones(6)
+    text = "mb2ic4ih8oc6kh3ph1 dir:backward_weight ep:bias+relu+accumulate"
+    ready = cw.plan(text, algorithm=algorithm, device="cpu")
+    assert ready(x, dy, z=z, db=db, out=dw) is dw
+    w, b = torch.zeros(6, 4, 3, 3, requires_grad=True), torch.zeros(6, requires_grad=True)
+    F.conv2d(x, w, b, padding=1).backward(dy * (z > 0))
+    assert w.grad is not None
+    assert b.grad is not None
+    torch.testing.assert_close(dw, w.grad + 1, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(db, b.grad + 1, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ep", "given", "said"),
+    [
+        ("scale", {}, "takes scale=, got none"),
+        ("bias", {"scale": torch.ones(6)}, "takes no operands by name, got scale"),
+        ("accumulate", {}, "a problem that accumulates adds to `out`, which is missing"),
+    ],
+)
+def test_operands_that_do_not_belong_are_said(ep: str, given: dict[str, torch.Tensor], said: str) -> None:
+    ready = cw.plan(f"mb2ic4ih8oc6kh3ph1 ep:{ep}", algorithm="torch/default", device="cpu")
+    with pytest.raises(BadInput, match=said):
+        ready(torch.ones(2, 4, 8, 8), torch.ones(6, 4, 3, 3), **given)

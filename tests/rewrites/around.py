@@ -15,6 +15,7 @@ from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
+from convwright.core.fusing import rare_operands
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -97,9 +98,12 @@ def check_workspace(plan: Plan, given: dict[Role, Tensor], expected: Tensor) -> 
         second = plan.prepare(second)
     out = tensor(problem.output)
     extras = given.get(Role.BIAS), given.get(Role.RESIDUAL)
+    rare = {str(role): given[role] for role in rare_operands(problem)}
     for _ in range(2):
+        if Role.BEFORE in given:
+            out.copy_(given[Role.BEFORE])
         with Allocations() as made:
-            plan(first, second, *extras, out, memory[: plan.workspace_bytes])
+            plan(first, second, *extras, out, memory[: plan.workspace_bytes], **rare)
         assert not made.by, f"{plan.candidate.id} allocates: {made.by}"
     assert torch.equal(out.double(), expected), plan.candidate.id
     assert (memory[plan.workspace_bytes :] == 0xFF).all(), f"{plan.candidate.id} writes behind its workspace"

@@ -190,7 +190,7 @@ def test_an_override_replaces_what_a_row_says() -> None:
     suite = Suite("mine", "", "", "", (Row("a", "mb2ic8ih9oc8kh3 dt:fp16 ep:bias"),))
     (row,) = suite.with_(batch=3, dtype="fp32").rows
     assert row.problem == ConvProblem.parse("mb3ic8ih9oc8kh3 ep:bias")
-    with pytest.raises(BadInput, match=r"^a: an epilogue belongs to the forward direction"):
+    with pytest.raises(BadInput, match=r"^a: a bias has no part in the input's gradient"):
         suite.with_(direction="backward_data")
     with pytest.raises(BadInput, match=r"^a: tag must be one of"):
         suite.with_(layout="hwcn")

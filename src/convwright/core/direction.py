@@ -6,6 +6,8 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
+    """What an operand is: ``Z`` what an activation was applied to, ``BEFORE`` what an output held that is added to."""
+
     X = "x"
     W = "w"
     BIAS = "bias"
@@ -14,6 +16,10 @@ class Role(StrEnum):
     DY = "dy"
     DX = "dx"
     DW = "dw"
+    SCALE = "scale"
+    Z = "z"
+    BEFORE = "before"
+    DB = "db"
 
 
 class Direction(StrEnum):

@@ -1,4 +1,4 @@
-"""What is fused behind a convolution: y = activation(conv + residual + bias)."""
+"""What is fused behind a convolution, y = activation(scale · conv + residual + bias), or ahead of its gradients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ _SLOPE = {Activation.SILU: 1.0999, Activation.GELU: 1.129, Activation.HARDSWISH:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue(Record):
-    """Applied in this order: the residual is added, then the bias, then the activation.
+    """Of a forward convolution: its sums are scaled, one factor for each channel, the residual is added, then the bias,
+    then the activation is applied. With ``accumulate`` the result is added to what the output holds.
+
+    A gradient carries that of the forward convolution: dy is multiplied by the activation's derivative, which gives the
+    bias's gradient, and by the scale, before it is convolved.
 
     >>> str(Epilogue(bias=True, activation=Activation.RELU))
     'bias+relu'
@@ -40,23 +44,30 @@ class Epilogue(Record):
     residual: bool = False
     bias: bool = False
     activation: Activation = Activation.NONE
+    scale: bool = False
+    accumulate: bool = False
 
     def __bool__(self) -> bool:
         return self != Epilogue()
 
     def __str__(self) -> str:
-        parts = ["residual"] * self.residual + ["bias"] * self.bias
-        if self.activation is not Activation.NONE:
-            parts.append(self.activation)
-        return "+".join(parts) or "none"
+        activation = [str(self.activation)] * (self.activation is not Activation.NONE)
+        flags = {name: [name] * getattr(self, name) for name in _FLAGS}
+        return (
+            "+".join((*flags["scale"], *flags["residual"], *flags["bias"], *activation, *flags["accumulate"])) or "none"
+        )
 
     @classmethod
     def parse(cls, text: str) -> Epilogue:
         words = [word for word in text.split("+") if word != "none"]
-        names = [word for word in words if word not in ("residual", "bias")]
+        names = [word for word in words if word not in _FLAGS]
         if len(names) > 1 or len(set(words)) != len(words):
-            raise BadInput(f"an epilogue is residual+bias+activation, each at most once, got {text!r}")
-        return cls("residual" in words, "bias" in words, activation_named(names[0] if names else "none"))
+            raise BadInput(f"an epilogue is scale+residual+bias+activation+accumulate, each at most once, got {text!r}")
+        flags = {name: name in words for name in _FLAGS}
+        return cls(activation=activation_named(names[0] if names else "none"), **flags)
+
+
+_FLAGS = ("scale", "residual", "bias", "accumulate")
 
 
 def activation_named(name: str | None) -> Activation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isfinite, sqrt
 
+from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
 from convwright.core.finding import KindError
@@ -23,18 +24,33 @@ def arithmetic_roundoff(arithmetic: Arithmetic, dtype: DType) -> float:
 
 
 def scaled_bound(
-    arithmetic: Arithmetic, dtype: DType, reduction: int, activation: Activation = Activation.NONE
+    arithmetic: Arithmetic,
+    dtype: DType,
+    reduction: int,
+    activation: Activation = Activation.NONE,
+    *,
+    roundings: int = 0,
 ) -> float:
     """The largest scaled error, in units of the dtype's roundoff, that a correct candidate can show.
 
     Both inputs and the output are rounded once; sums of ``reduction`` terms in fp32 (fp64 for fp64) add at most one
     accumulator roundoff each. A smooth activation is some steps of arithmetic more; what it is given may be rounded.
+    ``roundings`` are those of an epilogue that other work than the convolution's computes.
     """
     accumulator = 2.0**-53 if dtype is DType.FP64 else 2.0**-24
     split = 2.0**-21 if arithmetic is Arithmetic.TF32X3 else 0.0
-    absolute = 3 * arithmetic_roundoff(arithmetic, dtype) + (reduction + 3) * accumulator + split
+    rounded = 3 * arithmetic_roundoff(arithmetic, dtype) + roundings * dtype.roundoff
+    absolute = rounded + (reduction + 3) * accumulator + split
     smooth = dtype.roundoff + 4 * accumulator if activation in _SMOOTH else 0.0
     return (activation.slope * absolute + smooth) / dtype.roundoff
+
+
+def rare_roundings(problem: ConvProblem) -> int:
+    """How often a value is rounded on its way through an epilogue that no kernel fuses: scaled once, added to an output
+    twice; a gradient's activation has a derivative, which is rounded and multiplied by."""
+    epilogue = problem.epilogue
+    derived = problem.direction is not Direction.FORWARD and epilogue.activation in _SMOOTH
+    return epilogue.scale + 2 * epilogue.accumulate + 3 * derived
 
 
 def noise(problem: ConvProblem) -> tuple[float, float]:
@@ -75,7 +91,11 @@ def absolute_objection(
     problem: ConvProblem, arithmetic: Arithmetic, errors: Iterable[KindError], policy: Policy
 ) -> str | None:
     """Why errors are too large by themselves, for want of PyTorch's to compare them with."""
-    bound = scaled_bound(arithmetic, problem.dtype, problem.reduction, problem.epilogue.activation)
+    forward = problem.direction is Direction.FORWARD
+    bound = scaled_bound(
+        arithmetic, problem.dtype, problem.reduction, problem.epilogue.activation if forward else Activation.NONE,
+        roundings=rare_roundings(problem),
+    )  # fmt: skip
     for error in errors:
         if policy.finite_inputs and error.kind in NON_FINITE_KINDS:
             continue

@@ -21,6 +21,10 @@ class Plan(Protocol):
     goes through ``prepare`` first. With ``out=`` and ``workspace=`` (at least ``workspace_bytes`` of uint8, aligned
     to 256 bytes) given, nothing is allocated, except where ``writes_out`` is False: there the candidate is a call
     of PyTorch's that makes its own output, which is then copied.
+
+    Operands of rarer epilogues are given by name, and only plans for problems that have them take them: ``scale=``,
+    ``z=``, what the activation was applied to, and ``db=``, which the bias's gradient is written to. A problem that
+    accumulates adds to ``out=``, which then has to be given.
     """
 
     candidate: Candidate

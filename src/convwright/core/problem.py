@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
-from convwright.core.epilogue import Epilogue
+from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.geometry import Axis
 from convwright.core.problem_checks import check
 from convwright.core.record import Record
@@ -168,7 +168,8 @@ class ConvProblem(Record):
         return full(self)
 
     def asking(self, direction: Direction) -> ConvProblem:
-        """The same convolution in another direction. Backward problems carry no epilogue."""
+        """The same convolution in another direction, without an epilogue: as autograd asks for gradients, which takes
+        the activation's derivative once for both."""
         if direction is self.direction:
             return self
         return replace(self, direction=direction, epilogue=Epilogue())
@@ -222,15 +223,31 @@ class ConvProblem(Record):
 
     @property
     def operands(self) -> Mapping[Role, TensorSpec]:
-        """All operands by role, the output last."""
+        """All operands by role, the outputs last."""
         specs = {Role.X: self.x, Role.DX: self.x, Role.W: self.w, Role.DW: self.w, Role.Y: self.y, Role.DY: self.y}
         named = {role: specs[role] for role in self.direction.operands}
-        if self.epilogue.residual:
-            named[Role.RESIDUAL] = self.y
-        if self.epilogue.bias:
-            named[Role.BIAS] = TensorSpec((self.k,), self.dtype)
+        named |= self._epilogue_operands()
+        named |= dict.fromkeys(self.outputs[:-1], TensorSpec((self.k,), self.dtype))
         named[self.direction.output] = specs[self.direction.output]
         return named
+
+    def _epilogue_operands(self) -> Mapping[Role, TensorSpec]:
+        forward, epilogue = self.direction is Direction.FORWARD, self.epilogue
+        per_channel = TensorSpec((self.k,), self.dtype)
+        there = {
+            Role.SCALE: (epilogue.scale, per_channel),
+            Role.RESIDUAL: (epilogue.residual, self.y),
+            Role.BIAS: (epilogue.bias and forward, per_channel),
+            Role.Z: (not forward and epilogue.activation is not Activation.NONE, self.y),
+            Role.BEFORE: (epilogue.accumulate, {Role.DX: self.x, Role.DW: self.w}.get(self.direction.output, self.y)),
+        }
+        return {role: spec for role, (is_there, spec) in there.items() if is_there}
+
+    @property
+    def outputs(self) -> tuple[Role, ...]:
+        """What is computed, a plan's result last: before a weight's gradient stands the bias's, where there is one."""
+        with_bias = self.epilogue.bias and self.direction is Direction.BACKWARD_WEIGHT
+        return (Role.DB, Role.DW) if with_bias else (self.direction.output,)
 
     @property
     def output(self) -> TensorSpec:

@@ -27,8 +27,15 @@ def check(problem: ConvProblem) -> None:
     _check_output(problem)
     if not isinstance(problem.epilogue, Epilogue):
         raise BadInput(f"`epilogue` must be an Epilogue or its text, for example 'bias+relu', got {problem.epilogue!r}")
-    if problem.epilogue and problem.direction is not Direction.FORWARD:
-        raise BadInput(f"an epilogue belongs to the forward direction, got {problem.epilogue} on {problem.direction}")
+    _check_backward_epilogue(problem)
+
+
+def _check_backward_epilogue(problem: ConvProblem) -> None:
+    direction, epilogue = problem.direction, problem.epilogue
+    if epilogue.residual and direction is not Direction.FORWARD:
+        raise BadInput(f"a residual belongs to the forward direction, got {epilogue} on {direction}")
+    if epilogue.bias and direction is Direction.BACKWARD_DATA:
+        raise BadInput(f"a bias has no part in the input's gradient, got {epilogue} on {direction}")
 
 
 def _check_window(problem: ConvProblem, rank: int) -> None:

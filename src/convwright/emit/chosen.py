@@ -8,6 +8,7 @@ from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
 from convwright.backends.cudnn.graph.listing import finalized
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.emit.literals import is_engine
@@ -97,6 +98,8 @@ def _finalizes(candidate: Candidate, device: DeviceFacts) -> bool:
 def _objection(candidate: Candidate) -> str | None:
     """Why a candidate that Python can run cannot be run on raw pointers, or None where it can."""
     problem = candidate.problem
+    if is_rare(problem):
+        return f"in C nothing is added to what an output holds, got the epilogue {problem.epilogue}"
     if is_engine(candidate) or is_dense(problem.w, filter_layout(problem)):
         return None
     return (

@@ -46,7 +46,7 @@ _EXACT_INTEGERS = {DType.FP64: 2.0**53, DType.FP32: 2.0**24, DType.BF16: 2.0**8,
 def operands(
     problem: ConvProblem, kind: Kind | str, device: torch.device | str, *, seed: int = 0
 ) -> dict[Role, Tensor]:
-    """All operands of ``problem`` but the output, by role, with the strides that the problem says.
+    """All operands of ``problem`` but what is computed, by role, with the strides that the problem says.
 
     The first of the two that are multiplied carries what is special about ``kind``; the second is scaled so that
     results are of order 1. Equal seeds give equal data on equal devices.
@@ -59,7 +59,7 @@ def operands(
     generator = torch.Generator(device).manual_seed(seed)
     made: dict[Role, Tensor] = {}
     for role, spec in problem.operands.items():
-        if role is not problem.direction.output:
+        if role not in problem.outputs:
             values = _integers(problem, spec, generator) if kind is Kind.INTEGERS else _normal(spec, generator)
             made[role] = _placed(_shaped(values, problem, role, kind), spec)
     return made

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
+from convwright.measuring.exact import behind, multiplied
 from convwright.measuring.reference import Reference
-from convwright.tensors import activate_
 
 # A CPU gathers and multiplies about 50 products a microsecond in float64: 10 ms for one kind of data.
 _MOST_PRODUCTS = {"cpu": 2**19, "cuda": 2**22}
@@ -71,31 +71,39 @@ def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, s
     >>> sampled_reference(problem, operands(problem, "normal", "cpu")).y64.shape
     torch.Size([604])
     """
-    first, second = (tensors[role] for role in problem.direction.operands)
-    elements = Elements.of(problem, first.device, seed=seed)
+    direction = problem.direction
+    device = tensors[direction.operands[0]].device
+    elements = Elements.of(problem, device, seed=seed)
     places = [place.long() for place in elements.places]
-    most = _MOST_PRODUCTS.get(first.device.type, _MOST_PRODUCTS["cpu"])
-    step = max(1, most // max(problem.reduction, 1))
-    sums = [_sums(problem, first, second, [p[i : i + step] for p in places]) for i in range(0, len(places[0]), step)]
-    empty = torch.zeros(0, dtype=torch.float64, device=first.device)
+    step = max(1, _MOST_PRODUCTS.get(device.type, _MOST_PRODUCTS["cpu"]) // max(problem.reduction, 1))
+    parts = [[place[i : i + step] for place in places] for i in range(0, len(places[0]), step)]
+    sums = [_sums(problem, tensors, part) for part in parts]
+    empty = torch.zeros(0, dtype=torch.float64, device=device)
     y64, scale = (torch.cat([each[which] for each in sums] or [empty]) for which in (0, 1))
-    for added in _added(problem, tensors, elements):
-        y64, scale = y64 + added, scale + added.abs()
-    return Reference(problem, elements, activate_(y64, problem.epilogue.activation), scale)
+    y64, scale = behind(problem, y64, scale, dict(_taken(problem, tensors, elements)))
+    return Reference(problem, elements, y64, scale, direction.output, Reference.of_bias(problem, tensors))
 
 
-def _sums(problem: ConvProblem, first: Tensor, second: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _sums(problem: ConvProblem, tensors: Mapping[Role, Tensor], places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Of each element its sum of products, and that of their magnitudes."""
-    a, b = _TERMS[problem.direction](problem, first, second, places)
-    products = (a * b).flatten(1)
-    return products.sum(1), products.abs().sum(1)
+    terms = _TERMS[problem.direction]
+    if not problem.epilogue or problem.direction is Direction.FORWARD:
+        first, second = problem.direction.operands
+        a, b = terms(problem, tensors[first], tensors[second], places)
+        products = (a * b).flatten(1)
+        return products.sum(1), products.abs().sum(1)
+    (a, b), (c, d) = (terms(problem, *pair, places) for pair in multiplied(problem, tensors))
+    return (a * b).flatten(1).sum(1), (c * d).flatten(1).sum(1)
 
 
-def _added(problem: ConvProblem, tensors: Mapping[Role, Tensor], elements: Elements) -> Iterable[Tensor]:
-    if Role.RESIDUAL in tensors:
-        yield elements.take(Role.RESIDUAL, tensors[Role.RESIDUAL]).double()
-    if Role.BIAS in tensors:
-        yield tensors[Role.BIAS][elements.places[1].long()].double()
+def _taken(problem: ConvProblem, tensors: Mapping[Role, Tensor], elements: Elements) -> Iterable[tuple[Role, Tensor]]:
+    """At the elements, the operands of what stands behind the sums."""
+    for role in (Role.RESIDUAL, Role.BEFORE):
+        if role in tensors:
+            yield role, elements.take(role, tensors[role]).double()
+    for role in (Role.SCALE, Role.BIAS):
+        if role in tensors and problem.direction is Direction.FORWARD:
+            yield role, tensors[role][elements.places[1].long()].double()
 
 
 # What is multiplied, one row for each element of the output: (elements, channels or images, places…).

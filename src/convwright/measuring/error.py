@@ -12,8 +12,9 @@ from convwright.core.finding import KindError
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.measuring.data import ERROR_KINDS, Kind, operands
+from convwright.measuring.exact import DB_BEFORE
 from convwright.measuring.reference import Reference
-from convwright.tensors import torch_dtype
+from convwright.tensors import empty, torch_dtype
 
 Run = Callable[[dict[Role, Tensor]], Tensor]
 
@@ -26,9 +27,10 @@ def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
     Both are inf where infinities and NaNs do not stand where, and with the sign that, float64 has them.
     """
     problem = reference.problem
-    if tuple(output.shape) != problem.output.shape:
-        raise BackendError(f"the output must have shape {problem.output.shape}, got {tuple(output.shape)}")
-    got = reference.sample.take(problem.direction.output, output.detach()).double()
+    wanted = problem.operands[reference.role].shape
+    if tuple(output.shape) != wanted:
+        raise BackendError(f"the output must have shape {wanted}, got {tuple(output.shape)}")
+    got = reference.sample.take(reference.role, output.detach()).double()
     rounded = reference.y64.to(torch_dtype(problem.dtype)).double()
     finite = rounded.isfinite()
     alike = (got == rounded) | (got.isnan() & rounded.isnan())
@@ -66,8 +68,16 @@ class ErrorCheck:
         found = []
         for kind in self.kinds:
             tensors, reference = self._case(kind)
-            found.append(KindError(kind.value, *errors_of(run(dict(tensors)), reference)))
+            found.append(KindError(kind.value, *self._errors(run, dict(tensors), reference)))
         return tuple(found)
+
+    def _errors(self, run: Run, tensors: dict[Role, Tensor], reference: Reference) -> tuple[float, float]:
+        if reference.bias is None:
+            return errors_of(run(tensors), reference)
+        held = DB_BEFORE if self.problem.epilogue.accumulate else torch.nan
+        db = tensors[Role.DB] = empty(self.problem.operands[Role.DB], self.device).fill_(held)
+        (l2, scaled), (bias_l2, bias_scaled) = errors_of(run(tensors), reference), errors_of(db, reference.bias)
+        return max(l2, bias_l2), max(scaled, bias_scaled)
 
     def _case(self, kind: Kind) -> tuple[dict[Role, Tensor], Reference]:
         if kind in self._kept:
@@ -88,7 +98,8 @@ def measure_errors(
     kinds: Iterable[Kind | str] = ERROR_KINDS,
     seed: int = 0,
 ) -> tuple[KindError, ...]:
-    """Both errors of one way to compute ``problem``. ``run`` takes the operands by role and gives the output.
+    """Both errors of one way to compute ``problem``. ``run`` takes the operands by role and gives the output; what the
+    output held ``before`` is among them, and ``db``, which a bias's gradient is written to.
 
     >>> problem = ConvProblem.parse("ic8ih9oc16kh3")
     >>> found = measure_errors(lambda t: torch.conv2d(t[Role.X], t[Role.W]), problem, "cpu", ["normal"])

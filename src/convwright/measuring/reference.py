@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from convwright.around import per_channel
 from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
-from convwright.tensors import activate_
+from convwright.measuring.exact import behind, bias_sums, multiplied
 
 # Above these the reference is computed on slices: float64 is slow on CPUs, and large outputs take 16 bytes an element.
 _MOST_FLOPS = {"cpu": 2e9, "cuda": 2e11}
@@ -39,6 +40,7 @@ class Sample:
     out_channels: tuple[int, ...]
     weight_channels: tuple[int, ...]
     groups: int
+    output: Role
 
     @classmethod
     def of(cls, problem: ConvProblem, share: float = 1.0) -> Sample:
@@ -56,6 +58,7 @@ class Sample:
             out_channels=tuple(g * sizes["k"] + k for g in kept["g"] for k in kept["k"]),
             weight_channels=kept["c"],
             groups=len(kept["g"]),
+            output=direction.output,
         )
 
     def take(self, role: Role, tensor: Tensor) -> Tensor:
@@ -66,11 +69,24 @@ class Sample:
         return tensor
 
     def _dims(self, role: Role) -> tuple[tuple[int, ...], ...]:
-        if role is Role.BIAS:
+        if role in _PER_CHANNEL:
             return (self.out_channels,)
         if role in (Role.W, Role.DW):
             return self.out_channels, self.weight_channels
+        if role is Role.BEFORE:
+            return self._dims(self.output)
         return self.images, self.in_channels if role in (Role.X, Role.DX) else self.out_channels
+
+
+_PER_CHANNEL = (Role.BIAS, Role.SCALE, Role.DB)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All of a result."""
+
+    def take(self, role: Role, tensor: Tensor) -> Tensor:
+        return tensor
 
 
 def _spread(count: int, share: float) -> tuple[int, ...]:
@@ -81,12 +97,17 @@ def _spread(count: int, share: float) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The result in float64 of one problem on given operands, and |x| ∗ |w| + |residual| + |bias|, its scale."""
+    """The result in float64 of one problem on given operands, and |x| ∗ |w| + |residual| + |bias|, its scale.
+
+    ``bias`` is the same of the bias's gradient, where there is one.
+    """
 
     problem: ConvProblem
     sample: Part
     y64: Tensor
     scale: Tensor
+    role: Role
+    bias: Reference | None = None
 
     @classmethod
     def of(cls, problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Reference:
@@ -98,10 +119,21 @@ class Reference:
         )
         sample = Sample.of(problem, min(1.0, *fitting))
         exact = {role: sample.take(role, tensor).double() for role, tensor in tensors.items()}
-        y64 = _with_epilogue(problem, exact, sample.groups)
-        y64 = activate_(y64, problem.epilogue.activation)
-        scale = _with_epilogue(problem, {role: tensor.abs() for role, tensor in exact.items()}, sample.groups)
-        return cls(problem, sample, y64, scale)
+        convolve, groups = _PRODUCT[problem.direction], sample.groups
+        with torch.no_grad():
+            given, scaled = multiplied(problem, exact)
+            sums, scale = convolve(problem, *given, groups), convolve(problem, *scaled, groups)
+            y64, scale = behind(
+                problem, sums, scale, {role: _met(role, tensor, sums) for role, tensor in exact.items()}
+            )
+        return cls(problem, sample, y64, scale, problem.direction.output, cls.of_bias(problem, tensors))
+
+    @classmethod
+    def of_bias(cls, problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Reference | None:
+        """That of the bias's gradient; None where none is asked for."""
+        if Role.DB not in problem.outputs:
+            return None
+        return cls(problem, Whole(), *bias_sums(problem, tensors), Role.DB)
 
 
 def reference_us(problem: ConvProblem, device: torch.device) -> float:
@@ -110,16 +142,8 @@ def reference_us(problem: ConvProblem, device: torch.device) -> float:
     return 2 * min(problem.flops, most) / rate
 
 
-def _with_epilogue(problem: ConvProblem, exact: Mapping[Role, Tensor], groups: int) -> Tensor:
-    """The convolution, the residual and the bias; without the activation, which has no part in the scale."""
-    first, second = (exact[role] for role in problem.direction.operands)
-    with torch.no_grad():
-        result = _PRODUCT[problem.direction](problem, first, second, groups)
-        if Role.RESIDUAL in exact:
-            result = result + exact[Role.RESIDUAL]
-        if Role.BIAS in exact:
-            result = result + exact[Role.BIAS].reshape(1, -1, *[1] * problem.rank)
-    return result
+def _met(role: Role, tensor: Tensor, sums: Tensor) -> Tensor:
+    return per_channel(tensor, sums) if role in _PER_CHANNEL else tensor
 
 
 def _forward(problem: ConvProblem, x: Tensor, w: Tensor, groups: int) -> Tensor:

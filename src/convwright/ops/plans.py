@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
+from convwright.core.fusing import is_rare, rare_operands
 from convwright.core.plan import Launchable, Plan
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
@@ -75,6 +77,7 @@ class BoundPlan:
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
         self._plan, self._device = ready, torch.device(str(device.torch_name))
         self._launch = ready.launch if isinstance(ready, Launchable) else None
+        self._is_rare = is_rare(self.problem)
         self._packed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def __repr__(self) -> str:
@@ -108,8 +111,21 @@ class BoundPlan:
         *,
         out: Tensor | None = None,
         workspace: Tensor | None = None,
+        **rare: Tensor,
     ) -> Tensor:
-        return self._plan(first, second, bias, residual, out, workspace)
+        """A rarer epilogue takes ``scale=``, ``z=``, what its activation was applied to, and ``db=``, which the bias's
+        gradient is written to; one that accumulates adds to ``out``."""
+        if rare or self._is_rare:
+            self._check_rare(rare, out)
+        return self._plan(first, second, bias, residual, out, workspace, **rare)
+
+    def _check_rare(self, rare: Mapping[str, Tensor], out: Tensor | None) -> None:
+        names = rare_operands(self.problem)
+        if set(rare) != set(names):
+            wanted = ", ".join(f"{name}=" for name in names) or "no operands by name"
+            raise BadInput(f"{self.problem.key} takes {wanted}, got {', '.join(sorted(rare)) or 'none'}")
+        if self.problem.epilogue.accumulate and out is None:
+            raise BadInput(f"a problem that accumulates adds to `out`, which is missing: {self.problem.key}")
 
     def launch(
         self,

@@ -25,7 +25,7 @@ class As2D(Rewrite):
 
     name = "as-2d"
 
-    def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         yield Refusal(self.name, refusal_reason(problem)) if view_of(problem) is None else ()
 
     def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:

@@ -30,7 +30,7 @@ class PadChannels(CopyingRewrite):
 
     name = "pad-c"
 
-    def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         channels, rows = _per_group(problem)
         changing: dict[tuple[int, int], int] = {}
         for multiple in MULTIPLES:

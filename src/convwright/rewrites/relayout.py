@@ -18,7 +18,7 @@ class Relayout(CopyingRewrite):
 
     name = "relayout"
 
-    def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         for layout in (Layout.NHWC, Layout.NCHW):
             arguments = (("layout", str(layout)),)
             if self.inner(problem, arguments) != problem:

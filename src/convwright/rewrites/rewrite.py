@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.fusing import not_fused
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 
@@ -19,9 +20,17 @@ class Rewrite(ABC):
 
     name: str
 
-    @abstractmethod
     def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         """The few arguments worth trying on ``problem``, with a refusal for others; where none is, one refusal."""
+        reason = not_fused(problem)
+        if reason is None:
+            yield from self.possible(problem, device)
+        else:
+            yield Refusal(self.name, reason)
+
+    @abstractmethod
+    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+        """The same of a problem whose epilogue fuses what kernels fuse."""
 
     @abstractmethod
     def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:

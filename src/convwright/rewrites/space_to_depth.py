@@ -36,7 +36,7 @@ class SpaceToDepth(CopyingRewrite):
 
     name = "space-to-depth"
 
-    def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         reason = refusal_reason(problem)
         if reason is not None:
             yield Refusal(self.name, reason)

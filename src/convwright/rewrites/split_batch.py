@@ -27,7 +27,7 @@ class SplitBatch(Rewrite):
 
     name = "split-batch"
 
-    def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         if not problem.n or all(problem.n % parts for parts in PARTS):
             counts = ", ".join(map(str, PARTS[:-1]))
             yield Refusal(self.name, f"a batch of {problem.n} cannot be split into {counts} or {PARTS[-1]} equal parts")

@@ -7,55 +7,75 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from convwright.around import bias_gradient, derive, finish_, per_channel
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.direction import Role
+from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.rewrites.copying import Embeddings
+from convwright.rewrites.embedding import Embedding
 from convwright.rewrites.rewrite import Rewrite
-from convwright.tensors import activate_
+from convwright.rewrites.scratch import Scratch, scratch_bytes
 
 
 class Unfuse(Rewrite):
-    """``unfuse(…)``: the inner problem has no epilogue; residual, bias and activation are applied to its output."""
+    """``unfuse(…)``: the inner problem has no epilogue. What stands behind a convolution is applied to its output; what
+    stands ahead of a gradient, to a copy of dy. With accumulation the inner output is added to the outer one."""
 
     name = "unfuse"
 
     def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+        yield from self.possible(problem, device)
+
+    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         yield () if problem.epilogue else Refusal(self.name, f"its epilogue is {problem.epilogue}")
 
     def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:
-        return replace(problem, epilogue=Epilogue())
+        beside = _beside(problem)
+        y = beside[Role.DY].spec if Role.DY in beside else problem.y
+        return replace(problem, epilogue=Epilogue(), y=y)
 
     def scratch_bytes(self, problem: ConvProblem, arguments: Config) -> int:
-        return 0
+        return scratch_bytes(_beside(problem))
 
     def moved_bytes(self, problem: ConvProblem, arguments: Config) -> int:
-        """Each step reads and writes the output, and reads what it adds."""
-        epilogue, operands = problem.epilogue, problem.operands
-        steps = epilogue.residual + epilogue.bias + (epilogue.activation is not Activation.NONE)
-        added = sum(operands[role].nbytes for role in (Role.RESIDUAL, Role.BIAS) if role in operands)
-        return 2 * steps * problem.y.nbytes + added
+        """Each step reads and writes what it is applied to, and reads what it adds."""
+        epilogue, operands, output = problem.epilogue, problem.operands, problem.output
+        forward = problem.direction is Direction.FORWARD
+        applied = epilogue.scale + (epilogue.activation is not Activation.NONE)
+        steps = applied + forward * (epilogue.residual + epilogue.bias)
+        sums = problem.y.nbytes if Role.DB in operands else 0
+        read = (Role.SCALE, Role.RESIDUAL, Role.BIAS, Role.Z)
+        added = sum(operands[role].nbytes for role in read if role in operands)
+        return 2 * steps * problem.y.nbytes + sums + added + 3 * epilogue.accumulate * output.nbytes
 
     def plan(self, candidate: Candidate, inner_plan: Plan) -> Plan:
-        return UnfusePlan(candidate, inner_plan)
+        forward = candidate.problem.direction is Direction.FORWARD
+        return UnfuseForward(candidate, inner_plan) if forward else UnfuseBackward(candidate, inner_plan)
 
 
-class UnfusePlan:
-    """Runs the inner plan, then the epilogue in place on its output."""
+class _Unfused:
+    """What both plans have in common: where the inner output goes, and how it comes into the outer one."""
 
     def __init__(self, candidate: Candidate, inner_plan: Plan) -> None:
         problem = candidate.problem
         self.candidate = candidate
-        self.workspace_bytes = inner_plan.workspace_bytes
-        self.writes_out = inner_plan.writes_out
+        self.writes_out = inner_plan.writes_out or problem.epilogue.accumulate
         self._inner = inner_plan
-        self._bias_shape = (problem.k, *[1] * problem.rank)
-        self._activation = problem.epilogue.activation
+        self._epilogue = problem.epilogue
+        self._scratch = Scratch(_beside(problem), inner_plan.workspace_bytes)
+        self.workspace_bytes = self._scratch.workspace_bytes
+        self._output = problem.direction.output
 
     def prepare(self, weight: Tensor) -> Tensor:
         return self._inner.prepare(weight)
+
+
+class UnfuseForward(_Unfused):
+    """Runs the inner plan, then the epilogue in place on its output."""
 
     def __call__(
         self,
@@ -65,10 +85,55 @@ class UnfusePlan:
         residual: Tensor | None = None,
         out: Tensor | None = None,
         workspace: Tensor | None = None,
+        *,
+        scale: Tensor | None = None,
     ) -> Tensor:
-        y = self._inner(first, second, None, None, out, workspace)
-        if residual is not None:
-            y.add_(residual)
-        if bias is not None:
-            y.add_(bias.view(self._bias_shape))
-        return activate_(y, self._activation)
+        scratch, inner_workspace = self._scratch.of(workspace, first.device)
+        target = scratch[self._output].tensor if self._output in scratch else out
+        y = self._inner(first, second, None, None, target, inner_workspace)
+        y = finish_(y, self._epilogue.activation, scale=scale, residual=residual, bias=bias)
+        return y if out is None or not self._epilogue.accumulate else out.add_(y)
+
+
+class UnfuseBackward(_Unfused):
+    """Multiplies dy by the activation's derivative, which gives the bias's gradient, and by the scale; then runs the
+    inner plan on that."""
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+        *,
+        scale: Tensor | None = None,
+        z: Tensor | None = None,
+        db: Tensor | None = None,
+    ) -> Tensor:
+        scratch, inner_workspace = self._scratch.of(workspace, first.device)
+        dy_first = self._output is Role.DX
+        dy = dz = first if dy_first else second
+        if Role.DY in scratch:
+            dz = derive(dy, self._epilogue.activation, z, scratch[Role.DY].tensor)
+        if db is not None:
+            bias_gradient(dz, db, through=scratch[Role.DB].tensor if Role.DB in scratch else None)
+        if scale is not None:
+            dz.mul_(per_channel(scale, dz))
+        operands = (dz, second) if dy_first else (first, dz)
+        target = scratch[self._output].tensor if self._output in scratch else out
+        made = self._inner(*operands, None, None, target, inner_workspace)
+        return made if out is None or not self._epilogue.accumulate else out.add_(made)
+
+
+def _beside(problem: ConvProblem) -> Embeddings:
+    """Scratch for dy as it is multiplied, dense, and for outputs that are added to others."""
+    backward, epilogue = problem.direction is not Direction.FORWARD, problem.epilogue
+    specs: dict[Role, TensorSpec] = {}
+    if backward and (epilogue.scale or epilogue.activation is not Activation.NONE):
+        channels_last = problem.y.layout is not Layout.NCHW and problem.y.strides[1] == 1
+        specs[Role.DY] = problem.y.dense(Layout.NHWC if channels_last else Layout.NCHW)
+    if epilogue.accumulate:
+        specs |= {role: problem.operands[role] for role in problem.outputs}
+    return {role: Embedding(spec, used_bytes=spec.nbytes) for role, spec in specs.items()}

@@ -11,6 +11,7 @@ from torch import Tensor
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
+from convwright.core.fusing import rare_operands
 from convwright.core.problem import ConvProblem
 from convwright.measuring.data import Kind, operands
 from convwright.settings import Mode
@@ -51,15 +52,26 @@ class Trial:
 
     def run(self, given: dict[Role, Tensor]) -> Tensor:
         """One result, computed over outputs and a workspace filled with NaN."""
-        problem, plan = self.bench.problem, self.plan
-        out = empty(problem.output, self.bench.device).fill_(torch.nan) if plan.writes_out else None
-        workspace = self.bench.workspace(plan.workspace_bytes)
+        workspace = self.bench.workspace(self.plan.workspace_bytes)
         if workspace is not None:
             workspace.fill_(0xFF)  # NaN in every floating-point format
-        first, second = (given[role] for role in problem.direction.operands)
+        return self._bound(given, self._out(given), workspace)()
+
+    def _out(self, given: dict[Role, Tensor]) -> Tensor | None:
+        """Memory for a result: what it held before where that is added to, else NaN."""
+        held = given.get(Role.BEFORE)
+        if held is None and not self.plan.writes_out:
+            return None
+        out = empty(self.bench.problem.output, self.bench.device)
+        return out.fill_(torch.nan) if held is None else out.copy_(held)
+
+    def _bound(self, given: dict[Role, Tensor], out: Tensor | None, workspace: Tensor | None) -> Call:
+        plan, direction = self.plan, self.bench.problem.direction
+        first, second = (given[role] for role in direction.operands)
         if Role.W in given:
             second = plan.prepare(second)
-        return plan(first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace)
+        rare = {role.value: given[role] for role in rare_operands(self.bench.problem)}
+        return partial(plan, first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace, **rare)
 
     def call(self) -> Call:
         """The packed candidate on the bench's operands; the same each time, since clocks know calls by identity."""
@@ -68,12 +80,11 @@ class Trial:
         return self._call
 
     def _made(self) -> Call:
-        problem, plan, given = self.bench.problem, self.plan, self.bench.operands
-        first, second = (given[role] for role in problem.direction.operands)
-        if Role.W in given:
-            second = plan.prepare(second)
-        workspace = self.bench.workspace(plan.workspace_bytes)
-        return partial(plan, first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace)
+        given, workspace = dict(self.bench.operands), self.bench.workspace(self.plan.workspace_bytes)
+        if Role.DB in self.bench.problem.outputs:
+            given[Role.DB] = empty(self.bench.problem.operands[Role.DB], self.bench.device).zero_()
+        # Added to again and again, an output is of no use, and of the same cost.
+        return self._bound(given, self._out(given) if Role.BEFORE in given else None, workspace)
 
     def preparation(self) -> Call | None:
         """Packing the weight, or None where there is nothing to pack."""

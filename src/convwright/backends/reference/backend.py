@@ -8,8 +8,9 @@ from typing import Protocol
 import torch
 
 from convwright.backends.reference import direct, fft, fft_tiled, gemm, winograd
-from convwright.core.candidate import Candidate, Offer
+from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.fusing import not_fused
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -46,8 +47,9 @@ class Reference:
         return f"{VERSION}, torch {torch.__version__}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        for algorithm in ALGORITHMS.values():
-            yield from algorithm.offers(problem)
+        reason = not_fused(problem)
+        for name, algorithm in ALGORITHMS.items():
+            yield from algorithm.offers(problem) if reason is None else (Refusal(f"reference/{name}", reason),)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return ALGORITHMS[candidate.algorithm].plan(candidate)

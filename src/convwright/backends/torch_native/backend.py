@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator
 import torch
 
 from convwright.backends.torch_native import cudnn, onednn
-from convwright.backends.torch_native.own import TorchPlan, torch_candidate
+from convwright.backends.torch_native.own import TorchPlan, own, torch_candidate
+from convwright.backends.torch_native.rare import RareTorchPlan
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
+from convwright.core.fusing import is_rare, not_fused
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 _PLANS: dict[str, Callable[[Candidate], Plan]] = {
-    "default": TorchPlan,
+    "default": lambda candidate: RareTorchPlan(candidate, own) if is_rare(candidate.problem) else TorchPlan(candidate),
     cudnn.NAME: cudnn.plan,
     onednn.NAME: onednn.OneDnnPlan,
     onednn.FUSED: onednn.OneDnnPlan,
@@ -50,6 +52,10 @@ class TorchNative:
                 yield torch_candidate(problem, (("tf32", switch),))
         else:
             yield torch_candidate(problem, cpu=device.kind == "cpu")
+        reason = not_fused(problem)
+        if reason is not None:
+            yield from (Refusal(f"torch/{name}", reason) for name in _PLANS if name != "default")
+            return
         yield from cudnn.offers(problem, device)
         yield from onednn.offers(problem, device)
 

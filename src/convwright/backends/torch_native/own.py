@@ -45,7 +45,7 @@ class TorchPlan:
 
     def __init__(self, candidate: Candidate, compute: Callable[..., Tensor] | None = None) -> None:
         self.candidate = candidate
-        self._compute = compute or _own(candidate)
+        self._compute = compute or own(candidate)
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight
@@ -63,7 +63,8 @@ class TorchPlan:
         return result if out is None else out.copy_(result)
 
 
-def _own(candidate: Candidate) -> Callable[..., Tensor]:
+def own(candidate: Candidate) -> Callable[..., Tensor]:
+    """PyTorch's call ``(first, second, bias, residual)``, with the candidate's TF32 flag."""
     problem = candidate.problem
     compute = {
         Direction.FORWARD: _forward,

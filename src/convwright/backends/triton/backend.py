@@ -13,6 +13,7 @@ from convwright.backends.triton.implicit_gemm import offers
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
+from convwright.core.fusing import not_fused
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -30,7 +31,7 @@ class TritonKernels:
         return f"triton {_triton_version()}, kernels {_source_hash()}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        reason = _device_reason(device) or _interpreter_reason(problem)
+        reason = _device_reason(device) or _interpreter_reason(problem) or not_fused(problem)
         if reason is not None:
             yield Refusal("triton/implicit-gemm", reason)
             return

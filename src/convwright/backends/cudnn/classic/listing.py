@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from convwright.backends.cudnn.classic.descriptors import ConvDescriptors, describe
-from convwright.backends.cudnn.classic.operands import epilogue_objection, objection
+from convwright.backends.cudnn.classic.operands import epilogue_objection, is_alone, objection
 from convwright.backends.cudnn.classic.plan import ClassicPlan, Enqueue, fused_call, plain_call
 from convwright.backends.cudnn.classic.rules import VERIFIED_ON, answer
 from convwright.backends.cudnn.library import Missing, handle, load
@@ -217,7 +217,7 @@ def _enqueue(
     problem: ConvProblem, device: DeviceFacts, described: ConvDescriptors, algorithm: Algorithm, workspace_bytes: int
 ) -> Enqueue:
     fixed = algorithm.number, workspace_bytes
-    if not problem.epilogue:
+    if is_alone(problem):
         return plain_call(FAMILIES[problem.direction].function, problem, described, *fixed)
     if problem.epilogue.bias:
         return fused_call(problem, described, *fixed)

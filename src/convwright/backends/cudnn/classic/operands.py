@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from convwright.core.direction import Direction
-from convwright.core.epilogue import Activation
+from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.fusing import not_fused
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 
 _LARGEST_INT = 2**31 - 1
 _FUSED = (Activation.NONE, Activation.RELU)
+_ALONE = (Epilogue(), Epilogue(accumulate=True))
 
 
 def objection(problem: ConvProblem) -> str | None:
     """Why the classic API has no descriptors for ``problem``, or None where it has."""
     specs = (problem.x, problem.w, problem.y)
+    if not is_alone(problem) and (reason := not_fused(problem)) is not None:
+        return reason
     if problem.epilogue.activation not in _FUSED:
         return f"the classic API can fuse relu, not {problem.epilogue.activation}"
     if problem.symmetric_padding is None:
@@ -30,9 +34,14 @@ def objection(problem: ConvProblem) -> str | None:
     return None
 
 
+def is_alone(problem: ConvProblem) -> bool:
+    """True where nothing is computed but the convolution, which may be added to what the output holds."""
+    return problem.epilogue in _ALONE
+
+
 def epilogue_objection(problem: ConvProblem, *, fuses: bool) -> str | None:
     """Why an algorithm that ``fuses`` an epilogue, or does not, cannot compute this one."""
-    if problem.epilogue and not fuses:
+    if not fuses and not is_alone(problem):
         return f"computes the convolution alone, not {problem.epilogue}; `unfuse` puts that into a kernel of its own"
     return None
 

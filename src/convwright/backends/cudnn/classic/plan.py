@@ -113,12 +113,13 @@ def plain_call(
     convolution = described.convolution
     weight_first = problem.direction is Direction.BACKWARD_DATA
     one, zero = _scalars(problem.dtype)
+    kept = one if problem.epilogue.accumulate else zero
     a, b, c = described.operands(problem.direction)
 
     def enqueue(cudnn: c_void_p, first: int, second: int, _: int, __: int, out: int, workspace: int) -> Any:
         if weight_first:
             first, second = second, first
-        return function(cudnn, one, a, first, b, second, convolution, number, workspace, workspace_bytes, zero, c, out)
+        return function(cudnn, one, a, first, b, second, convolution, number, workspace, workspace_bytes, kept, c, out)
 
     return enqueue
 

@@ -1,0 +1,89 @@
+"""PyTorch's own functions, one after the other, for an epilogue that no single call of PyTorch's takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from convwright.around import bias_gradient, derive, finish_, per_channel
+from convwright.core.candidate import Candidate
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Epilogue
+from convwright.core.problem import ConvProblem
+
+Compute = Callable[..., Tensor]
+
+
+class RareTorchPlan:
+    """Runs ``torch/default`` for an epilogue that scales, accumulates, or belongs to a gradient."""
+
+    workspace_bytes = 0
+    writes_out = False
+
+    def __init__(self, candidate: Candidate, alone: Callable[[Candidate], Compute]) -> None:
+        problem = candidate.problem
+        self.candidate = candidate
+        self._epilogue = problem.epilogue
+        self._convolve = alone(replace(candidate, problem=replace(problem, epilogue=Epilogue())))
+        forward = problem.direction is Direction.FORWARD
+        self._compute = self._behind if forward else self._ahead_of(problem)
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+        *,
+        scale: Tensor | None = None,
+        z: Tensor | None = None,
+        db: Tensor | None = None,
+    ) -> Tensor:
+        result = self._compute(first, second, bias, residual, scale, z, db)
+        if out is None:
+            return result
+        return out.add_(result) if self._epilogue.accumulate else out.copy_(result)
+
+    def _behind(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        scale: Tensor | None,
+        _z: Tensor | None,
+        _db: Tensor | None,
+    ) -> Tensor:
+        y = self._convolve(x, w, None, None)
+        return finish_(y, self._epilogue.activation, scale=scale, residual=residual, bias=bias)
+
+    def _ahead_of(self, problem: ConvProblem) -> Compute:
+        dy_first = problem.direction is Direction.BACKWARD_DATA
+        epilogue = self._epilogue
+
+        def backward(
+            first: Tensor,
+            second: Tensor,
+            _bias: Tensor | None,
+            _residual: Tensor | None,
+            scale: Tensor | None,
+            z: Tensor | None,
+            db: Tensor | None,
+        ) -> Tensor:
+            dy = first if dy_first else second
+            dz = derive(dy, epilogue.activation, z, torch.empty_like(dy)) if z is not None else dy
+            if db is not None:
+                bias_gradient(dz, db, through=torch.empty_like(db) if epilogue.accumulate else None)
+            if scale is not None:
+                dz = dz * per_channel(scale, dz)
+            return self._convolve(*((dz, second) if dy_first else (first, dz)), None, None)
+
+        return backward

@@ -1,0 +1,30 @@
+"""Which epilogues a single kernel is asked for; all others are work of its own around one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from convwright.core.direction import Direction, Role
+
+if TYPE_CHECKING:
+    from convwright.core.problem import ConvProblem
+
+
+def is_rare(problem: ConvProblem) -> bool:
+    """True for an epilogue that is more than residual, bias and activation behind a forward convolution."""
+    epilogue = problem.epilogue
+    backward = problem.direction is not Direction.FORWARD
+    return epilogue.scale or epilogue.accumulate or (backward and bool(epilogue))
+
+
+def rare_operands(problem: ConvProblem) -> tuple[Role, ...]:
+    """What a plan for ``problem`` takes by name."""
+    return tuple(role for role in (Role.SCALE, Role.Z, Role.DB) if role in problem.operands)
+
+
+def not_fused(problem: ConvProblem) -> str | None:
+    """Why what fuses residual, bias and activation alone does not serve, or None where it may."""
+    if not is_rare(problem):
+        return None
+    where = "" if problem.direction is Direction.FORWARD else f" into {problem.direction}"
+    return f"does not fuse {problem.epilogue}{where}; `unfuse` makes that work of its own"

@@ -1,0 +1,75 @@
+"""An epilogue in float64: what stands ahead of a gradient's products, and behind a convolution's sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from convwright.around import derive, per_channel
+from convwright.core.direction import Direction, Role
+from convwright.core.epilogue import Activation
+from convwright.core.problem import ConvProblem
+from convwright.tensors import activate_
+
+# What a bias's gradient holds before it is accumulated into.
+DB_BEFORE = 1.0
+_STEPS = (Activation.NONE, Activation.RELU)  # whose derivatives are 0 or 1
+
+Pair = tuple[Tensor, Tensor]
+
+
+def before_activation(problem: ConvProblem, dy: Tensor, z: Tensor | None) -> Pair:
+    """dy multiplied by the activation's derivative, and what its errors are scaled by: the magnitude of that, of dy
+    itself where the derivative is computed with rounding errors of its own."""
+    dy = dy.double()
+    if z is None:
+        return dy, dy.abs()
+    activation = problem.epilogue.activation
+    dz = derive(dy, activation, z.double(), torch.empty_like(dy))
+    return dz, (dz if activation in _STEPS else dy).abs()
+
+
+def multiplied(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> tuple[Pair, Pair]:
+    """The two operands that are multiplied, and those whose products an error is scaled by.
+
+    They are the given ones, in their own dtype, but for a gradient's dy where its epilogue changes it.
+    """
+    given = {role: tensors[role] for role in problem.direction.operands}
+    scaled = {role: tensor.abs() for role, tensor in given.items()}
+    if problem.direction is not Direction.FORWARD and problem.epilogue:
+        dz, magnitude = before_activation(problem, given[Role.DY], tensors.get(Role.Z))
+        factor = tensors.get(Role.SCALE)
+        if factor is not None:
+            factor = per_channel(factor.double(), dz)
+            dz, magnitude = dz * factor, magnitude * factor.abs()
+        given[Role.DY], scaled[Role.DY] = dz, magnitude
+    first, second = problem.direction.operands
+    return (given[first], given[second]), (scaled[first], scaled[second])
+
+
+def behind(problem: ConvProblem, sums: Tensor, scale: Tensor, taken: Mapping[Role, Tensor]) -> Pair:
+    """The result and what its errors are scaled by, of a convolution's sums and those of its products' magnitudes.
+
+    ``taken`` are the epilogue's operands as they meet the sums, in float64.
+    """
+    forward = problem.direction is Direction.FORWARD
+    if forward and Role.SCALE in taken:
+        sums, scale = sums * taken[Role.SCALE], scale * taken[Role.SCALE].abs()
+    for role in (Role.RESIDUAL, Role.BIAS):
+        if role in taken:
+            sums, scale = sums + taken[role], scale + taken[role].abs()
+    if forward:
+        sums = activate_(sums, problem.epilogue.activation)
+    if Role.BEFORE in taken:
+        sums, scale = sums + taken[Role.BEFORE], scale + taken[Role.BEFORE].abs()
+    return sums, scale
+
+
+def bias_sums(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Pair:
+    """The bias's gradient and what its errors are scaled by."""
+    dz, magnitude = before_activation(problem, tensors[Role.DY], tensors.get(Role.Z))
+    over = [0, *range(2, dz.dim())]
+    held = DB_BEFORE if problem.epilogue.accumulate else 0.0
+    return dz.sum(over) + held, magnitude.sum(over) + held
