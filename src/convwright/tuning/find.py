@@ -101,6 +101,7 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
     search = replace(search, mode=Mode.HEURISTIC)
     offers = listing.rewritten(search.problem, search.device, search.policy, partial(known_best, search))
     listed = by_promise([*direct, *listing.candidates(offers)], search.device)
+    listed.sort(key=lambda candidate: listing.objection(candidate, search.policy) is not None)
     recall = search.recall()
     if search.device.present:
         listed += recall.beyond(listed)

@@ -1,0 +1,37 @@
+"""Both of cuDNN's interfaces as one backend."""
+
+from __future__ import annotations
+
+import pytest
+
+from convwright.backends.cudnn.backend import Cudnn
+from convwright.backends.cudnn.graph.listing import PREFIX
+from convwright.backends.cudnn.library import Missing, load
+from convwright.core.candidate import Candidate
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.settings import Mode
+from convwright.tuning.find import find
+from convwright.tuning.store import Store
+
+pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
+
+PROBLEM, H200 = ConvProblem.parse("mb32ic256ih14oc256kh3ph1"), profile("h200")
+
+
+def test_elsewhere_what_cudnn_proposes_comes_before_the_classic_algorithms() -> None:
+    found = [offer for offer in Cudnn().candidates(PROBLEM, H200, Policy()) if isinstance(offer, Candidate)]
+    kinds = [candidate.algorithm.startswith(PREFIX) for candidate in found]
+    assert kinds == sorted(kinds, reverse=True)
+    assert len(set(kinds)) == 2
+
+
+def test_a_list_begins_with_cudnns_first_engine_and_ends_with_what_policy_does_not_allow() -> None:
+    with Store.open(None) as store:
+        found = find(PROBLEM, H200, Policy(), mode=Mode.HEURISTIC, store=store)
+    first = next(offer for offer in Cudnn().candidates(PROBLEM, H200, Policy()) if isinstance(offer, Candidate))
+    assert found.verdicts[0].finding.candidate == first
+    disallowed = ["allowed are" in verdict.reason for verdict in found.verdicts]
+    assert disallowed == sorted(disallowed)
+    assert any(disallowed)
