@@ -6,17 +6,12 @@ import pytest
 import torch
 
 import convwright as cw
-from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
-from convwright.core.error_rule import absolute_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.data import Kind
-from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
-from convwright.settings import Mode
 from convwright.tuning import listing
-from convwright.tuning.trial import Bench, Trial
+from gpu.right import check
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,17 +19,6 @@ pytestmark = [
 ]
 
 SIZES = "mb4ic32ih28oc64kh3ph1"
-KINDS = [Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.NAN]
-
-
-def check(candidate: Candidate) -> None:
-    problem = candidate.problem
-    trial = Trial(candidate, Bench(problem, device_facts("cuda"), Mode.FULL, seed=0))
-    errors = ErrorCheck(problem, "cuda", kinds=KINDS).errors(trial.run)
-    policy = Policy(finite_inputs=candidate.leaf.saves_products)
-    assert absolute_objection(problem, candidate.arithmetic, errors, policy) is None, candidate.id
-    trial.call()()
-    torch.cuda.synchronize()
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convwright.rewrites.as_2d import As2D
+from convwright.rewrites.as_forward import AsForward
 from convwright.rewrites.pad_channels import PadChannels
 from convwright.rewrites.relayout import Relayout
 from convwright.rewrites.rewrite import Rewrite, wrap_plan
@@ -12,7 +13,9 @@ from convwright.rewrites.unfuse import Unfuse
 
 __all__ = ["REWRITES", "Rewrite", "rewrite", "wrap_plan"]
 
-REWRITES: tuple[Rewrite, ...] = (Relayout(), SplitBatch(), PadChannels(), SpaceToDepth(), As2D(), Unfuse())
+REWRITES: tuple[Rewrite, ...] = (
+    Relayout(), SplitBatch(), PadChannels(), SpaceToDepth(), As2D(), AsForward(), Unfuse(),
+)  # fmt: skip
 
 
 def rewrite(name: str) -> Rewrite:

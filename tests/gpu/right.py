@@ -1,0 +1,26 @@
+"""Whether a candidate computes right on the GPU at hand."""
+
+from __future__ import annotations
+
+import torch
+
+from convwright.core.candidate import Candidate
+from convwright.core.error_rule import absolute_objection
+from convwright.core.policy import Policy
+from convwright.measuring.data import Kind
+from convwright.measuring.error import ErrorCheck
+from convwright.measuring.machine import device_facts
+from convwright.settings import Mode
+from convwright.tuning.trial import Bench, Trial
+
+KINDS = [Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.NAN]
+
+
+def check(candidate: Candidate) -> None:
+    """Its errors are explained by its arithmetic, and it runs again as it is timed."""
+    problem = candidate.problem
+    trial = Trial(candidate, Bench(problem, device_facts("cuda"), Mode.FULL, seed=0))
+    errors = ErrorCheck(problem, "cuda", kinds=KINDS).errors(trial.run)
+    assert absolute_objection(problem, candidate.arithmetic, errors, Policy()) is None, candidate.id
+    trial.call()()
+    torch.cuda.synchronize()

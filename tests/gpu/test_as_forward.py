@@ -1,0 +1,62 @@
+"""Gradients of inputs by kernels for the forward direction, on the GPU at hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import convwright as cw
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.measuring.machine import device_facts
+from convwright.tuning import listing
+from convwright.tuning.find import resolved
+from gpu.right import check
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none"),
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mb4ic32ih28oc64kh3ph1 dir:backward_data tag:nhwc",
+        "mb4ic32ih28oc64kh3ph1 dir:backward_data",
+        "mb2ic32ih28oc64kh5ph2dh1 dir:backward_data dt:fp16 tag:nhwc",
+        "mb2ic16ih28oc32kh3sh2ph1 dir:backward_data dt:fp16 tag:nhwc",
+    ],
+)
+def test_what_is_turned_around_is_right(text: str) -> None:
+    problem, device = ConvProblem.parse(text), device_facts("cuda")
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        policy = resolved(Policy(), problem, device)
+        offers = listing.candidates(listing.rewritten(problem, device, policy))
+    turned = [candidate for candidate in offers if "as-forward(" in candidate.id]
+    assert any(candidate.leaf.backend == "triton" for candidate in turned)
+    for candidate in turned:
+        if not candidate.leaf.saves_products:
+            check(candidate)
+
+
+def test_a_gradient_in_fp32_is_computed_by_it_where_tf32_is_off() -> None:
+    x = torch.randn(8, 64, 56, 56, device="cuda").to(memory_format=torch.channels_last).requires_grad_()
+    w = torch.randn(64, 64, 3, 3, device="cuda")
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        name = next(
+            candidate.id
+            for candidate in listing.candidates(
+                listing.rewritten(
+                    cw.problem(x, w, padding=1, direction="backward_data"), device_facts("cuda"), Policy()
+                )
+            )
+            if candidate.id.startswith("as-forward(triton/implicit-gemm-3xtf32")
+        )
+        with cw.algorithms(backward_data=name):
+            cw.conv2d(x, w, padding=1).square().sum().backward()
+    exact = x.detach().double().requires_grad_()
+    torch.nn.functional.conv2d(exact, w.double(), padding=1).square().sum().backward()
+    assert x.grad is not None
+    assert exact.grad is not None
+    assert (x.grad.double() - exact.grad).norm() / exact.grad.norm() < 1e-5
