@@ -77,8 +77,11 @@ class Stopwatch:
         timing, look_us = device[f"run {id_}"], trial.look_us
         # A device is not disturbed by other work on the host.
         doubtful = doubt(timing, look_us) if self.bench.device.type == "cpu" else None
+        believed = doubtful is None and timing.call_us.value > 0
         return Measurement(
-            device_us=timing.call_us if doubtful is None else least(timing.call_us, look_us),
+            device_us=timing.call_us
+            if doubtful is None and timing.call_us.value > 0
+            else least(timing.call_us, look_us),
             host_us=_interval(host.get(f"run {id_}")),
             prepare_us=_interval(device.get(f"pack {id_}")),
             errors=(),
@@ -126,4 +129,8 @@ def _nothing() -> None:
 
 
 def _interval(timing: Timing | None) -> Interval | None:
-    return None if timing is None else timing.call_us
+    """The time; 0 where it drowned in noise, for it is added to others."""
+    if timing is None:
+        return None
+    took_us = timing.call_us
+    return Interval(max(took_us.value, 0.0), max(took_us.low, 0.0), max(took_us.high, 0.0))

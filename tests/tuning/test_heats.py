@@ -1,0 +1,71 @@
+"""What the timer says, made into a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from convwright.core.candidate import Candidate, Source
+from convwright.core.dtype import Arithmetic
+from convwright.core.finding import Interval, Measurement
+from convwright.core.problem import ConvProblem
+from convwright.measuring.timing import Timing
+from convwright.tuning import heats
+from convwright.tuning.heats import Stopwatch
+from tuning.made import CPU
+
+PROBLEM = ConvProblem.parse("ic4ih8oc4kh3")
+RUN, PACK = Interval(50.0, 45.0, 55.0), Interval(-60.0, -90.0, 20.0)
+
+
+def timing(call_us: Interval) -> Timing:
+    return Timing(call_us, 1.0, 20, (call_us.value,) * 10, None, 1)
+
+
+@dataclass
+class Packing:
+    """A trial whose weight has to be packed."""
+
+    candidate: Candidate = field(
+        default_factory=lambda: Candidate(PROBLEM, "made", "up", (), Arithmetic.FP32, 0, True, Source.RULE)
+    )
+    look_us: float = 0.0
+    plan: Any = field(default_factory=lambda: SimpleNamespace(workspace_bytes=0))
+
+    def call(self) -> Any:
+        return lambda: None
+
+    preparation = call
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch, run: Interval, pack: Interval, look_us: float = 0.0
+) -> Measurement | None:
+    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
+        return {name: timing(run if name.startswith("run") else pack) for name in calls}
+
+    patch.setattr(heats, "measure_calls", timed)
+    bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="quick")
+    trial: Any = Packing(look_us=look_us)
+    found = Stopwatch(bench).heat([trial], 1e3)
+    return found[trial.candidate].measurement if found else None
+
+
+def test_a_packing_time_that_drowned_in_noise_makes_no_call_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = measured(monkeypatch, RUN, PACK)
+    assert made is not None
+    assert made.prepare_us == Interval(0.0, 0.0, 20.0)
+    assert made.eager_us(weights_change=True) == Interval(50.0, 45.0, 75.0)
+
+
+@pytest.mark.parametrize(("look_us", "expected"), [(0.0, None), (70.0, 70.0)])
+def test_a_slope_that_is_no_time_is_no_measurement(
+    monkeypatch: pytest.MonkeyPatch, look_us: float, expected: float | None
+) -> None:
+    made = measured(monkeypatch, Interval(-3.0, -40.0, 30.0), PACK, look_us)
+    assert (None if made is None else made.device_us.value) == expected
