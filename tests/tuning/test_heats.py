@@ -43,9 +43,7 @@ class Packing:
     preparation = call
 
 
-def measured(
-    monkeypatch: pytest.MonkeyPatch, run: Interval, pack: Interval, look_us: float = 0.0
-) -> Measurement | None:
+def measured(patch: pytest.MonkeyPatch, run: Interval, pack: Interval, look_us: float = 0.0) -> Measurement | None:
     def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
         return {name: timing(run if name.startswith("run") else pack) for name in calls}
 

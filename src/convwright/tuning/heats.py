@@ -79,9 +79,7 @@ class Stopwatch:
         doubtful = doubt(timing, look_us) if self.bench.device.type == "cpu" else None
         believed = doubtful is None and timing.call_us.value > 0
         return Measurement(
-            device_us=timing.call_us
-            if doubtful is None and timing.call_us.value > 0
-            else least(timing.call_us, look_us),
+            device_us=timing.call_us if believed else least(timing.call_us, look_us),
             host_us=_interval(host.get(f"run {id_}")),
             prepare_us=_interval(device.get(f"pack {id_}")),
             errors=(),
