@@ -37,6 +37,7 @@ import kernels_ahead
 import torch
 import torch_calls
 from choices_summary import missing, summary, told
+from pace import Pace, sliced
 from retiming import OURS, attempts, narrowest
 from stages import Answer, Stage, serve
 from torch import Tensor
@@ -193,7 +194,7 @@ def released(options: argparse.Namespace) -> None:
 
 def everything(options: argparse.Namespace) -> None:
     """All rows for which there is time, and what they come to."""
-    begun_s, lines = perf_counter(), None if options.out is None else Lines(options.out)
+    pace, begun_s, lines = Pace(options.limit_s), perf_counter(), None if options.out is None else Lines(options.out)
     kept = lines.read() if lines is not None and options.resume else []
     known = {(line["name"], line["problem"], line["tf32"]) for line in kept if line.get("failure") is None}
     wanted = [asked for asked in rows(options) if asked.key not in known]
@@ -210,18 +211,13 @@ def everything(options: argparse.Namespace) -> None:
         retimer = Stage("retime", environment | {"CONVWRIGHT_MODE": "heuristic"})
         with Stage("compile", environment) as compiler, Stage("search", environment) as searcher, retimer:
             compiler.start()
-            longest_s = 0.0
-            for asked in wanted:
-                row_s = perf_counter()
-                if row_s - begun_s + longest_s > options.limit_s:
-                    break
+            for asked in pace.rows(wanted):
                 line = one(asked, searcher, retimer, options)
                 kept.append(line)
                 done.append(asked)
                 if lines is not None:
                     lines.add(line)
                 print(told(line), flush=True)
-                longest_s = max(longest_s, perf_counter() - row_s) if len(done) > 1 else 0.0
     print(summary(kept))
     if len(done) < len(wanted):
         print(missing(options.suite, wanted[len(done) :]))
@@ -250,11 +246,6 @@ def one(asked: Asked, searcher: Stage, retimer: Stage, options: argparse.Namespa
 @cache
 def _stages() -> dict[str, Any]:
     return {"search": searched, "retime": retimed, "torch-compile": compiled}
-
-
-def _sliced(text: str) -> tuple[int | None, int | None]:
-    first, _, last = text.partition(":")
-    return int(first) if first else None, int(last) if last else None
 
 
 def _one_of(*known: str) -> Any:
@@ -289,7 +280,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a row")
     parser.add_argument("--kernels", type=int, default=24, help="compiled ahead of a row's search at most")
     parser.add_argument("--time-s", type=float, default=0.3, help="for timing a row, three times that where need be")
-    parser.add_argument("--rows", type=_sliced, default=(None, None), help="the rows from:to, as a slice")
+    parser.add_argument("--rows", type=sliced, default=(None, None), help="the rows from:to, as a slice")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--resume", action="store_true")

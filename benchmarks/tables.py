@@ -4,7 +4,8 @@
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers on one of `PAGES`:
 ``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models`` or ``clinic``, and ``<!-- end of table -->``. A table whose record
-is not there yet is left out.
+is not there yet is left out. Pages that are made as a whole, and their entries in the site's navigation, are written
+once there is a record to make them of.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import gtc_page
 
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
@@ -164,6 +167,18 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "clinic": (CLINIC_RESULTS, clinic_table),
 }
 
+# What is a page of its own: its file under docs/, its record, what makes it of the record's lines, and its entry.
+GENERATED = (
+    (ROOT / "docs" / "gtc.md", ROOT / "benchmarks" / "results" / "h200-gtc.jsonl", gtc_page.page, "Every algorithm"),
+)
+NAVIGATION, BEHIND = ROOT / "mkdocs.yml", "      - Benchmarks: bench.md\n"
+
+
+def in_navigation(site: str, title: str, page: Path) -> str:
+    """``site`` with an entry for ``page`` behind that of the benchmarks, where it has none."""
+    entry = f"      - {title}: {page.name}\n"
+    return site if entry in site else site.replace(BEHIND, BEHIND + entry)
+
 
 def written(readme: str, name: str, text: str) -> str:
     """``readme`` with ``text`` between the markers of the table called ``name``; without them as it is."""
@@ -182,6 +197,10 @@ def main() -> None:
         for name, each in made.items():
             text = written(text, name, each)
         page.write_text(text)
+    for page, record, make, title in GENERATED:
+        if record.exists():
+            page.write_text(make([json.loads(line) for line in record.read_text().splitlines()]))
+            NAVIGATION.write_text(in_navigation(NAVIGATION.read_text(), title, page))
 
 
 if __name__ == "__main__":
