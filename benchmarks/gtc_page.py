@@ -47,8 +47,8 @@ def _head(lines: Sequence[Line]) -> str:
         "Times are those of the device in microseconds, with half the width of their 95 % intervals, with a hot cache. "
         "Errors are the relative L2 error on normal data, and in brackets the largest of any element on four kinds of "
         "data, in units of the dtype's roundoff, where they were looked at. A candidate may be chosen if its errors "
-        "are at most twice those of PyTorch's own call; what may not, or whose errors were not looked at, is marked with "
-        "a ×. "
+        "are at most twice those of PyTorch's own call; what may not, or whose errors were not looked at, is marked "
+        "with a ×. "
         f"Each table is of a [full search](finding.md) of {budgets} s.\n\n"
         f"{where}, {', '.join(sorted({line['date'][:10] for line in lines}))}."
     )
