@@ -54,9 +54,13 @@ def _time(line: Line, name: str) -> str:
 
 def summary(lines: Iterable[Line]) -> str:
     """Each setting by itself: geometric means, how many came out how, and the rows that did not come out well."""
-    keyed = [(_setting(line), line) for line in lines]
-    groups = groupby(sorted(keyed, key=lambda entry: entry[0]), key=lambda entry: entry[0])
-    return "\n".join(_of_setting(name, [line for _, line in group]) for name, group in groups)
+    return "\n".join(_of_setting(name, group) for name, group in by_setting(lines))
+
+
+def by_setting(lines: Iterable[Line]) -> list[tuple[str, list[Line]]]:
+    """The rows of each setting."""
+    keyed = sorted(((_setting(line), line) for line in lines), key=lambda entry: entry[0])
+    return [(name, [line for _, line in group]) for name, group in groupby(keyed, key=lambda entry: entry[0])]
 
 
 def _setting(line: Line) -> str:

@@ -23,7 +23,7 @@ from convwright.measuring.data import Kind, operands
 from convwright.measuring.timing import Timing
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-SHARED = ("choices_summary", "kernels_ahead", "pace", "retiming", "stages", "torch_calls")
+SHARED = ("choices_summary", "choices_table", "kernels_ahead", "pace", "retiming", "stages", "torch_calls")
 SUITE = "name,problem\none,ic4ih8oc4kh3ph1\ntwo,ic4ih8oc8kh1\n"
 
 
@@ -202,6 +202,25 @@ def test_a_summary_names_what_did_not_come_out_well(shared: dict[str, ModuleType
         "  benchmark: 2.000 times as fast [2.000, 2.000]",
         "  the best of them: 1.000 times as fast [1.000, 1.000]",
     ]
+
+
+def test_a_table_of_settings(shared: dict[str, ModuleType]) -> None:
+    known = {"conditions": {"device": "a GPU", "torch": "2"}, "budget_s": 1.0, "weights": "changing"}
+    lines = [
+        line("good", "fast", {"default": 0.25, "benchmark": 0.5}, **known),
+        line("bad", "slow", {"default": 1.0, "benchmark": 2.0}, **known),
+        line("gone", "", {"default": 1.0}, failure="it died"),
+    ]
+    head, _, row, _, about = shared["choices_table"].table(lines).splitlines()
+    assert head.endswith(
+        "| times as fast as PyTorch | times as fast as with `benchmark=True` | as the fastest of them |"
+    )
+    assert row == (
+        "| gtc, forward, fp32, TF32 off, nchw | 2 | 1 | 0 | 1 | 0 | 2.00 (2.00 to 2.00) | 1.00 (1.00 to 1.00) "
+        "| 1.00 (1.00 to 1.00) |"
+    )
+    assert about.startswith("a GPU, torch 2; device time")
+    assert about.endswith("1 rows failed.")
 
 
 def test_choices_of_a_suite(tmp_path: Path) -> None:
