@@ -54,7 +54,12 @@ def _time(line: Line, name: str) -> str:
 
 def summary(lines: Iterable[Line]) -> str:
     """Each setting by itself: geometric means, how many came out how, and the rows that did not come out well."""
-    return "\n".join(_of_setting(name, group) for name, group in by_setting(lines))
+    return "\n".join(_of_setting(name, group) for name, group in by_setting(latest(lines)))
+
+
+def latest(lines: Iterable[Line]) -> list[Line]:
+    """Each row as it was last: one that failed and was taken again has not failed."""
+    return list({(line["suite"], line["name"], line["problem"], line["tf32"]): line for line in lines}.values())
 
 
 def by_setting(lines: Iterable[Line]) -> list[tuple[str, list[Line]]]:

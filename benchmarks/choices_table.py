@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from choices_summary import by_setting
+from choices_summary import by_setting, latest
 from retiming import faster
 
 from convwright.measuring.compare import Outcome
@@ -20,6 +20,7 @@ _WHERE = ("driver", "cuda", "cudnn", "torch", "triton")
 
 def table(lines: Sequence[Line]) -> str:
     """How many rows came out how beside the fastest of PyTorch's calls, and how many times as fast as each they are."""
+    lines = latest(lines)
     good = [line for line in lines if not line["failure"]]
     beside = list(good[0]["beside"])
     head = ["setting", "rows", *(outcome.upper() for outcome in _OUTCOMES)]

@@ -128,7 +128,7 @@ def everything(options: argparse.Namespace) -> None:
     left = list(wanted)
     with Stage("search", {"CONVWRIGHT_STORE": "none"}) as searcher:
         for question in pace.rows(wanted):
-            answer = searcher.ask(question, patience_s=60.0 + 5 * options.budget_s)
+            answer = searcher.ask(question, patience_s=pace.patience_s(60.0 + 5 * options.budget_s))
             line = {"benchmark": "gtc", **question, "budget_s": options.budget_s, "failure": None, **answer}
             if lines is not None:
                 lines.add(line)

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TypeVar
 
 _Row = TypeVar("_Row")
+_GRACE_S = 20.0
 
 
 class Pace:
@@ -15,6 +16,10 @@ class Pace:
     def __init__(self, limit_s: float) -> None:
         self.end_s = perf_counter() + limit_s
         self._longest_s = 0.0
+
+    def patience_s(self, most_s: float) -> float:
+        """How long to wait for an answer: somewhat beyond the end at most."""
+        return min(most_s, max(self.end_s - perf_counter(), 0.0) + _GRACE_S)
 
     def rows(self, wanted: Sequence[_Row]) -> Iterator[_Row]:
         """Those of ``wanted``, one after the other, that end in time if none takes longer than the longest so far."""

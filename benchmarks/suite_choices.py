@@ -24,11 +24,10 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache, partial
-from itertools import product
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -36,6 +35,7 @@ from typing import Any
 import kernels_ahead
 import torch
 import torch_calls
+from asked_rows import Asked, rows
 from choices_summary import missing, summary, told
 from pace import Pace, sliced
 from retiming import OURS, attempts, narrowest
@@ -44,7 +44,6 @@ from torch import Tensor
 from torch_autotuning import Autotuners, caches
 
 import convwright as cw
-from convwright import suites
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.policy import Policy, Weights
@@ -62,38 +61,6 @@ SEED = 20261121
 NARROW = 0.005
 # A row takes some seconds: one that says nothing for so long hangs.
 PATIENCE_S = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One row under one setting. ``batch`` is None where the suite says it, ``tf32`` where that flag plays no part."""
-
-    index: int
-    name: str
-    problem: ConvProblem
-    batch: int | None
-    tf32: bool | None
-
-    @property
-    def question(self) -> Answer:
-        return {"problem": self.problem.key, "tf32": self.tf32}
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return self.name, self.problem.key, self.tf32
-
-
-def rows(options: argparse.Namespace) -> Iterator[Asked]:
-    """All that is asked for, one setting after the other."""
-    first, last = options.rows
-    for dtype, batch, direction in product(options.dtype, options.batch, options.direction):
-        suite = suites.load(options.suite).with_(
-            dtype=dtype, batch=batch, direction=direction, layout=options.layout, epilogue=options.epilogue
-        )
-        flagged = options.device.startswith("cuda") and DType.parse(dtype) is DType.FP32
-        for tf32 in options.tf32 if flagged else (None,):
-            for index, row in list(enumerate(suite.rows))[first:last]:
-                yield Asked(index, row.name, row.problem, batch, tf32)
 
 
 def flagged(question: Answer) -> ConvProblem:
@@ -194,9 +161,9 @@ def released(options: argparse.Namespace) -> None:
 
 def everything(options: argparse.Namespace) -> None:
     """All rows for which there is time, and what they come to."""
-    pace, begun_s, lines = Pace(options.limit_s), perf_counter(), None if options.out is None else Lines(options.out)
+    pace, lines = Pace(options.limit_s), None if options.out is None else Lines(options.out)
     kept = lines.read() if lines is not None and options.resume else []
-    known = {(line["name"], line["problem"], line["tf32"]) for line in kept if line.get("failure") is None}
+    known = {(line["name"], line["problem"], line["tf32"]) for line in kept if line["failure"] is None}
     wanted = [asked for asked in rows(options) if asked.key not in known]
     done: list[Asked] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -206,13 +173,13 @@ def everything(options: argparse.Namespace) -> None:
         if "compile" in options.beside:
             environment |= caches(where, "inductor")
             with Autotuners(where, environment) as tuners:
-                tuners.compile([asked.question for asked in wanted], until_s=begun_s + options.limit_s / 2)
+                tuners.compile([asked.question for asked in wanted], until_s=perf_counter() + options.limit_s / 2)
         # Nothing is measured in the process that times, but by its timer.
         retimer = Stage("retime", environment | {"CONVWRIGHT_MODE": "heuristic"})
         with Stage("compile", environment) as compiler, Stage("search", environment) as searcher, retimer:
             compiler.start()
             for asked in pace.rows(wanted):
-                line = one(asked, searcher, retimer, options)
+                line = one(asked, searcher, retimer, options, pace)
                 kept.append(line)
                 done.append(asked)
                 if lines is not None:
@@ -223,7 +190,7 @@ def everything(options: argparse.Namespace) -> None:
         print(missing(options.suite, wanted[len(done) :]))
 
 
-def one(asked: Asked, searcher: Stage, retimer: Stage, options: argparse.Namespace) -> Answer:
+def one(asked: Asked, searcher: Stage, retimer: Stage, options: argparse.Namespace, pace: Pace) -> Answer:
     """The line of one row."""
     line = {
         "benchmark": "suite choices", "suite": options.suite, "index": asked.index, "name": asked.name,
@@ -232,20 +199,18 @@ def one(asked: Asked, searcher: Stage, retimer: Stage, options: argparse.Namespa
         "search_mode": options.mode, "budget_s": options.budget_s, "seed": SEED,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
-    patience_s = PATIENCE_S + 5 * options.budget_s
-    found = searcher.ask(asked.question, patience_s=patience_s)
+    most_s = PATIENCE_S + 5 * options.budget_s
+    found = searcher.ask(asked.question, patience_s=pace.patience_s(most_s))
     if found.get("failure"):
         # What a candidate took down with it is known by now, and left alone by a new process.
-        found = searcher.ask(asked.question, patience_s=patience_s)
+        found = searcher.ask(asked.question, patience_s=pace.patience_s(most_s))
     search_unstable = found.pop("unstable", None)
     if not found.get("failure"):
-        found |= {"search_unstable": search_unstable} | retimer.ask(asked.question, patience_s=patience_s)
+        found |= {"search_unstable": search_unstable} | retimer.ask(asked.question, patience_s=pace.patience_s(most_s))
     return {**line, "failure": None, **found}
 
 
-@cache
-def _stages() -> dict[str, Any]:
-    return {"search": searched, "retime": retimed, "torch-compile": compiled}
+STAGES = {"search": searched, "retime": retimed, "torch-compile": compiled}
 
 
 def _one_of(*known: str) -> Any:
@@ -286,7 +251,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--store", type=Path, help="findings that are to be kept; by default they are thrown away")
     parser.add_argument("--read", type=Path, nargs="+", help="print the summary of these files, and run nothing")
-    parser.add_argument("--stage", choices=("compile", *_stages()), help=argparse.SUPPRESS)
+    parser.add_argument("--stage", choices=("compile", *STAGES), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -298,7 +263,7 @@ def main() -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         compiling(options)
     elif options.stage:
-        serve(partial(_stages()[options.stage], options))
+        serve(partial(STAGES[options.stage], options))
     else:
         everything(options)
 

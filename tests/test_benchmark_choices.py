@@ -184,6 +184,7 @@ def line(name: str, outcome: str, ratios: dict[str, float], **more: Any) -> dict
 
 def test_a_summary_names_what_did_not_come_out_well(shared: dict[str, ModuleType]) -> None:
     lines = [
+        line("good", "", {"default": 0.25}, failure="as it was at first"),
         line("good", "fast", {"default": 0.25, "benchmark": 0.5}),
         line("bad", "slow", {"default": 1.0, "benchmark": 2.0}),
         line("other", "same", {"default": 1.0, "benchmark": 0.5}, tf32=True),
