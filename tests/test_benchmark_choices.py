@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import choices_summary
+import choices_table
+import kernels_ahead
+import pace
 import pytest
+import retiming
 import torch
+import torch_calls
 
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
@@ -23,16 +26,7 @@ from convwright.measuring.data import Kind, operands
 from convwright.measuring.timing import Timing
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-SHARED = ("choices_summary", "choices_table", "kernels_ahead", "pace", "retiming", "stages", "torch_calls")
 SUITE = "name,problem\none,ic4ih8oc4kh3ph1\ntwo,ic4ih8oc8kh1\n"
-
-
-@pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    yield {name: import_module(name) for name in SHARED}
-    for name in SHARED:
-        sys.modules.pop(name)
 
 
 def run(script: str, *words: object, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -51,26 +45,26 @@ def timing(value: float, spread: float = 0.001, rounds: int = 20) -> Timing:
     return Timing(Interval(value, value * (1 - spread), value * (1 + spread)), 0.0, rounds, slopes, None, run=1)
 
 
-def test_a_choice_is_held_against_the_fastest_other(shared: dict[str, ModuleType]) -> None:
+def test_a_choice_is_held_against_the_fastest_other() -> None:
     timings = {"ours": timing(10.0), "default": timing(20.0), "benchmark": timing(8.0)}
-    (attempt,) = shared["retiming"].attempts(lambda: timings, narrow=0.02)
+    (attempt,) = retiming.attempts(lambda: timings, narrow=0.02)
     assert attempt.best == "benchmark"
     assert (str(attempt.verdict.outcome), str(attempt.verdicts["default"].outcome)) == ("slow", "fast")
 
 
-def test_a_disturbed_run_is_taken_again_and_the_narrowest_counts(shared: dict[str, ModuleType]) -> None:
+def test_a_disturbed_run_is_taken_again_and_the_narrowest_counts() -> None:
     spreads = iter([0.5, 0.3, 0.4, 0.0])
-    taken = shared["retiming"].attempts(
+    taken = retiming.attempts(
         lambda: {"ours": timing(10.0, spread := next(spreads), 4), "torch": timing(20.0, -spread, 4)}, narrow=0.01
     )
     assert len(taken) == 3, "and no more often"
     halfwidths = [attempt.verdict.ratio.relative_halfwidth for attempt in taken]
-    assert shared["retiming"].narrowest(taken) is taken[halfwidths.index(min(halfwidths))]
+    assert retiming.narrowest(taken) is taken[halfwidths.index(min(halfwidths))]
 
 
-def test_a_ratio_turned_around(shared: dict[str, ModuleType]) -> None:
-    assert shared["retiming"].faster({"value": 0.5, "low": 0.25, "high": 1.0}) == Interval(2.0, 1.0, 4.0)
-    assert shared["retiming"].faster({"value": 0.5, "low": "-inf", "high": "inf"}) == Interval(2.0, 0.0, float("inf"))
+def test_a_ratio_turned_around() -> None:
+    assert retiming.faster({"value": 0.5, "low": 0.25, "high": 1.0}) == Interval(2.0, 1.0, 4.0)
+    assert retiming.faster({"value": 0.5, "low": "-inf", "high": "inf"}) == Interval(2.0, 0.0, float("inf"))
 
 
 ANSWERS = """
@@ -115,42 +109,38 @@ def test_a_stage_answers_and_is_started_again_where_it_ended(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_no_row_is_begun_that_may_not_end_in_time(
-    shared: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_row_is_begun_that_may_not_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
-    monkeypatch.setattr(shared["pace"], "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(pace, "perf_counter", lambda: now_s[0])
     done = []
-    for row in shared["pace"].Pace(20.0).rows([9.0, 4.0, 5.0, 1.0, 1.0]):
+    for row in pace.Pace(20.0).rows([9.0, 4.0, 5.0, 1.0, 1.0]):
         done.append(row)
         now_s[0] += row
     assert done == [9.0, 4.0, 5.0], "of the first it is not known what processes took to start"
 
 
-def test_calls_of_pytorch_agree(shared: dict[str, ModuleType]) -> None:
+def test_calls_of_pytorch_agree() -> None:
     for text in ("ic4ih8oc8kh3sh2 ep:bias+relu", "ic4ih8oc8kh3 dir:backward_data", "ic4ih8oc8kh3 dir:backward_weight"):
         problem = ConvProblem.parse(text)
         given = operands(problem, Kind.NORMAL, "cpu")
         with torch.no_grad():
-            calls = shared["torch_calls"].calls(["default", "benchmark"], problem, given)
+            calls = torch_calls.calls(["default", "benchmark"], problem, given)
             first, second = (call() for call in calls.values())
         assert torch.equal(first, second)
         assert first.shape == problem.output.shape
     forward = ConvProblem.parse("ic4ih8oc8kh3sh2 ep:bias+relu")
     given = operands(forward, Kind.NORMAL, "cpu")
-    made = shared["torch_calls"].calls(["default"], forward, given)
+    made = torch_calls.calls(["default"], forward, given)
     assert torch.equal(made["default"](), torch.relu(torch.conv2d(*given.values(), stride=2)))
     with pytest.raises(BadInput, match="bias and ReLU at most"):
-        shared["torch_calls"].written(ConvProblem.parse("ic4ih8oc8kh3 ep:silu"))
+        torch_calls.written(ConvProblem.parse("ic4ih8oc8kh3 ep:silu"))
 
 
-def test_kernels_of_a_device_that_is_elsewhere_are_known(shared: dict[str, ModuleType]) -> None:
+def test_kernels_of_a_device_that_is_elsewhere_are_known() -> None:
     from convwright.core.policy import Policy
     from convwright.measuring.machine import device_facts
 
-    kernels = shared["kernels_ahead"].kernels_of(
-        ConvProblem.parse("mb8ic128ih27oc128kh3ph1"), device_facts("h200"), Policy()
-    )
+    kernels = kernels_ahead.kernels_of(ConvProblem.parse("mb8ic128ih27oc128kh3ph1"), device_facts("h200"), Policy())
     assert kernels
     assert all(kernel.compiles for kernel in kernels)
 
@@ -163,10 +153,10 @@ class Row:
     tf32: bool | None = None
 
 
-def test_what_is_missing_is_said_in_slices(shared: dict[str, ModuleType]) -> None:
+def test_what_is_missing_is_said_in_slices() -> None:
     problem = ConvProblem.parse("ic4ih8oc8kh3")
     rows = [Row(3, problem), Row(4, problem), Row(7, problem), Row(0, problem, batch=8, tf32=True)]
-    assert shared["choices_summary"].missing("gtc", rows).splitlines() == [
+    assert choices_summary.missing("gtc", rows).splitlines() == [
         "no time for gtc, forward, fp32, nchw: rows 3:5, 7:8",
         "no time for gtc, batch 8, forward, fp32, TF32 on, nchw: rows 0:1",
     ]
@@ -182,7 +172,7 @@ def line(name: str, outcome: str, ratios: dict[str, float], **more: Any) -> dict
     }  # fmt: skip
 
 
-def test_a_summary_names_what_did_not_come_out_well(shared: dict[str, ModuleType]) -> None:
+def test_a_summary_names_what_did_not_come_out_well() -> None:
     lines = [
         line("good", "", {"default": 0.25}, failure="as it was at first"),
         line("good", "fast", {"default": 0.25, "benchmark": 0.5}),
@@ -191,7 +181,7 @@ def test_a_summary_names_what_did_not_come_out_well(shared: dict[str, ModuleType
         line("gone", "", {"default": 1.0}, failure="it died"),
     ]
     beside = "beside the best of default, benchmark"
-    assert shared["choices_summary"].summary(lines).splitlines() == [
+    assert choices_summary.summary(lines).splitlines() == [
         f"gtc, forward, fp32, TF32 off, nchw: 2 rows; 0 SAME, 1 FAST, 1 SLOW, 0 AMBIGUOUS {beside}",
         "  default: 2.000 times as fast [2.000, 2.000]",
         "  benchmark: 1.000 times as fast [1.000, 1.000]",
@@ -205,14 +195,14 @@ def test_a_summary_names_what_did_not_come_out_well(shared: dict[str, ModuleType
     ]
 
 
-def test_a_table_of_settings(shared: dict[str, ModuleType]) -> None:
+def test_a_table_of_settings() -> None:
     known = {"conditions": {"device": "a GPU", "torch": "2"}, "budget_s": 1.0, "weights": "changing"}
     lines = [
         line("good", "fast", {"default": 0.25, "benchmark": 0.5}, **known),
         line("bad", "slow", {"default": 1.0, "benchmark": 2.0}, **known),
         line("gone", "", {"default": 1.0}, failure="it died"),
     ]
-    head, _, row, _, about = shared["choices_table"].table(lines).splitlines()
+    head, _, row, _, about = choices_table.table(lines).splitlines()
     assert head.endswith(
         "| times as fast as PyTorch | times as fast as with `benchmark=True` | as the fastest of them |"
     )

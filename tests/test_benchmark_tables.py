@@ -13,8 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+def tables() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
 
 

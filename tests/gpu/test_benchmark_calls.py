@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+import torch_calls
 
 from convwright.core.problem import ConvProblem
 from convwright.measuring.clock import CudaGraphClock
@@ -18,7 +17,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device"),
 ]
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 PROBLEMS = (
     "mb4ic32ih28oc32kh3ph1",
     "mb4ic32ih28oc32kh3ph1 dt:fp16 tag:nhwc ep:bias+relu",
@@ -28,11 +26,8 @@ PROBLEMS = (
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
-def test_calls_with_the_flag_on_are_captured_like_those_with_it_off(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_with_the_flag_on_are_captured_like_those_with_it_off(text: str) -> None:
     """Those with the flag on are enqueued by another thread, which keeps their plans apart."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import torch_calls
-
     problem, clock = ConvProblem.parse(text), CudaGraphClock()
     given = operands(problem, Kind.NORMAL, "cuda")
     reference = sampled_reference(problem, given)
