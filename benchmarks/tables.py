@@ -3,8 +3,9 @@
     python benchmarks/tables.py [--write]
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers on one of `PAGES`:
-``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models`` or ``clinic``, and ``<!-- end of table -->``. A table whose record
-is not there yet is left out.
+``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench`` or ``fused-zoo``, and
+``<!-- end of table -->``. A table whose record is not there yet is left out. Pages that are made as a whole, and their
+entries in the site's navigation, are written once there is a record to make them of.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import choices_table
+import gtc_page
+
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.report.bench import geometric_mean
@@ -24,8 +28,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "h200-find.jsonl"
 ZOO_RESULTS = ROOT / "benchmarks" / "results" / "cpu-zoo.jsonl"
 MODELS_RESULTS = ROOT / "benchmarks" / "results" / "cpu-enable-models.jsonl"
+DEEPBENCH_RESULTS = ROOT / "benchmarks" / "results" / "h200-deepbench.jsonl"
+FUSED_RESULTS = ROOT / "benchmarks" / "results" / "h200-fused-zoo.jsonl"
 CLINIC_RESULTS = ROOT / "benchmarks" / "results" / "h200-wrapper-clinic.jsonl"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "wrapper-clinic.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "bench.md", ROOT / "docs" / "wrapper-clinic.md")
 START, END = "<!-- table: find -->", "<!-- end of table -->"
 
 
@@ -156,13 +162,31 @@ def clinic_table() -> str:
     return "\n".join([head, *rows, "", about])
 
 
+def _lines(record: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in record.read_text().splitlines()]
+
+
 # By the name that stands in the markers: the record, and what makes a table of it.
 TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "find": (RESULTS, table),
     "cpu-zoo": (ZOO_RESULTS, zoo_table),
     "cpu-models": (MODELS_RESULTS, models_table),
     "clinic": (CLINIC_RESULTS, clinic_table),
+    "deepbench": (DEEPBENCH_RESULTS, lambda: choices_table.table(_lines(DEEPBENCH_RESULTS))),
+    "fused-zoo": (FUSED_RESULTS, lambda: choices_table.table(_lines(FUSED_RESULTS))),
 }
+
+# What is a page of its own: its file under docs/, its record, what makes it of the record's lines, and its entry.
+GENERATED = (
+    (ROOT / "docs" / "gtc.md", ROOT / "benchmarks" / "results" / "h200-gtc.jsonl", gtc_page.page, "Every algorithm"),
+)
+NAVIGATION, BEHIND = ROOT / "mkdocs.yml", "      - Benchmarks: bench.md\n"
+
+
+def in_navigation(site: str, title: str, page: Path) -> str:
+    """``site`` with an entry for ``page`` behind that of the benchmarks, where it has none."""
+    entry = f"      - {title}: {page.name}\n"
+    return site if entry in site else site.replace(BEHIND, BEHIND + entry)
 
 
 def written(readme: str, name: str, text: str) -> str:
@@ -182,6 +206,10 @@ def main() -> None:
         for name, each in made.items():
             text = written(text, name, each)
         page.write_text(text)
+    for page, record, make, title in GENERATED:
+        if record.exists():
+            page.write_text(make(_lines(record)))
+            NAVIGATION.write_text(in_navigation(NAVIGATION.read_text(), title, page))
 
 
 if __name__ == "__main__":

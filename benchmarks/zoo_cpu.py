@@ -16,39 +16,34 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from retiming import OURS, attempts, counted, mean_in_words, narrowest
+from stages import Answer, Stage, serve
 from torch.nn import functional as F
 
 import convwright as cw
 from convwright import suites
 from convwright.core.direction import Role
-from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.measuring.clock import WallClock
-from convwright.measuring.compare import Verdict, compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.data import Kind, operands
 from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_calls
-from convwright.measuring.timing import Timing
-from convwright.report.bench import geometric_mean
 from convwright.tuning.session import session
 
 BATCHES = (1, 8)
 # Not the seed of any search.
 SEED = 20261121
-NARROW, ATTEMPTS = 0.02, 3
+NARROW = 0.02
 # Calls within which a choice has proved itself, or PyTorch's own call serves.
 PROVING = 30
 
@@ -59,82 +54,72 @@ def rows(limit: int | None) -> Iterator[tuple[str, int, ConvProblem]]:
             yield row.name, batch, row.problem
 
 
-def search(options: argparse.Namespace) -> None:
+def search(options: argparse.Namespace, question: Answer) -> Answer:
     """The first process: find, and leave what was found in the store."""
-    for name, batch, problem in rows(options.limit):
-        found = cw.find(problem, device="cpu", mode=options.mode, budget_us=options.search_s * 1e6)
-        choice = None if found.choice is None else found.choice.candidate.id
-        print(json.dumps({"name": name, "batch": batch, "choice": choice}), flush=True)
+    found = cw.find(question["problem"], device="cpu", mode=options.mode, budget_us=options.search_s * 1e6)
+    return {"choice": None if found.choice is None else found.choice.candidate.id}
 
 
-def retime(options: argparse.Namespace) -> None:
+@torch.no_grad()
+def retime(options: argparse.Namespace, question: Answer) -> Answer:
     """The second process: new inputs, and nothing known but the store."""
-    known = dict(conditions(device_facts("cpu"))) | {"cache": "hot", "clock": WallClock.__name__}
-    for name, batch, problem in rows(options.limit):
-        given = operands(problem, Kind.NORMAL, "cpu", seed=SEED)
-        padding = problem.symmetric_padding
-        assert padding is not None
-        arguments = (given[Role.X], given[Role.W], None, problem.stride, padding, problem.dilation, problem.groups)
-        spent_us = session().spent_us
-        with torch.no_grad():
-            for _ in range(PROVING):
-                cw.conv2d(*arguments)
-            calls = {"ours": lambda a=arguments: cw.conv2d(*a), "torch": lambda a=arguments: F.conv2d(*a)}
-            attempts = [timed(calls, options.budget_s * 1e6)]
-            while attempts[-1][2].ratio.relative_halfwidth > NARROW and len(attempts) < ATTEMPTS:
-                attempts.append(timed(calls, options.budget_s * 1e6))
-        ours, torchs, verdict = min(attempts, key=lambda attempt: attempt[2].ratio.relative_halfwidth)
-        last = cw.last_choice()
-        line = {
-            "benchmark": "cpu zoo", "suite": "zoo-sample", "name": name, "batch": batch, "problem": problem.key,
-            "choice": None if last is None else last.candidate.id, "deciding_us": session().spent_us - spent_us,
-            "ours_us": asdict(ours.call_us), "torch_us": asdict(torchs.call_us), "samples": ours.samples,
-            "ratio": asdict(verdict.ratio), "outcome": str(verdict.outcome),
-            "unstable": ours.unstable or torchs.unstable, "attempts": [attempt[2].to_json() for attempt in attempts],
-            "seed": SEED, "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": known,
-        }  # fmt: skip
-        print(json.dumps(line), flush=True)
-
-
-def timed(calls: dict[str, Callable[[], Tensor]], budget_us: float) -> tuple[Timing, Timing, Verdict]:
-    """Both calls in one run, and how the first compares with the second."""
-    ours, torchs = measure_calls(calls, clock=WallClock(), budget_us=budget_us, seed=SEED).values()
-    return ours, torchs, compare(ours, torchs)
+    problem = ConvProblem.parse(question["problem"])
+    given = operands(problem, Kind.NORMAL, "cpu", seed=SEED)
+    padding = problem.symmetric_padding
+    assert padding is not None
+    arguments = (given[Role.X], given[Role.W], None, problem.stride, padding, problem.dilation, problem.groups)
+    spent_us = session().spent_us
+    for _ in range(PROVING):
+        cw.conv2d(*arguments)
+    calls = {OURS: lambda: cw.conv2d(*arguments), "torch": lambda: F.conv2d(*arguments)}
+    take = partial(measure_calls, calls, clock=WallClock(), budget_us=options.budget_s * 1e6, seed=SEED)
+    taken = attempts(take, narrow=NARROW)
+    best, last = narrowest(taken), cw.last_choice()
+    ours, torchs = best.timings[OURS], best.timings["torch"]
+    return {
+        "choice": None if last is None else last.candidate.id, "deciding_us": session().spent_us - spent_us,
+        "ours_us": asdict(ours.call_us), "torch_us": asdict(torchs.call_us), "samples": ours.samples,
+        "ratio": asdict(best.verdict.ratio), "outcome": str(best.verdict.outcome),
+        "unstable": ours.unstable or torchs.unstable, "attempts": [attempt.verdict.to_json() for attempt in taken],
+        "seed": SEED, "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "conditions": dict(conditions(device_facts("cpu"))) | {"cache": "hot", "clock": WallClock.__name__},
+    }  # fmt: skip
 
 
 STAGES = {"search": search, "retime": retime}
 
 
-def stage(name: str, store: Path) -> Iterator[dict]:
-    """The lines that a process of its own prints, as they come."""
-    environment = {**os.environ, "CONVWRIGHT_STORE": str(store), "CONVWRIGHT_MODE": "quick"}
-    command = [sys.executable, __file__, *sys.argv[1:], "--stage", name]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield from map(json.loads, process.stdout)
-    if process.returncode:
-        sys.exit(process.returncode)
-
-
 def both(options: argparse.Namespace) -> None:
-    """Run one process after the other, and write what the second one says."""
-    lines = []
+    """Ask one process after the other, and write what the second one says."""
+    lines: list[Answer] = []
+    asked = [(name, batch, {"problem": problem.key}) for name, batch, problem in rows(options.limit)]
     with tempfile.TemporaryDirectory() as folder:
-        store = options.store or Path(folder) / "findings.sqlite"
-        chosen = {}
-        for found in stage("search", store):
-            chosen[found["name"], found["batch"]] = found["choice"]
-            print(f"{found['name']:20} {found['batch']} {found['choice']}", file=sys.stderr, flush=True)
-        for line in stage("retime", store):
-            searched = chosen[line["name"], line["batch"]]
-            lines.append(line | {"searched": searched, "search_mode": options.mode, "search_s": options.search_s})
-            print(told(lines[-1]), flush=True)
+        environment = {"CONVWRIGHT_STORE": str(options.store or Path(folder) / "findings.sqlite")}
+        with Stage("search", environment) as searcher:
+            searched = []
+            for name, batch, question in asked:
+                searched.append(answered(searcher, question)["choice"])
+                print(f"{name:20} {batch} {searched[-1]}", file=sys.stderr, flush=True)
+        with Stage("retime", environment | {"CONVWRIGHT_MODE": "quick"}) as retimer:
+            for (name, batch, question), found in zip(asked, searched, strict=True):
+                line = {"benchmark": "cpu zoo", "suite": "zoo-sample", "name": name, "batch": batch, **question}
+                line |= answered(retimer, question)
+                lines.append(line | {"searched": found, "search_mode": options.mode, "search_s": options.search_s})
+                print(told(lines[-1]), flush=True)
     print(summary(lines))
     if options.out:
         options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def told(line: dict) -> str:
+def answered(stage: Stage, question: Answer) -> Answer:
+    """The answer, without which nothing else is worth asking."""
+    answer = stage.ask(question)
+    if "failure" in answer:
+        sys.exit(f"{question['problem']}: {answer['failure']}")
+    return answer
+
+
+def told(line: Answer) -> str:
     other = "" if line["choice"] == line["searched"] else f", but the search chose {line['searched']}"
     ratio = line["ratio"]
     return (
@@ -144,19 +129,12 @@ def told(line: dict) -> str:
     )
 
 
-def summary(lines: list[dict]) -> str:
+def summary(lines: list[Answer]) -> str:
     """How many came out how, and the geometric mean."""
-    counts = Counter(line["outcome"] for line in lines)
-    mean = geometric_mean([faster(line) for line in lines])
-    said = ", ".join(f"{counts[outcome]} {outcome.upper()}" for outcome in ("same", "fast", "slow", "ambiguous"))
     own = sum(line["outcome"] == "fast" and line["choice"] == "torch/default" for line in lines)
-    said += f" ({own} FAST with PyTorch's own call: the machine was disturbed)" if own else ""
-    return said if mean is None else f"{said}; {mean.value:.3f} times as fast [{mean.low:.3f}, {mean.high:.3f}]"
-
-
-def faster(line: dict) -> Interval:
-    ratio = line["ratio"]
-    return Interval(1 / ratio["value"], 1 / ratio["high"], 1 / ratio["low"])
+    said = counted(lines) + (f" ({own} FAST with PyTorch's own call: the machine was disturbed)" if own else "")
+    mean = mean_in_words(line["ratio"] for line in lines)
+    return said if mean is None else f"{said}; {mean}"
 
 
 def main() -> None:
@@ -169,7 +147,10 @@ def main() -> None:
     parser.add_argument("--store", type=Path, help="findings that are to be kept; by default they are thrown away")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    STAGES.get(options.stage, both)(options)
+    if options.stage:
+        serve(partial(STAGES[options.stage], options))
+    else:
+        both(options)
 
 
 if __name__ == "__main__":

@@ -87,3 +87,66 @@ def test_records_that_are_there_make_tables(tables: dict[str, Any]) -> None:
     for record, make in tables["TABLES"].values():
         if record.exists():
             assert make().startswith("| ")
+
+
+def found(layout: str, setting: str, **times_us: float) -> dict[str, Any]:
+    rows = {
+        name.replace("_", "/"): {
+            "id": f"{name.replace('_', '/')}[a=1]", "workspace_bytes": 2000, "allowed": time_us < 50,
+            "time_us": {"value": time_us, "low": time_us - 1, "high": time_us + 1}, "relative_l2": 1e-7,
+            "scaled_max": 3.5, "why": "",
+        }
+        for name, time_us in times_us.items()
+    }  # fmt: skip
+    rows = {f"{name}, fp32": row for name, row in rows.items()}
+    untimed = {
+        "id": "cudnn/late",
+        "time_us": None,
+        "workspace_bytes": None,
+        "allowed": False,
+        "why": "no time was left",
+    }
+    return {
+        "benchmark": "gtc", "name": "stem", "setting": setting, "layout": layout, "failure": None, "budget_s": 5.0,
+        "baseline": "torch/default, fp32", "choice": "cudnn/fft[a=1]", "refused": {"cudnn/winograd": "not for 7x7"},
+        "algorithms": {**rows, "cudnn/late, fp32": untimed}, "date": "2026-01-02T03:04:05",
+        "conditions": {"device": "a GPU", "cudnn": "9"},
+    }  # fmt: skip
+
+
+def test_the_page_of_every_algorithm(tables: dict[str, Any]) -> None:
+    (_, _, page, _), = tables["GENERATED"]  # fmt: skip
+    lines = [
+        found("nchw", "TF32 off", torch_default=20.0, cudnn_fft=10.0, cudnn_gemm=99.0),
+        found("nhwc", "TF32 off", torch_default=30.0, cudnn_fft=5.0),
+        {**found("nhwc", "fp16"), "failure": "it died"},
+    ]
+    lines[0]["algorithms"]["relayout(nhwc, cudnn/fft), fp32"] = {
+        **lines[0]["algorithms"]["torch/default, fp32"], "time_us": {"value": 30.0, "low": 29.0, "high": 31.0}
+    }  # fmt: skip
+    made = page(lines)
+    assert (
+        "| stem | TF32 off | 20.00 ± 1.00 | `cudnn/fft` fp32 | 10.00 ± 1.00 | 30.00 ± 1.00 | `cudnn/fft` fp32 |" in made
+    )
+    table = made.partition("### TF32 off, stem\n\n")[2].splitlines()
+    assert table[2:6] == [
+        "| `cudnn/fft` | fp32 | 10.00 ± 1.00 | 2 kB | 1.0e-07 (3.5) | 5.00 ± 1.00 | 2 kB | 1.0e-07 (3.5) |",
+        "| `torch/default` | fp32 | 20.00 ± 1.00 | 2 kB | 1.0e-07 (3.5) | 30.00 ± 1.00 | 2 kB | 1.0e-07 (3.5) |",
+        "| `cudnn/gemm` | fp32 | 99.00 ± 1.00 × | 2 kB | 1.0e-07 (3.5) | – | – | – |",
+        "",
+    ]
+    assert "relayout" not in made, "what is rewritten and no faster than PyTorch's own call"
+    assert "NCHW, not timed: `cudnn/late` (no time was left)." in made
+    assert "NHWC, refused: `cudnn/winograd` (not for 7x7)." in made
+    assert "fp16, stem" not in made
+    assert "a GPU, cudnn 9, 2026-01-02." in made
+
+
+def test_a_generated_page_is_in_the_navigation_once(tables: dict[str, Any]) -> None:
+    site = (ROOT / "mkdocs.yml").read_text()
+    for page, record, _, title in tables["GENERATED"]:
+        assert page.exists() == record.exists(), "python benchmarks/tables.py --write makes it"
+        once = tables["in_navigation"](site, title, page)
+        assert once.count(f"{title}: {page.name}") == 1
+        assert tables["in_navigation"](once, title, page) == once
+        assert (once == site) == page.exists()

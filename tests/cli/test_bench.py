@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from convwright import flags
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.report import bench_run, plot
@@ -205,6 +206,35 @@ def test_beneath_a_plot_stands_what_stands_beneath_the_table_and_a_fit_is_timed_
         captions.clear()
 
 
+def test_a_suite_is_drawn_without_a_sweep(run: Command, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
+    path, plot_path = tmp_path / "mine.csv", tmp_path / "mine.svg"
+    path.write_text("stem,ic3oc4ih9kh3\nlast,ic4oc4ih4kh1\n")
+    words = ["--device", "cpu", "--budget", "0.2", "--plot", plot_path]
+    code, _, err = run(path, *words, "--algorithms", "torch/default,reference/*,reference/gemm")
+    assert code == 0
+    assert set(err.splitlines()) <= {
+        f"convwright: {name} was not measured, so it is not drawn" for name in ("reference/*", "reference/gemm")
+    }
+    assert plot_path.read_text().count("<!-- stem -->") == 1
+
+
+def test_tf32_is_asked_for_and_told(run: Command, tmp_path: Path) -> None:
+    out = tmp_path / "results.jsonl"
+    before = flags.tf32_allowed()
+    for words, count in ((["--no-tf32"], 1), (["--no-tf32"], 1), (["--tf32"], 2), ([], 3)):
+        words = [PROBLEM, "--device", "h200", "--mode", "heuristic", *words, "--out", out, "--resume"]
+        code, told, _ = run(*words)
+        assert code == 0
+        assert len(records(out)) == count
+    assert "TF32 o" not in told.splitlines()[0]  # nobody asked
+    forbidden, allowed, _ = records(out)
+    assert (forbidden["tf32"], allowed["tf32"]) == (False, True)
+    refused = [any("computes in tf32" in row["reason"] for row in each["candidates"]) for each in (forbidden, allowed)]
+    assert refused == [True, False]
+    assert flags.tf32_allowed() == before
+
+
 def test_an_algorithm_that_is_refused_for_some_rows_is_no_mistake(run: Command, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is missing")
     words = [
@@ -259,6 +289,10 @@ MISTAKES = [
     (
         [PROBLEM, "--algorithms", "torch/default,nope", "--plot", "a.png", "--sweep", "ih=6,8"],
         "--algorithms: no algorithm here is called 'nope'; for this problem there are ",
+    ),
+    (
+        [PROBLEM, "--algorithms", "nope/*", "--plot", "a.png", "--sweep", "ih=6,8"],
+        "--algorithms: no algorithm here is called like 'nope/*'; for this problem there are ",
     ),
     (["gtc", "--plot-fit", "a.png"], "one problem, got 14"),
     ([PROBLEM, "--plot-fit", "a.png", "--mode", "heuristic"], "nothing runs"),

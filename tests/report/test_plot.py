@@ -58,6 +58,24 @@ def test_what_is_not_known_is_not_drawn() -> None:
         chart([Result("ih=8", "", (("ih", 8),), "failed")], SWEEPS, (), title="", caption="")
 
 
+def test_rows_of_a_suite_without_a_sweep() -> None:
+    rows = [replace(each, name=name, at=()) for each, name in zip(RESULTS, "abc", strict=True)]
+    drawn = chart(rows, (), ["a/*", "a/fast"], title="", caption="")
+    curves = {curve.label: curve for curve in drawn.curves}
+    assert drawn.names == ("a", "b", "c")
+    assert all(curve.x == (0, 1, 2) for curve in curves.values())
+    assert [each.value for each in curves["chosen"].times_us] == [64, 64, 16]
+    assert [each.value for each in curves["a/*"].times_us] == [32, 8, 16]
+    assert all(not curve.notes for curve in curves.values())
+
+
+def test_more_lines_than_colours_can_be_told_apart() -> None:
+    algorithms = [f"a/fast[x={number}]" for number in range(1, 11)]
+    results = [replace(each, times_us=dict.fromkeys(algorithms, around(9.0))) for each in RESULTS]
+    drawn = chart(results, SWEEPS, algorithms, title="", caption="").curves
+    assert len({(curve.colour % 6, curve.line, curve.marker) for curve in drawn}) == len(drawn) > 10
+
+
 def test_other_sweeps_and_rows_are_other_colours() -> None:
     results = [result(ih, "a/fast[x=1]", name=name, mb=mb) for name in "pq" for mb in (1, 2) for ih in (8, 16)]
     curves = chart(results, SWEEPS, (), title="", caption="").curves
@@ -94,6 +112,15 @@ def test_a_chart_is_written(suffix: str, tmp_path: Path, figures: list) -> None:
     assert [line.get_label() for line in axes.get_lines()] == ["chosen", "PyTorch's own call", "physical limit"]
     assert list(axes.get_lines()[0].get_ydata()) == [64, 16, 64]
     assert len(axes.collections) == 3, "a band each"
+
+
+def test_names_of_many_rows_have_room(tmp_path: Path, figures: list) -> None:
+    names = tuple(f"row {place}" for place in range(99))
+    curve = Curve("a", tuple(map(float, range(99))), tuple(around(place + 1.0) for place in range(99)))
+    draw_chart(Chart("", "", (curve,), names=names), tmp_path / "chart.png")
+    axes = axes_of(figures[0])
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(names[::3])
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
 
 
 @pytest.mark.parametrize(("least", "most"), [(16.5, 31.0), (20.0, 21.0), (31.0, 33.0), (100.0, 4000.0)])

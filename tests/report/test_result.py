@@ -139,6 +139,14 @@ def test_a_record_comes_back_from_a_file() -> None:
     assert key_of(read) == key_of(record) == asked().key(ROW)
 
 
+def test_the_fastest_of_those_that_are_called_alike_and_may_be_chosen() -> None:
+    others = [finding("a/b", 49, 50, 51), finding("a/wrong", 9, 10, 11, error=1e-2), finding("a/c", 59, 60, 61)]
+    record = Asked("", CPU, "quick", POLICY).record(ROW, found(OWN, *others), 1.0)
+    result = Result.of(json.loads(as_line(record)))
+    times_us = [result.time_us(name) for name in ("a/*", "a/wrong", "*", "a/w*", "a/b*", "b/*")]
+    assert [each and each.value for each in times_us] == [50, 10, 50, None, 50, None]
+
+
 def test_what_is_not_finite_comes_back_too() -> None:
     wide = finding("torch/default", float("-inf"), 10.0, float("inf"), error=float("nan"))
     result = Result.of(json.loads(as_line(asked().record(ROW, found(wide), 0.5))))

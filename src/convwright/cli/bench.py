@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,6 +38,10 @@ def bench(
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
     epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
+    tf32: Annotated[
+        bool | None,
+        typer.Option("--tf32/--no-tf32", help="PyTorch's flag for fp32 convolutions on a GPU; by default as it is."),
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
     ] = None,
@@ -50,8 +55,15 @@ def bench(
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file to which each result is added as a line of JSON.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Leave out what is in that file already.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw time against the first sweep: a png, svg or pdf.")] = None,
-    algorithms: Annotated[str | None, typer.Option(help="With --plot: more candidates to draw, by name.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw time against the first sweep, or over a suite: a png, svg or pdf.")
+    ] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            help="With --plot: more lines, by name: cudnn/gemm,cudnn/fft,cudnn/engine-*. With * the fastest of those."
+        ),
+    ] = None,
     plot_fit: Annotated[Path | None, typer.Option(help="Draw the samples and the fitted line of one problem.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -59,7 +71,7 @@ def bench(
 
     Ctrl-C stops it; with --out and --resume the next run goes on from there.
     """
-    from convwright import suites
+    from convwright import flags, suites
     from convwright.cli.plots import Plots
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
@@ -89,26 +101,27 @@ def bench(
         objective=one_of(Objective, "objective", objective),
         finite_inputs=finite_inputs,
     )
-    asked = Asked(suite.name, device_facts(device), one_of(Mode, "mode", mode), policy)
+    asked = Asked(suite.name, device_facts(device), one_of(Mode, "mode", mode), policy, tf32)
     runs = asked.device.present and mode != Mode.HEURISTIC
     plots = Plots(plot, plot_fit, None if algorithms is None else tuple(algorithms.split(",")), tuple(sweeps))
-    plots.check(suite.rows, asked, runs=runs)
-    if resume and out is None:
-        raise BadInput("--resume goes on with the file that --out names, got no --out")
-    store = Store.open(None) if fresh else None
-    budget_us = None if budget is None else budget * 1e6
-    run = Run(
-        suite, asked,
-        lambda problem: find(
-            problem, device=asked.device, policy=policy, mode=mode, budget_us=budget_us, store=store
-        ),
-        Lines(out) if out is not None else None,
-    )  # fmt: skip
-    interrupted = _run(run, resume=resume)
-    _print(run, as_json=as_json)
-    if interrupted is not None:
-        raise interrupted
-    plots.draw(run)
+    with nullcontext() if tf32 is None else flags.tf32(tf32):
+        plots.check(suite.rows, asked, runs=runs)
+        if resume and out is None:
+            raise BadInput("--resume goes on with the file that --out names, got no --out")
+        store = Store.open(None) if fresh else None
+        budget_us = None if budget is None else budget * 1e6
+        run = Run(
+            suite, asked,
+            lambda problem: find(
+                problem, device=asked.device, policy=policy, mode=mode, budget_us=budget_us, store=store
+            ),
+            Lines(out) if out is not None else None,
+        )  # fmt: skip
+        interrupted = _run(run, resume=resume)
+        _print(run, as_json=as_json)
+        if interrupted is not None:
+            raise interrupted
+        plots.draw(run)
     if any(record["failure"] is not None for record in run.records):
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from convwright.core.policy import Policy
     from convwright.report.bench_run import Run
     from convwright.report.result import Asked
     from convwright.suites.suite import Row
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """A sweep's curves, with more ``algorithms`` by name, and the timing behind one problem."""
+    """Curves over a sweep or a suite, with more ``algorithms`` by name, and the timing behind one problem."""
 
     curves: Path | None
     fit: Path | None
@@ -34,8 +35,11 @@ class Plots:
         for path in (self.curves, self.fit):
             if path is not None:
                 check(path)
-        if self.curves is not None and not self.sweeps:
-            raise BadInput("--plot draws time against a size that is swept, got no --sweep")
+        if self.curves is not None and not self.sweeps and len(rows) == 1:
+            raise BadInput(
+                "--plot draws time against a size that is swept or over the problems of a suite, got one problem and "
+                "got no --sweep"
+            )
         if self.algorithms is not None and self.curves is None:
             raise BadInput(f"--algorithms names what --plot draws, got {','.join(self.algorithms)!r} without --plot")
         for name in self.algorithms or ():
@@ -70,13 +74,18 @@ class Plots:
 
 def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
     """Raises what is said of a name that nothing has for any row; where it is refused, it is known."""
+    from convwright.report.result import ANY
     from convwright.tuning.find import resolved
     from convwright.tuning.session import named
 
     unknown: BadInput | None = None
     for row in rows:
+        policy = resolved(asked.policy, row.problem, asked.device)
         try:
-            named(name, row.problem, asked.device, resolved(asked.policy, row.problem, asked.device))
+            if ANY in name:
+                _check_like(name, row, asked, policy)
+            else:
+                named(name, row.problem, asked.device, policy)
         except Refused:
             return
         except BadInput as error:
@@ -85,6 +94,16 @@ def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
             return
     if unknown is not None:
         raise BadInput(f"--algorithms: {unknown}")
+
+
+def _check_like(pattern: str, row: Row, asked: Asked, policy: Policy) -> None:
+    from convwright.report.result import is_like
+    from convwright.tuning import listing
+
+    listed = listing.candidates(listing.direct(row.problem, asked.device, policy))
+    if not any(is_like(candidate.id, pattern) for candidate in listed):
+        known = sorted({candidate.id.partition("[")[0] for candidate in listed})
+        raise BadInput(f"no algorithm here is called like {pattern!r}; for this problem there are {', '.join(known)}")
 
 
 def _caption(run: Run) -> str:

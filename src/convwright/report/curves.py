@@ -1,4 +1,4 @@
-"""A sweep's results as curves: PyTorch's own call, the choice, algorithms by name, the physical limit."""
+"""Results as curves over a sweep or over a suite: PyTorch's own call, the choice, algorithms by name, the limit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ from convwright.report.plot import MOST_COLOURS, Chart, Curve
 from convwright.report.result import Result
 from convwright.suites.sweep import Sweep
 
-_MARKERS = ("s", "^", "v", "D", "P", "X")
+# One more than there are colours, so that the two together tell more lines apart.
+_MARKERS = ("s", "^", "v", "D", "P", "X", "<")
 _CHOSEN = "chosen"
+# What stands in a size's place where rows are counted.
+_ROW = "row"
 _BRACKETS = re.compile(r"\[[^]]*\]")  # a candidate's configuration
 
 
 def chart(
     results: Sequence[Result], sweeps: Sequence[Sweep], algorithms: Sequence[str], *, title: str, caption: str
 ) -> Chart:
-    """Time against the first sweep's values; every row and every combination of the other sweeps has its colour."""
+    """Time against the first sweep's values; every row and every combination of the other sweeps has its colour.
+
+    Without a sweep, time over the rows in their order.
+    """
+    if not sweeps:
+        return _over_rows(results, algorithms, title=title, caption=caption)
     size, groups = sweeps[0].size, _groups(results, sweeps[0].size)
     if len(groups) > MOST_COLOURS:
         raise BadInput(
@@ -37,9 +45,20 @@ def chart(
             for index, (name, group) in enumerate(groups.items())
             for curve in _curves(f"{name}: ", group, size, algorithms)
         ]
+    return Chart(title, size, _some(curves), sweeps[0].geometric, caption)
+
+
+def _over_rows(results: Sequence[Result], algorithms: Sequence[str], *, title: str, caption: str) -> Chart:
+    places = [replace(result, at=((_ROW, place),)) for place, result in enumerate(results)]
+    curves = [replace(curve, colour=index) for index, curve in enumerate(_curves("", places, _ROW, algorithms))]
+    names = tuple(result.name for result in results)
+    return Chart(title, "problems in their order", _some(curves), caption=caption, names=names)
+
+
+def _some(curves: Sequence[Curve]) -> tuple[Curve, ...]:
     if not curves:
         raise BadInput("there is nothing to draw: nothing was measured, and no limit is known")
-    return Chart(title, size, tuple(curves), sweeps[0].geometric, caption)
+    return tuple(curves)
 
 
 def _groups(results: Iterable[Result], size: str) -> dict[str, list[Result]]:

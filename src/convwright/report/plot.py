@@ -26,6 +26,7 @@ MOST_COLOURS = len(_COLOURS)
 _GREY = "#777777"
 # So many times as high as what is to be seen in it is the drawing of a fit.
 _ROOM = 1.3
+_MOST_NAMES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,17 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Curves in one pair of axes, logarithmic or not. ``caption`` says under which conditions they were measured."""
+    """Curves in one pair of axes, logarithmic or not. ``caption`` says under which conditions they were measured.
+
+    Where ``names`` are given, what x counts has these.
+    """
 
     title: str
     x_label: str
     curves: tuple[Curve, ...]
     logarithmic: bool = False
     caption: str = ""
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +85,17 @@ def draw_chart(chart: Chart, path: Path) -> None:
     with _axes(path, 1, chart.title, chart.caption) as (axes,):
         for curve in chart.curves:
             _draw_curve(axes, curve)
-        if chart.logarithmic:
-            axes.set_xscale("log", base=2)
+        if chart.logarithmic or chart.names:
             axes.set_yscale("log", base=2)
             _label_times(axes)
-            ticks = sorted({x for curve in chart.curves for x in curve.x})
-            axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         else:
             axes.set_ylim(bottom=0)
+        if chart.logarithmic:
+            axes.set_xscale("log", base=2)
+            ticks = sorted({x for curve in chart.curves for x in curve.x})
+            axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+        elif chart.names:
+            _name(axes, chart.names)
         axes.set_xlabel(chart.x_label)
         axes.set_ylabel("µs a call")
 
@@ -110,6 +118,12 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
             text, (x, y), xytext=(-4 if late else 4, -12), textcoords="offset points", fontsize=7, color=colour,
             horizontalalignment="right" if late else "left",
         )  # fmt: skip
+
+
+def _name(axes: Axes, names: Sequence[str]) -> None:
+    """Evenly spaced names, as many as there is room for."""
+    shown = range(0, len(names), ceil(len(names) / _MOST_NAMES))
+    axes.set_xticks([*shown], labels=[names[place] for place in shown], rotation=90, fontsize=6)
 
 
 def _label_times(axes: Axes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from convwright.tuning.choose import TIE, device_us, eager_us
 from convwright.tuning.find import Findings
 
 Record = dict[str, Any]
+# What stands for any part of a candidate's name.
+ANY = "*"
 
 
 class Outcome(StrEnum):
@@ -42,9 +45,11 @@ class Asked:
     device: DeviceFacts
     mode: str
     policy: Policy
+    tf32: bool | None = None  # None is what PyTorch's flag says
 
     def __str__(self) -> str:
-        return singular(f"{self.device.key} · mode {self.mode}")
+        flag = "" if self.tf32 is None else f" · TF32 {'on' if self.tf32 else 'off'}"
+        return singular(f"{self.device.key} · mode {self.mode}{flag}")
 
     def key(self, row: Row) -> tuple[object, ...]:
         """What tells the record of this row from any other in a file."""
@@ -72,7 +77,7 @@ class Asked:
         names = ("max_workspace_bytes", "max_error", "deterministic", "objective", "finite_inputs")
         return {
             "benchmark": "bench", "suite": self.suite, "name": row.name, "at": dict(row.at), "count": row.count,
-            "problem": row.problem.key, "device": self.device.key, "mode": str(self.mode),
+            "problem": row.problem.key, "device": self.device.key, "mode": str(self.mode), "tf32": self.tf32,
             "policy": {name: getattr(self.policy, name) for name in names},
             "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": dict(conditions_now(self.device)),
         }  # fmt: skip
@@ -87,7 +92,8 @@ def key_of(record: Mapping[str, Any]) -> tuple[object, ...] | None:
 
 
 def _key(record: Mapping[str, Any]) -> tuple[object, ...]:
-    return (*(record[name] for name in ("name", "problem", "device", "mode")), *map(str, record["policy"].values()))
+    given = (*(record[name] for name in ("name", "problem", "device", "mode")), record.get("tf32"))
+    return (*given, *map(str, record["policy"].values()))
 
 
 def outcome_of(found: Findings) -> Outcome | None:
@@ -182,6 +188,7 @@ class Result:
     remark: str | None = None
     measured: tuple[Measured, ...] = ()
     present: Conditions = ()
+    disallowed: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Result:
@@ -199,14 +206,21 @@ class Result:
             error=errors.get(record["choice"]), torch_error=errors.get(record["baseline"]),
             unstable=record.get("unstable"), remark=record.get("remark"),
             measured=_measured(record), present=_present(record),
+            disallowed=frozenset(row["id"] for row in record["candidates"] if not row.get("allowed", True)),
         )  # fmt: skip
 
     def time_us(self, candidate: str | None) -> Interval | None:
-        """What a call of the candidate of that name takes; of a name without configuration, its fastest."""
+        """What a call of the candidate of that name takes; of a name without configuration, its fastest, and of one
+        with a ``*`` the fastest of those that may be chosen and are called like that."""
         times_us = self.times_us or {}
-        if candidate is not None and candidate in times_us:
-            return times_us[candidate]
-        family = [each for name, each in times_us.items() if name.partition("[")[0] == candidate]
+        if candidate is None or candidate in times_us:
+            return None if candidate is None else times_us[candidate]
+        if ANY in candidate:
+            family = [
+                each for name, each in times_us.items() if name not in self.disallowed and is_like(name, candidate)
+            ]
+        else:
+            family = [each for name, each in times_us.items() if name.partition("[")[0] == candidate]
         return min(family, key=lambda each: each.value, default=None)
 
 
@@ -229,6 +243,15 @@ def _present(record: Mapping[str, Any]) -> Conditions:
     """What held when the record was made; PyTorch's flag for TF32 where that is a question."""
     facts = tuple(record["conditions"].items())
     return facts if "dt:fp32" in record["problem"].split() else without_tf32(facts)
+
+
+def is_like(id_: str, pattern: str) -> bool:
+    """Whether a candidate is called as ``pattern`` says, in which ``*`` stands for anything.
+
+    >>> is_like("cudnn/engine-48[k2=2]", "cudnn/engine-*"), is_like("pad-c(8, cudnn/engine-48)", "cudnn/engine-*")
+    (True, False)
+    """
+    return re.fullmatch(".*".join(map(re.escape, pattern.split(ANY))), id_) is not None
 
 
 def _interval(data: Mapping[str, Any]) -> Interval:

@@ -54,11 +54,16 @@ def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int 
 
     What cannot be compiled is counted in: building it fails soon, and says why.
     """
-    leaves = list(dict.fromkeys(_by_turns(search, direct, most_chains)))
-    if not leaves:
+    kernels = worth_compiling(search, direct, most_chains)
+    if not kernels:
         return Ahead({})
-    search.progress("compiling", 0, len(leaves))
-    return Ahead(_compiled(leaves, search))
+    search.progress("compiling", 0, len(kernels))
+    return Ahead(_compiled(kernels, search))
+
+
+def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: int | None = None) -> list[Candidate]:
+    """What a search has compiled as long as there is time, in that order."""
+    return list(dict.fromkeys(_by_turns(search, direct, most_chains)))
 
 
 @cache
@@ -68,15 +73,15 @@ def _compilers() -> Compilers:
 
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
     """The first two of the problem itself and one of each inside, then the next two and the next of each, …"""
-    own = _worth_compiling(search, direct)
+    own = _promising(search, direct)
     queues = [own[::2], own[1::2]]
     for inner in listing.inner_problems(search.problem, search.device)[:most_chains]:
         listed = listing.candidates(listing.direct(inner, search.device, search.policy))
-        queues.append(_worth_compiling(replace(search, problem=inner), listed)[:_MOST_INSIDE])
+        queues.append(_promising(replace(search, problem=inner), listed)[:_MOST_INSIDE])
     return (candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None)
 
 
-def _worth_compiling(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
+def _promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
     """What has to be compiled, is allowed and did not fail before, the most promising first."""
     kernels = [c for c in listed if c.compiles and elsewhere(c) and listing.objection(c, search.policy) is None]
     if not kernels:

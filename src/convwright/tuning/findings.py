@@ -84,6 +84,7 @@ def _row(verdict: Verdict, device: DeviceFacts) -> dict[str, Any]:
         "arithmetic_limit_us": bound.arithmetic_us,
         "eager_us": verdict.eager_us,
         "remembered": verdict.finding.remembered,
+        "allowed": verdict.allowed,
         "reason": verdict.reason,
         "measurement": measurement.to_json() if measurement else None,
     }

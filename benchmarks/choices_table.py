@@ -1,0 +1,51 @@
+"""A record of `suite_choices` as a table: one row a setting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from choices_summary import by_setting, latest
+from retiming import faster
+
+from convwright.measuring.compare import Outcome
+from convwright.report.bench import geometric_mean
+
+Line = Mapping[str, Any]
+_WORDS = {"default": "PyTorch", "benchmark": "with `benchmark=True`", "compile": "`torch.compile`"}
+_OUTCOMES = (Outcome.FAST, Outcome.SAME, Outcome.SLOW, Outcome.AMBIGUOUS)
+_WHERE = ("driver", "cuda", "cudnn", "torch", "triton")
+
+
+def table(lines: Sequence[Line]) -> str:
+    """How many rows came out how beside the fastest of PyTorch's calls, and how many times as fast as each they are."""
+    lines = latest(lines)
+    good = [line for line in lines if not line["failure"]]
+    beside = list(good[0]["beside"])
+    head = ["setting", "rows", *(outcome.upper() for outcome in _OUTCOMES)]
+    head += [f"times as fast as {_WORDS[name]}" for name in beside] + ["as the fastest of them"]
+    rows = [_row(name, group, beside) for name, group in by_setting(good)]
+    known = good[0]["conditions"]
+    where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in _WHERE if word in known)])
+    told = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    failed = len(lines) - len(good)
+    about = (
+        f"{where}; device time, hot cache, all sides interleaved and replayed from CUDA graphs, in a process that only "
+        f"read what another had found in {good[0]['budget_s']:g} s a row, on other inputs; weights "
+        f"{good[0]['weights']}; geometric means." + (f" {failed} rows failed." if failed else "")
+    )
+    return "\n".join([told[0], "|" + "---|" * len(head), *told[1:], "", about])
+
+
+def _row(name: str, lines: Sequence[Line], beside: Sequence[str]) -> list[str]:
+    counts = Counter(line["outcome"] for line in lines)
+    ratios = [[line["ratios"][each]["ratio"] for line in lines] for each in beside]
+    means = [_mean(each) for each in (*ratios, [line["ratio"] for line in lines])]
+    return [name, f"{len(lines)}", *(f"{counts[outcome]}" for outcome in _OUTCOMES), *means]
+
+
+def _mean(ratios: Sequence[Mapping[str, Any]]) -> str:
+    mean = geometric_mean([faster(ratio) for ratio in ratios])
+    assert mean is not None
+    return f"{mean.value:.2f} ({mean.low:.2f} to {mean.high:.2f})"

@@ -1,0 +1,272 @@
+"""The choice for each problem of a suite, timed anew in a process that knows only the store, beside PyTorch's calls.
+
+    python benchmarks/suite_choices.py deepbench --direction forward --tf32 off --rows 0:94 [--out results.jsonl]
+    python benchmarks/suite_choices.py zoo-sample --dtype fp16,bf16 --layout nhwc --batch 1,32 --epilogue bias+relu \\
+        --beside default,compile --weights constant
+
+Three processes take part. One compiles kernels for the rows to come. One searches, within ``--budget-s`` a row, and
+keeps what it finds in a store. The third knows nothing but that store: it takes new inputs, and times the choice
+interleaved with the calls of PyTorch's that ``--beside`` names (see `torch_calls`). On a GPU this is device time, all
+sides alike replayed from CUDA graphs; while one process times, the one that searches waits. Where weights change, what
+packs them is a part of the choice's call, as the layout conversions of a candidate are in any case. The errors of all
+sides are taken on the same inputs.
+
+What ``compile`` needs is compiled before that, in several processes whose autotuning disturbs one another: these leave
+their compiled kernels on disk and nothing else, so that the third process chooses among those anew, by itself.
+
+A row is a line of the file as soon as it is known. After ``--limit-s`` no other row is begun, and what is missing is
+said; ``--resume`` leaves out the rows that are there. ``--read`` prints the summary of such files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import kernels_ahead
+import torch
+import torch_calls
+from asked_rows import Asked, rows
+from choices_summary import missing, summary, told
+from pace import Pace, sliced
+from retiming import OURS, attempts, narrowest
+from stages import Answer, Stage, serve
+from torch import Tensor
+from torch_autotuning import Autotuners, caches
+
+import convwright as cw
+from convwright.core.direction import Direction, Role
+from convwright.core.dtype import DType
+from convwright.core.policy import Policy, Weights
+from convwright.core.problem import ConvProblem
+from convwright.measuring.data import Kind, operands
+from convwright.measuring.elements import sampled_reference
+from convwright.measuring.error import errors_of
+from convwright.measuring.machine import device_facts
+from convwright.measuring.timer import measure_together
+from convwright.report.lines import Lines
+from convwright.tuning.session import Choice, session
+
+# Not the seed of any search.
+SEED = 20261121
+NARROW = 0.005
+# A row takes some seconds: one that says nothing for so long hangs.
+PATIENCE_S = 120.0
+
+
+def flagged(question: Answer) -> ConvProblem:
+    """The problem, with PyTorch's flag as it is to be while it is computed."""
+    if question["tf32"] is not None:
+        torch.backends.cudnn.allow_tf32 = question["tf32"]
+    return ConvProblem.parse(question["problem"])
+
+
+def policy(options: argparse.Namespace) -> Policy:
+    return Policy(objective="device-time", weights=options.weights)
+
+
+def compiling(options: argparse.Namespace) -> None:
+    """The first process: kernels of the rows in their order, for as long as it is let."""
+    compilers, device = kernels_ahead.compilers(), device_facts(options.device)
+    for asked in rows(options):
+        problem = flagged(asked.question)
+        kernels_ahead.compile_kernels(problem, device, policy(options), compilers, options.kernels)
+
+
+def searched(options: argparse.Namespace, question: Answer) -> Answer:
+    """The second process: find, and leave what was found in the store."""
+    begun_s = perf_counter()
+    found = cw.find(
+        flagged(question), device=options.device, policy=policy(options), mode=options.mode,
+        budget_us=options.budget_s * 1e6,
+    )  # fmt: skip
+    released(options)
+    chosen = None if found.choice is None else found.choice.candidate.id
+    return {"searched": chosen, "search_s": perf_counter() - begun_s, "unstable": found.unstable}
+
+
+@torch.no_grad()
+def retimed(options: argparse.Namespace, question: Answer) -> Answer:
+    """The third process: new inputs, and nothing known but the store."""
+    begun_s, problem, device = perf_counter(), flagged(question), device_facts(options.device)
+    choice = session().choose(problem, device, policy(options), None)
+    given = operands(problem, Kind.NORMAL, options.device, seed=SEED)
+    calls = {OURS: ours(choice, problem, given, Weights(options.weights))}
+    calls |= torch_calls.calls(options.beside, problem, given)
+    reference = sampled_reference(problem, given)
+    errors = {name: errors_of(call(), reference) for name, call in calls.items()}
+    ready_s = perf_counter()
+    take = partial(measure_together, calls, device=options.device, budget_us=options.time_s * 1e6, seed=SEED)
+    taken = attempts(take, narrow=NARROW)
+    best = narrowest(taken)
+    timings = best.timings
+    answer = {
+        "choice": choice.candidate.id, "arithmetic": choice.candidate.arithmetic,
+        "workspace_bytes": choice.plan().workspace_bytes,
+        "times_us": {name: asdict(timing.call_us) for name, timing in timings.items()},
+        "errors": {name: {"relative_l2": l2, "scaled_max": most} for name, (l2, most) in errors.items()},
+        "ratios": {name: verdict.to_json() for name, verdict in best.verdicts.items()},
+        "best": best.best, "ratio": asdict(best.verdict.ratio), "outcome": best.verdict.outcome,
+        "attempts": len(taken), "samples": timings[OURS].samples,
+        "unstable": next((each.unstable for each in timings.values() if each.unstable), None),
+        "preparing_s": ready_s - begun_s, "timing_s": perf_counter() - ready_s,
+        "conditions": dict(timings[OURS].conditions),
+    }  # fmt: skip
+    del calls, given, reference
+    released(options)
+    return answer
+
+
+def ours(choice: Choice, problem: ConvProblem, given: dict[Role, Tensor], weights: Weights) -> torch_calls.Call:
+    """A call of the choice, with all that it does at each; PyTorch's own where that is what runs."""
+    if choice.is_torch:
+        return torch_calls.calls(["default"], problem, given)["default"]
+    plan = choice.plan()
+    first, second = (given[role] for role in problem.direction.operands)
+    workspace = None
+    if plan.workspace_bytes:
+        workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=first.device)
+    rest = given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace
+    packed = plan.prepare(second) if Role.W in given else second
+    is_packed = packed.layout is not torch.strided or packed.data_ptr() != second.data_ptr()
+    if is_packed and weights is Weights.CHANGING:
+        return lambda: plan(first, plan.prepare(second), *rest)
+    return partial(plan, first, packed, *rest)
+
+
+def compiled(options: argparse.Namespace, question: Answer) -> Answer:
+    """What ``torch.compile`` makes of a row, for the kernels that this leaves on disk."""
+    problem = flagged(question)
+    with torch.no_grad():
+        torch_calls.calls(["compile"], problem, operands(problem, Kind.NORMAL, options.device, seed=SEED))
+    released(options)
+    return {}
+
+
+def released(options: argparse.Namespace) -> None:
+    """Leave the device's memory to the other process."""
+    if options.device.startswith("cuda"):
+        torch.cuda.synchronize(options.device)
+        torch.cuda.empty_cache()
+
+
+def everything(options: argparse.Namespace) -> None:
+    """All rows for which there is time, and what they come to."""
+    pace, lines = Pace(options.limit_s), None if options.out is None else Lines(options.out)
+    kept = lines.read() if lines is not None and options.resume else []
+    known = {(line["name"], line["problem"], line["tf32"]) for line in kept if line["failure"] is None}
+    wanted = [asked for asked in rows(options) if asked.key not in known]
+    done: list[Asked] = []
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        store = options.store or where / "findings.sqlite"
+        environment = {"CONVWRIGHT_STORE": str(store)}
+        if "compile" in options.beside:
+            environment |= caches(where, "inductor")
+            with Autotuners(where, environment) as tuners:
+                tuners.compile([asked.question for asked in wanted], until_s=perf_counter() + options.limit_s / 2)
+        # Nothing is measured in the process that times, but by its timer.
+        retimer = Stage("retime", environment | {"CONVWRIGHT_MODE": "heuristic"})
+        with Stage("compile", environment) as compiler, Stage("search", environment) as searcher, retimer:
+            compiler.start()
+            for asked in pace.rows(wanted):
+                line = one(asked, searcher, retimer, options, pace)
+                kept.append(line)
+                done.append(asked)
+                if lines is not None:
+                    lines.add(line)
+                print(told(line), flush=True)
+    print(summary(kept))
+    if len(done) < len(wanted):
+        print(missing(options.suite, wanted[len(done) :]))
+
+
+def one(asked: Asked, searcher: Stage, retimer: Stage, options: argparse.Namespace, pace: Pace) -> Answer:
+    """The line of one row."""
+    line = {
+        "benchmark": "suite choices", "suite": options.suite, "index": asked.index, "name": asked.name,
+        "problem": asked.problem.key, "batch": asked.batch, "tf32": asked.tf32,
+        "beside": options.beside, "weights": options.weights,
+        "search_mode": options.mode, "budget_s": options.budget_s, "seed": SEED,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+    most_s = PATIENCE_S + 5 * options.budget_s
+    found = searcher.ask(asked.question, patience_s=pace.patience_s(most_s))
+    if found.get("failure"):
+        # What a candidate took down with it is known by now, and left alone by a new process.
+        found = searcher.ask(asked.question, patience_s=pace.patience_s(most_s))
+    search_unstable = found.pop("unstable", None)
+    if not found.get("failure"):
+        found |= {"search_unstable": search_unstable} | retimer.ask(asked.question, patience_s=pace.patience_s(most_s))
+    return {**line, "failure": None, **found}
+
+
+STAGES = {"search": searched, "retime": retimed, "torch-compile": compiled}
+
+
+def _one_of(*known: str) -> Any:
+    def parse(text: str) -> Sequence[str]:
+        words = text.split(",")
+        if unknown := [word for word in words if word not in known]:
+            raise argparse.ArgumentTypeError(f"known are {', '.join(known)}, got {', '.join(unknown)}")
+        return words
+
+    return parse
+
+
+def _flags(text: str) -> list[bool]:
+    return [word == "on" for word in _one_of("on", "off")(text)]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("suite", nargs="?", default="deepbench", help="a suite's name or file")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--direction", type=_one_of(*Direction), default=["forward"], help="several with commas between"
+    )
+    parser.add_argument("--tf32", type=_flags, default=[False, True], help="off,on: for fp32 on a GPU")
+    parser.add_argument("--dtype", type=_one_of(*DType), default=["fp32"], help="or several")
+    parser.add_argument("--layout", help="nchw or nhwc")
+    parser.add_argument("--batch", type=lambda text: [int(word) for word in text.split(",")], default=[None])
+    parser.add_argument("--epilogue", help="for example bias+relu")
+    parser.add_argument("--beside", type=_one_of(*torch_calls.NAMES), default=["default", "benchmark"])
+    parser.add_argument("--weights", default="changing", choices=tuple(Weights))
+    parser.add_argument("--mode", default="full", help="of the search")
+    parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a row")
+    parser.add_argument("--kernels", type=int, default=24, help="compiled ahead of a row's search at most")
+    parser.add_argument("--time-s", type=float, default=0.3, help="for timing a row, three times that where need be")
+    parser.add_argument("--rows", type=sliced, default=(None, None), help="the rows from:to, as a slice")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--store", type=Path, help="findings that are to be kept; by default they are thrown away")
+    parser.add_argument("--read", type=Path, nargs="+", help="print the summary of these files, and run nothing")
+    parser.add_argument("--stage", choices=("compile", *STAGES), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.read:
+        print(summary([line for path in options.read for line in Lines(path).read()]))
+    elif options.stage == "compile":
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        compiling(options)
+    elif options.stage:
+        serve(partial(STAGES[options.stage], options))
+    else:
+        everything(options)
+
+
+if __name__ == "__main__":
+    main()
