@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
 from math import inf, nan
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import convwright as cw
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.network.tuned import Tuned, tune
+from convwright.report.tuned import print_tuned
 from convwright.settings import Mode
 from convwright.tuning.session import session
 from convwright.tuning.store import Store
@@ -128,6 +132,24 @@ def test_a_plan_lists_what_the_policy_permits_and_needs_the_workspace_of_the_lar
         assert {candidate.workspace_bytes for candidate in each.permitted} <= {0, None}
         assert len(each.permitted) < len(each.findings.verdicts)
     assert careful.workspace_bytes == 0
+
+
+def test_what_all_share_is_a_bound_where_the_largest_is() -> None:
+    tuned = tune(model(), X, device="h200", plan_only=True, store=Store.open(None))
+    largest = max(tuned.problems, key=lambda each: each.workspace_bytes or 0)
+    assert largest.candidate is not None
+    assert (tuned.workspace_is_bound, largest.workspace_is_bound) == (False, False)
+    verdict = largest.findings.verdicts[0]
+    bounded = replace(verdict.finding.candidate, workspace_bytes=10**9, workspace_is_bound=True)
+    finding = replace(verdict.finding, candidate=bounded)
+    findings = replace(largest.findings, verdicts=(replace(verdict, finding=finding),))
+    others = [each for each in tuned.problems if each is not largest]
+    around = replace(tuned, problems=(*others, replace(largest, findings=findings)))
+    assert (around.workspace_bytes, around.workspace_is_bound) == (10**9, True)
+    assert around.to_json()["workspace_is_bound"] is True
+    out = StringIO()
+    print_tuned(around, Console(file=out, width=200))
+    assert "≤ 1 GB" in out.getvalue().splitlines()[-1]
 
 
 def test_where_nothing_is_permitted_nothing_is_planned() -> None:

@@ -165,4 +165,5 @@ def objection(candidate: Candidate, policy: Policy) -> str | None:
         workspace_bytes=candidate.workspace_bytes,
         arithmetic=candidate.arithmetic,
         deterministic=candidate.deterministic,
+        workspace_is_bound=candidate.workspace_is_bound,
     )

@@ -97,7 +97,8 @@ def _begin_alike(one: str, other: str) -> bool:
 def _served(candidate: Candidate, device: DeviceFacts, asked: str) -> Reason:
     needs = "an amount of workspace that only building it tells"
     if candidate.workspace_bytes is not None:
-        needs = _workspace(candidate.workspace_bytes)
+        most = "at most " if candidate.workspace_is_bound else ""
+        needs = most + _workspace(candidate.workspace_bytes)
     of = "" if candidate.id == asked else f" as {candidate.id}"
     return Reason(candidate.problem, device, asked, True, f"it is a candidate{of}, with {needs}")
 
