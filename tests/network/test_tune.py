@@ -134,22 +134,22 @@ def test_a_plan_lists_what_the_policy_permits_and_needs_the_workspace_of_the_lar
     assert careful.workspace_bytes == 0
 
 
-def test_what_all_share_is_a_bound_where_the_largest_is() -> None:
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_all_share_is_a_bound_where_the_largest_is(bound: bool) -> None:
     tuned = tune(model(), X, device="h200", plan_only=True, store=Store.open(None))
-    largest = max(tuned.problems, key=lambda each: each.workspace_bytes or 0)
-    assert largest.candidate is not None
-    assert (tuned.workspace_is_bound, largest.workspace_is_bound) == (False, False)
-    verdict = largest.findings.verdicts[0]
-    bounded = replace(verdict.finding.candidate, workspace_bytes=10**9, workspace_is_bound=True)
-    finding = replace(verdict.finding, candidate=bounded)
-    findings = replace(largest.findings, verdicts=(replace(verdict, finding=finding),))
-    others = [each for each in tuned.problems if each is not largest]
-    around = replace(tuned, problems=(*others, replace(largest, findings=findings)))
-    assert (around.workspace_bytes, around.workspace_is_bound) == (10**9, True)
-    assert around.to_json()["workspace_is_bound"] is True
+    first, *others = tuned.problems
+    verdict = first.findings.verdicts[0]
+    largest = replace(verdict.finding.candidate, workspace_bytes=10**9, workspace_is_bound=bound)
+    finding = replace(verdict.finding, candidate=largest)
+    findings = replace(
+        first.findings, verdicts=(replace(verdict, finding=finding),), policy=Policy(max_workspace_bytes=10**9)
+    )
+    around = replace(tuned, problems=(replace(first, findings=findings), *others))
+    assert (around.workspace_bytes, around.workspace_is_bound) == (10**9, bound)
+    assert around.to_json()["workspace_is_bound"] is bound
     out = StringIO()
     print_tuned(around, Console(file=out, width=200))
-    assert "≤ 1 GB" in out.getvalue().splitlines()[-1]
+    assert out.getvalue().splitlines()[-1].endswith("≤ 1 GB." if bound else ": 1 GB.")
 
 
 def test_where_nothing_is_permitted_nothing_is_planned() -> None:
