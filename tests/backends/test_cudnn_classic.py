@@ -51,7 +51,7 @@ def test_rules_answer_for_a_device_elsewhere(monkeypatch):
         )  # fmt: skip
         assert fft.workspace_bytes == 64 * 64 * 9 * 4 + 2 * (32 * 64 + 64 * 64) * 32 * 17 * 8
         assert offers["cudnn/implicit-precomp-gemm"].workspace_bytes == 1024
-        assert offers["cudnn/implicit-precomp-gemm[math=tf32]"].workspace_bytes is None
+        assert offers["cudnn/gemm[math=tf32]"].workspace_bytes == offers["cudnn/gemm"].workspace_bytes
 
 
 def test_an_epilogue_elsewhere_is_computed_by_one_algorithm():

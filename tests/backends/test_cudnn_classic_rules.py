@@ -14,9 +14,10 @@ from convwright.backends.cudnn.classic.rules import RULES, answer
 from convwright.core.candidate import Source
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, native_arithmetic
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.ops.face import find
+from convwright.ops.face import find, why
 from convwright.tuning.store import Store
 
 # A sample of a run of `benchmarks/classic_answers.py`. TF32 is left out where its answer is that of strict fp32;
@@ -224,6 +225,27 @@ def test_find_lists_what_the_rules_say():
     assert (rows["cudnn/fft"].source, rows["cudnn/fft"].workspace_bytes) == (Source.RULE, 53_624_832)
     assert rows["cudnn/winograd-nonfused"].source is Source.RULE
     assert "serves no problem" in refused["cudnn/direct"]
+
+
+def test_a_bound_is_told_from_an_exact_figure():
+    rows, _ = listed("h200")
+    told = {name: rows[f"cudnn/{name}"].workspace_is_bound for name in ("fft", "implicit-gemm", "gemm", "fft-tiling")}
+    assert told == {"fft": False, "implicit-gemm": False, "gemm": False, "fft-tiling": True}
+    assert rows["cudnn/gemm"].workspace_bytes == 0, "at most nothing is exact"
+    reason = why("mb32ic64ih28oc64kh3ph1", "cudnn/fft-tiling", "h200").sentence
+    assert reason == f"it is a candidate, with at most {rows['cudnn/fft-tiling'].workspace_bytes:,} bytes of workspace"
+    found = find(
+        "mb32ic64ih28oc64kh3ph1",
+        device="h200",
+        mode="heuristic",
+        store=Store.open(None),
+        policy=Policy(max_workspace_bytes=0),
+    )
+    refused = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+    assert refused["cudnn/fft"] == "needs 53,624,832 bytes of workspace, 0 are allowed"
+    assert refused["cudnn/fft-tiling"].startswith("may need ")
+    told = {row["id"]: row["workspace_is_bound"] for row in found.to_json()["candidates"]}
+    assert (told["cudnn/fft"], told["cudnn/fft-tiling"]) == (False, True)
 
 
 def test_find_says_unknown_where_the_rules_were_not_verified():

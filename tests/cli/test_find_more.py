@@ -22,8 +22,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *wo
 
 
 @pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
-def test_cudnns_own_reason(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["mb32ic256ih14oc256kh3ph1", "--dtype", "fp16", "--layout", "nhwc", "--device", "h200", "--why", "engine-5"]
+@pytest.mark.parametrize("device", ["h200", "a100", "t4"])
+def test_cudnns_own_reason(device: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["mb32ic256ih14oc256kh3ph1", "--dtype", "fp16", "--layout", "nhwc", "--device", device, "--why", "engine-5"]
     code, out, err = run(capsys, monkeypatch, *words)
     assert (code, err) == (0, "")
     assert out.startswith("cudnn/engine-5 cannot compute g1mb32")

@@ -56,28 +56,38 @@ def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeyp
     assert "5 distinct problems, 2 of them known before" in out
 
 
+@pytest.mark.parametrize(
+    ("device", "named"), [("h200", "NVIDIA H200"), ("a100", "NVIDIA A100-SXM4-80GB"), ("t4", "Tesla T4")]
+)
 def test_json_for_a_device_that_is_elsewhere(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    device: str, named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, out, err = run(
-        capsys, monkeypatch, f"{EXAMPLE}:small", "--device", "h200", "--plan-only", "--backward", "--json"
+        capsys, monkeypatch, f"{EXAMPLE}:small", "--device", device, "--plan-only", "--backward", "--json"
     )
     assert (code, err) == (0, "")
     data = json.loads(out)
-    assert (data["device"], data["mode"], data["known"]) == ("NVIDIA H200", "heuristic", 0)
+    assert (data["device"], data["mode"], data["known"]) == (named, "heuristic", 0)
+    assert all(isinstance(problem["workspace_bytes"], int) for problem in data["problems"])
+    assert isinstance(data["workspace_is_bound"], bool)
+    engines = [row for problem in data["problems"] for row in problem["candidates"] if "cudnn/engine" in row["id"]]
+    assert all(isinstance(row["workspace_bytes"], int) and not row["workspace_is_bound"] for row in engines)
     directions = {problem["problem"].partition("dir:")[2].partition(" ")[0] for problem in data["problems"]}
     assert directions == {"forward", "backward_data", "backward_weight"}
     assert all("workspace_bytes" in row for problem in data["problems"] for row in problem["candidates"])
 
 
+@pytest.mark.parametrize(
+    ("device", "named"), [("h200", "NVIDIA H200"), ("a100", "NVIDIA A100-SXM4-80GB"), ("t4", "Tesla T4")]
+)
 def test_a_plan_for_a_device_that_is_elsewhere(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    device: str, named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--device", "t4", "--plan-only")
+    code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--device", device, "--plan-only")
     assert (code, err) == (0, "")
     title, head, *rows, last = out.splitlines()
     rows, under = rows[:5], rows[5:]
-    assert title == "Tesla T4 · mode heuristic"
+    assert title == f"{named} · mode heuristic"
     assert head.split() == ["layers", "problem", "calls", "candidates", "candidate", "workspace"]
     assert under[0].startswith(f"nothing was measured · TF32 allowed · torch {torch.__version__}")
     assert last.startswith("5 distinct problems; nothing ran. Workspace that all share: ")

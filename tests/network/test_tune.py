@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
 from math import inf, nan
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import convwright as cw
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.network.tuned import Tuned, tune
+from convwright.report.tuned import print_tuned
 from convwright.settings import Mode
 from convwright.tuning.session import session
 from convwright.tuning.store import Store
@@ -128,6 +132,24 @@ def test_a_plan_lists_what_the_policy_permits_and_needs_the_workspace_of_the_lar
         assert {candidate.workspace_bytes for candidate in each.permitted} <= {0, None}
         assert len(each.permitted) < len(each.findings.verdicts)
     assert careful.workspace_bytes == 0
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_all_share_is_a_bound_where_the_largest_is(bound: bool) -> None:
+    tuned = tune(model(), X, device="h200", plan_only=True, store=Store.open(None))
+    first, *others = tuned.problems
+    verdict = first.findings.verdicts[0]
+    largest = replace(verdict.finding.candidate, workspace_bytes=10**9, workspace_is_bound=bound)
+    finding = replace(verdict.finding, candidate=largest)
+    findings = replace(
+        first.findings, verdicts=(replace(verdict, finding=finding),), policy=Policy(max_workspace_bytes=10**9)
+    )
+    around = replace(tuned, problems=(replace(first, findings=findings), *others))
+    assert (around.workspace_bytes, around.workspace_is_bound) == (10**9, bound)
+    assert around.to_json()["workspace_is_bound"] is bound
+    out = StringIO()
+    print_tuned(around, Console(file=out, width=200))
+    assert out.getvalue().splitlines()[-1].endswith("≤ 1 GB." if bound else ": 1 GB.")
 
 
 def test_where_nothing_is_permitted_nothing_is_planned() -> None:

@@ -64,6 +64,16 @@ def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
     assert "failed: out of memory" in row
 
 
+def test_a_bound_on_workspace_is_marked_until_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounded = replace(candidate("cudnn/gemm", workspace_bytes=1_500_000), workspace_is_bound=True)
+    monkeypatch.setitem(globals(), "ROWS", [ROWS[0], Finding(bounded)])
+    assert "≤ 1.5 MB" in line("cudnn/gemm")
+    measured = replace(finding("cudnn/gemm", 50.0, workspace_bytes=64), candidate=bounded)
+    monkeypatch.setitem(globals(), "ROWS", [ROWS[0], measured])
+    assert "64 B" in line("cudnn/gemm")
+    assert "≤" not in line("cudnn/gemm")
+
+
 def test_refusals_stand_below_with_reasons_if_wanted() -> None:
     assert "1 refused:\n  cudnn/winograd: needs a stride of 1" in printed()
     assert "refused" not in printed(refusals=False)

@@ -50,6 +50,15 @@ def test_a_workspace_that_only_building_tells_stays_unknown() -> None:
         assert rewrite(name).wrap(problem, arguments, inner).workspace_bytes is None
 
 
+def test_a_bound_on_workspace_stays_one() -> None:
+    problem = ConvProblem.parse("mb8ic8ih9oc8kh3")
+    for name, arguments in offered(problem):
+        inner = wrapped(rewrite(name).inner(problem, arguments), ())
+        for bound in (False, True):
+            around = rewrite(name).wrap(problem, arguments, replace(inner, workspace_is_bound=bound))
+            assert around.workspace_is_bound is bound
+
+
 def test_a_repeated_call_carves_no_views(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = STEM.asking(Direction.BACKWARD_WEIGHT)
     given = operands(problem, 1)

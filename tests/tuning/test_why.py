@@ -9,6 +9,7 @@ import pytest
 
 import convwright as cw
 from convwright.backends.cudnn.library import Missing, load
+from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput
 from convwright.tuning import why as module
 
@@ -53,6 +54,40 @@ def test_an_engine_that_serves_says_so() -> None:
     assert reason.serves
     assert "is ready to run with " in str(reason)
     assert json.loads(json.dumps(reason.to_json()))["causes"] == []
+
+
+@needs_cudnn
+def test_inside_a_rewrite_it_is_asked_for_what_is_left() -> None:
+    padded = HALF.replace("ic256", "ic250")
+    reason = cw.why(padded, "pad-c(8, cudnn/engine-5)", "h200")
+    assert not reason.serves
+    assert reason.problem == ConvProblem.parse(padded)
+    assert "wDesc->dimA[1] != 1" in reason.causes
+    left = ConvProblem.parse(HALF).key
+    assert reason.sentence.startswith(
+        f"cudnn/engine-5, for which {left} is left, cannot compute that: cuDNN does not support this"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "algorithm", "serves", "sentence"),
+    [
+        (
+            "ic6ih8oc6kh3sh2",
+            "pad-c(8, reference/winograd)",
+            False,
+            "is left, cannot compute that: stride (2, 2): ",
+        ),
+        ("ic6ih9oc6kh3", "pad-c(8, reference/winograd)", True, "can compute that: it is a candidate as reference/wino"),
+        ("ic6ih9oc6kh3", "pad-c(8, reference/gemm)", True, "it is a candidate, with "),
+        ("mb4ic6ih8oc6kh3sh2", "split-batch(2, pad-c(8, reference/winograd))", False, "cannot compute that: stride (2"),
+        ("ic8ih9oc8kh3", "pad-c(8, reference/gemm)", False, "8 input and 8 output channels per group are multiples"),
+    ],
+)
+def test_inside_rewrites_it_is_the_inner_reason(text: str, algorithm: str, serves: bool, sentence: str) -> None:
+    reason = cw.why(text, algorithm, "cpu")
+    assert (reason.serves, reason.algorithm) == (serves, algorithm)
+    assert sentence in reason.sentence
 
 
 @needs_cudnn

@@ -151,5 +151,6 @@ def _row(candidate: Candidate) -> dict[str, Any]:
         "candidate": candidate.id,
         "arithmetic": candidate.arithmetic,
         "workspace_bytes": candidate.workspace_bytes,
+        "workspace_is_bound": candidate.workspace_is_bound,
         "deterministic": candidate.deterministic,
     }

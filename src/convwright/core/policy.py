@@ -62,12 +62,18 @@ class Policy(Record):
         object.__setattr__(self, "objective", one_of(Objective, "`objective`", self.objective))
 
     def objection(
-        self, *, workspace_bytes: int | None, arithmetic: Arithmetic, deterministic: bool | None
+        self,
+        *,
+        workspace_bytes: int | None,
+        arithmetic: Arithmetic,
+        deterministic: bool | None,
+        workspace_is_bound: bool = False,
     ) -> str | None:
         """Why a candidate with these properties is not allowed, or None where it is."""
         limit = DEFAULT_WORKSPACE_BYTES if self.max_workspace_bytes is None else self.max_workspace_bytes
         if workspace_bytes is not None and workspace_bytes > limit:
-            return f"needs {workspace_bytes:,} bytes of workspace, {limit:,} are allowed"
+            verb = "may need" if workspace_is_bound else "needs"
+            return f"{verb} {workspace_bytes:,} bytes of workspace, {limit:,} are allowed"
         if self.arithmetic is not None and arithmetic not in self.arithmetic:
             return f"computes in {arithmetic}, allowed are {', '.join(sorted(self.arithmetic))}"
         if self.deterministic and not deterministic:

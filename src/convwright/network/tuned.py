@@ -67,6 +67,12 @@ class TunedProblem:
             return choice.measurement.workspace_bytes
         return None if self.candidate is None else self.candidate.workspace_bytes
 
+    @property
+    def workspace_is_bound(self) -> bool:
+        """True where the candidate needs at most so much, and nothing was measured."""
+        measured = self.findings.choice is not None and self.findings.choice.measurement is not None
+        return not measured and self.candidate is not None and self.candidate.workspace_is_bound
+
     def __repr__(self) -> str:
         return f"<TunedProblem: {', '.join(self.posed.names)}: {self.findings!r}>"
 
@@ -100,6 +106,12 @@ class Tuned:
         known = [need for need in needs if need is not None]
         return max(known, default=0) if len(known) == len(needs) else None
 
+    @property
+    def workspace_is_bound(self) -> bool:
+        """True where the problem that needs most needs at most so much."""
+        exact = [each.workspace_bytes or 0 for each in self.problems if not each.workspace_is_bound]
+        return self.workspace_bytes is not None and self.workspace_bytes > max(exact, default=0)
+
     def __repr__(self) -> str:
         return f"<Tuned: {len(self.problems)} problems on {self.device.key}, {self.known} known before>"
 
@@ -112,6 +124,7 @@ class Tuned:
             "seconds": self.seconds,
             "known": self.known,
             "workspace_bytes": self.workspace_bytes,
+            "workspace_is_bound": self.workspace_is_bound,
             "problems": [each.to_json() for each in self.problems],
             "left_out": [{"name": name, "reason": reason} for name, reason in self.left_out],
         }
@@ -194,5 +207,6 @@ def _entry(tuned: TunedProblem) -> dict[str, Any]:
         "candidate": None if tuned.candidate is None else tuned.candidate.id,
         "permitted": len(tuned.permitted),
         "workspace_bytes": tuned.workspace_bytes,
+        "workspace_is_bound": tuned.workspace_is_bound,
         **tuned.findings.to_json(),
     }

@@ -38,14 +38,16 @@ def percent_text(interval: Interval) -> str:
     return f"{percent:.1f}" if percent <= 100 else ">100"
 
 
-def bytes_text(nbytes: float | None) -> str:
-    """An amount of memory with three digits, or a dash where it is not known.
+def bytes_text(nbytes: float | None, *, at_most: bool = False) -> str:
+    """An amount of memory with three digits, or a dash where it is not known; ``at_most`` marks a bound from above.
 
-    >>> bytes_text(0), bytes_text(64), bytes_text(1_500_000), bytes_text(None)
-    ('0 B', '64 B', '1.5 MB', '–')
+    >>> bytes_text(0), bytes_text(64), bytes_text(1_500_000), bytes_text(None), bytes_text(64, at_most=True)
+    ('0 B', '64 B', '1.5 MB', '–', '≤ 64 B')
     """
     if nbytes is None:
         return "–"
+    if at_most:
+        return f"≤ {bytes_text(nbytes)}"
     for unit in ("B", "kB", "MB"):
         if nbytes < 999.5:  # which three digits would show as 1e+03
             return f"{nbytes:.3g} {unit}"

@@ -86,7 +86,7 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     cells = dict.fromkeys(_COLUMNS, _UNKNOWN) | {
         "candidate": candidate.id,
         "limit µs": _figure(bound.limit_us),
-        "workspace": bytes_text(measured.workspace_bytes if measured else candidate.workspace_bytes),
+        "workspace": bytes_text(candidate.workspace_bytes, at_most=candidate.workspace_is_bound),
         "arithmetic": candidate.arithmetic,
         "why": UNSTABLE if verdict.reason == verdict.finding.unstable else verdict.reason,
     }
@@ -95,6 +95,7 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     share = bound.share(measured.device_us.value)
     normal = next((error for error in measured.errors if error.kind == "normal"), None)
     return cells | {
+        "workspace": bytes_text(measured.workspace_bytes),
         "device µs": figure(measured.device_us.value),
         "± %": percent_text(measured.device_us),
         "host µs": _figure(measured.host_us.value if measured.host_us else None),

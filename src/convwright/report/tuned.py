@@ -64,7 +64,7 @@ def _cells(each: TunedProblem) -> dict[str, str]:
         "candidate": candidate.id if candidate else UNKNOWN,
         "µs": _time(found.choice, found.policy),
         "torch µs": _time(found.baseline, found.policy),
-        "workspace": bytes_text(each.workspace_bytes),
+        "workspace": bytes_text(each.workspace_bytes, at_most=each.workspace_is_bound),
         "search s": "known" if each.known else f"{each.seconds:.1f}",
     }
 
@@ -78,7 +78,9 @@ def _time(finding: Finding | None, policy: Policy) -> str:
 def _sentence(tuned: Tuned) -> str:
     if not tuned.problems:
         return "The model runs no convolution that is known here."
-    workspace = "unknown" if tuned.workspace_bytes is None else bytes_text(tuned.workspace_bytes)
+    workspace = "unknown"
+    if tuned.workspace_bytes is not None:
+        workspace = bytes_text(tuned.workspace_bytes, at_most=tuned.workspace_is_bound)
     if tuned.mode is Mode.HEURISTIC:
         return f"{len(tuned.problems)} distinct problems; nothing ran. Workspace that all share: {workspace}."
     said = f"{len(tuned.problems)} distinct problems, {tuned.known} of them known before, in {tuned.seconds:.1f} s"

@@ -62,6 +62,7 @@ class Rewrite(ABC):
             source=inner.source,
             inner=inner,
             compiles=inner.compiles,
+            workspace_is_bound=inner.workspace_is_bound,
         )
 
 

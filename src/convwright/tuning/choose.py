@@ -41,6 +41,7 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
         workspace_bytes=finding.measurement.workspace_bytes if finding.measurement else candidate.workspace_bytes,
         arithmetic=candidate.arithmetic,
         deterministic=candidate.deterministic,
+        workspace_is_bound=finding.measurement is None and candidate.workspace_is_bound,
     )
     if allowed is not None:
         return allowed

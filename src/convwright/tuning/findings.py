@@ -78,6 +78,7 @@ def _row(verdict: Verdict, device: DeviceFacts) -> dict[str, Any]:
         "id": candidate.id,
         "arithmetic": candidate.arithmetic,
         "workspace_bytes": _workspace(candidate, measurement),
+        "workspace_is_bound": measurement is None and candidate.workspace_is_bound,
         "deterministic": candidate.deterministic,
         "source": candidate.source,
         "bytes_limit_us": bound.bytes_us,

@@ -14,7 +14,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.rewrites import REWRITES
 from convwright.rewrites.rewrite import wrap_plan
-from convwright.tuning.chains import chains
+from convwright.tuning.chains import Step, chains
 
 Promising = Callable[[ConvProblem], Sequence[Candidate]]
 
@@ -70,19 +70,25 @@ def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
 
 def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate | None:
     """The candidate that has this id, with any number of rewrites around it; None where there is none."""
-    name, bracket, rest = id_.partition("(")
-    if not bracket:
+    if "(" not in id_:
         return next((c for c in candidates(_called(id_, problem, device, policy)) if c.id == id_), None)
+    for step, inner_id in inside(id_, problem, device):
+        inner = named(inner_id, step.inner, device, policy)
+        if inner is not None:
+            return step.rewrite.wrap(problem, step.arguments, inner)
+    return None
+
+
+def inside(id_: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[Step, str]]:
+    """The outermost rewrite of an id, as far as it can be applied to ``problem``, and the id of what stands in it."""
+    name, _, rest = id_.partition("(")
     for each in REWRITES:
         for arguments in each.arguments(problem, device) if each.name == name else ():
             if isinstance(arguments, Refusal):
                 continue
             start = "".join(f"{value}, " for _, value in arguments)
             if rest.startswith(start) and rest.endswith(")"):
-                inner = named(rest[len(start) : -1], each.inner(problem, arguments), device, policy)
-                if inner is not None:
-                    return each.wrap(problem, arguments, inner)
-    return None
+                yield Step(each, problem, arguments), rest[len(start) : -1]
 
 
 def _called(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
@@ -165,4 +171,5 @@ def objection(candidate: Candidate, policy: Policy) -> str | None:
         workspace_bytes=candidate.workspace_bytes,
         arithmetic=candidate.arithmetic,
         deterministic=candidate.deterministic,
+        workspace_is_bound=candidate.workspace_is_bound,
     )

@@ -63,14 +63,31 @@ class Reason:
 
 
 def why(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> Reason:
-    """Ask the library itself where it answers, in a process of its own, or else look at what the backends list."""
+    """Ask the library itself where it answers, in a process of its own, or else look at what the backends list.
+
+    Where rewrites stand around an algorithm, the question is about the problem that they leave to it.
+    """
     id_ = algorithm if "/" in algorithm or "(" in algorithm else f"{_UNNAMED}/{algorithm}"
     id_ = listing.spelled(id_, problem)
+    if (within := next(listing.inside(id_, problem, device), None)) is not None:
+        step, inner_id = within
+        return _inside(problem, id_, device, why(step.inner, inner_id, device))
     family, _, name = id_.partition("/")
     member = backend(family) if family in BACKENDS else None
     if isinstance(member, Explains) and member.can_be_asked(name, device):
         return _asked(member, Request(family, name, problem, device), id_)
     return _listed(problem, id_, device)
+
+
+def _inside(problem: ConvProblem, id_: str, device: DeviceFacts, inner: Reason) -> Reason:
+    """What an answer for the problem inside a rewrite says of the whole."""
+    left = f"{inner.algorithm}, for which {inner.problem.key} is left,"
+    if not inner.serves:
+        return Reason(problem, device, id_, False, f"{left} cannot compute that: {inner.sentence}", inner.causes)
+    candidate = listing.named(id_, problem, device, resolved(Policy(), problem, device))
+    if candidate is not None:
+        return _served(candidate, device, id_)
+    return Reason(problem, device, id_, True, f"{left} can compute that: {inner.sentence}")
 
 
 def _listed(problem: ConvProblem, id_: str, device: DeviceFacts) -> Reason:
@@ -97,7 +114,8 @@ def _begin_alike(one: str, other: str) -> bool:
 def _served(candidate: Candidate, device: DeviceFacts, asked: str) -> Reason:
     needs = "an amount of workspace that only building it tells"
     if candidate.workspace_bytes is not None:
-        needs = _workspace(candidate.workspace_bytes)
+        most = "at most " if candidate.workspace_is_bound else ""
+        needs = most + _workspace(candidate.workspace_bytes)
     of = "" if candidate.id == asked else f" as {candidate.id}"
     return Reason(candidate.problem, device, asked, True, f"it is a candidate{of}, with {needs}")
 

@@ -2,7 +2,7 @@
 
 The kernels of strict fp32 and fp64 copy operands into another layout, with channels padded, or do not, and beside that
 keep indices in `_TABLES_BYTES`. Those of tensor cores also split sums among blocks and add the parts, from none to
-gigabytes of them, by no rule that the record shows: their workspace is unknown.
+gigabytes of them, by no rule that the record shows: what cuDNN's planner tells of them is in `planned`.
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ import torch
 from convwright.backends.cudnn.classic.descriptors import ConvDescriptors, describe
 from convwright.backends.cudnn.classic.operands import epilogue_objection, is_alone, objection
 from convwright.backends.cudnn.classic.plan import ClassicPlan, Enqueue, fused_call, plain_call
-from convwright.backends.cudnn.classic.rules import VERIFIED_ON, answer
+from convwright.backends.cudnn.classic.planned import planned_bytes
+from convwright.backends.cudnn.classic.rules import VERIFIED_ON, answer, is_bound
 from convwright.backends.cudnn.library import Missing, handle, load
 from convwright.backends.cudnn.status import SUCCESS
-from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
+from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source, leaf_id
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic
@@ -100,18 +101,21 @@ def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Ite
         workspace_of = _answers(problem, device, arithmetic)
         for algorithm in FAMILIES[problem.direction].algorithms:
             answered = workspace_of(algorithm)
-            candidate = Candidate(
+            if isinstance(answered, str):
+                yield Refusal(leaf_id("cudnn", algorithm.name, config), answered)
+                continue
+            yield Candidate(
                 problem,
                 "cudnn",
                 algorithm.name,
                 config,
                 arithmetic,
-                workspace_bytes=None if isinstance(answered, str) else answered,
+                workspace_bytes=answered,
                 deterministic=algorithm.deterministic,
                 source=Source.PLANNER if device.present else Source.RULE,
                 saves_products=algorithm.name.startswith(("fft", "winograd")),
+                workspace_is_bound=not device.present and is_bound(problem, algorithm.name, answered or 0),
             )
-            yield Refusal(candidate.id, answered) if isinstance(answered, str) else candidate
 
 
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
@@ -153,12 +157,16 @@ def _answers(
 def _ruled_bytes(
     problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic, algorithm: Algorithm
 ) -> int | str | None:
-    """The answer of the rules, which ask neither a GPU nor cuDNN."""
+    """The answer of the rules, which ask no GPU, and cuDNN's planner only for workspaces that no rule tells."""
+    if reason := _arithmetic_objection(device, arithmetic):
+        return reason
     if device.architecture not in VERIFIED_ON:
         verified = " and ".join(VERIFIED_ON)
         return f"unknown on {device.architecture}: the rules for the classic API are verified on {verified} only"
-    reason = objection(problem) or epilogue_objection(problem, fuses=algorithm.fuses)
-    return reason or answer(problem, algorithm.name, arithmetic)
+    if reason := objection(problem) or epilogue_objection(problem, fuses=algorithm.fuses):
+        return reason
+    answered = answer(problem, algorithm.name, arithmetic)
+    return planned_bytes(problem, device, arithmetic) if answered is None else answered
 
 
 def _described(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> ConvDescriptors | str:
@@ -181,6 +189,10 @@ def _device_objection(device: DeviceFacts, arithmetic: Arithmetic) -> str | None
         return f"cuDNN computes on NVIDIA's GPUs, and {device.name} is not one"
     if not device.present:
         return f"the classic API runs on a device that is present, and {device.name} is elsewhere"
+    return _arithmetic_objection(device, arithmetic)
+
+
+def _arithmetic_objection(device: DeviceFacts, arithmetic: Arithmetic) -> str | None:
     if arithmetic is Arithmetic.TF32 and _compute_capability(device) < _FIRST_WITH_TF32:
         return f"{device.name} ({device.architecture}) has no TF32"
     return None

@@ -62,10 +62,14 @@ _MOST_ELEMENTS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An algorithm serves what meets all conditions, with ``workspace_bytes`` (at most), None where that is unknown."""
+    """An algorithm serves what meets all conditions, with ``workspace_bytes``, None where no rule says how much.
+
+    These are exact for each problem of the record; where they are not, it needs ``at_most`` so much.
+    """
 
     conditions: tuple[Condition, ...]
     workspace_bytes: Callable[[Asked], int | None] = no_bytes
+    at_most: bool = False
 
 
 _UNSERVED = Rule((never,))
@@ -91,32 +95,36 @@ _WINOGRAD = (
 RULES = {
     Direction.FORWARD: {
         "implicit-gemm": Rule((channels_first_in_3d,)),
-        "implicit-precomp-gemm": Rule((channels_first_in_3d_fp64,), precomputed_bytes),
-        "gemm": Rule((channels_first, up_to_2d), unrolled_bytes),
+        "implicit-precomp-gemm": Rule((channels_first_in_3d_fp64,), precomputed_bytes, at_most=True),
+        "gemm": Rule((channels_first, up_to_2d), unrolled_bytes, at_most=True),
         "direct": _UNSERVED,
         "fft": Rule((*_PLAIN, dilation_1, *_FFT), fft_bytes),
-        "fft-tiling": Rule((*_TILES, line_in_fp64, fits_a_tile, tile_strides), tiled_fft_bytes),
+        "fft-tiling": Rule((*_TILES, line_in_fp64, fits_a_tile, tile_strides), tiled_fft_bytes, at_most=True),
         "winograd": _UNSERVED,
         "winograd-nonfused": Rule(_WINOGRAD, winograd_bytes),
     },
     Direction.BACKWARD_DATA: {
         "algo-0": Rule((channels_first_in_fp64, channels_first_in_3d, in_nchw(dense_y))),
-        "algo-1": Rule((channels_first_in_fp64, in_nchw(dense_y), in_nchw(in_3d(dense_x))), backward_data_bytes),
+        "algo-1": Rule(
+            (channels_first_in_fp64, in_nchw(dense_y), in_nchw(in_3d(dense_x))), backward_data_bytes, at_most=True
+        ),
         "fft": Rule((*_PLAIN, taps_side_by_side, *_FFT), fft_bytes),
-        "fft-tiling": Rule((*_TILES, line_in_fp64, fits_a_tile, tile_strides), tiled_fft_bytes),
+        "fft-tiling": Rule((*_TILES, line_in_fp64, fits_a_tile, tile_strides), tiled_fft_bytes, at_most=True),
         "winograd": _UNSERVED,
         "winograd-nonfused": Rule((dense_y, *_WINOGRAD), winograd_bytes),
     },
     Direction.BACKWARD_WEIGHT: {
         "algo-0": Rule((channels_first_in_fp64, channels_first_in_3d, in_nchw(in_2d(dense_x)))),
-        "algo-1": Rule((channels_first_in_fp64, in_nchw(in_2d(dense_x))), backward_weight_bytes),
+        "algo-1": Rule((channels_first_in_fp64, in_nchw(in_2d(dense_x))), backward_weight_bytes, at_most=True),
         "fft": Rule((*_PLAIN, dilation_1, padding_below_y, *_FFT), fft_bytes),
         "algo-3": Rule(
-            (channels_first, dense_x, in_2d(dilation_1), in_3d(dense_y)), atomic_backward_weight_bytes
+            (channels_first, dense_x, in_2d(dilation_1), in_3d(dense_y)), atomic_backward_weight_bytes, at_most=True
         ),
         "winograd": _UNSERVED,
         "winograd-nonfused": Rule((dense_x, *_WINOGRAD), winograd_bytes),
-        "fft-tiling": Rule((*_TILES, up_to_2d, stride_1, a_line, padding_below_y, fits_a_tile), tiled_fft_bytes),
+        "fft-tiling": Rule(
+            (*_TILES, up_to_2d, stride_1, a_line, padding_below_y, fits_a_tile), tiled_fft_bytes, at_most=True
+        ),
     },
 }  # fmt: skip
 
@@ -124,8 +132,8 @@ RULES = {
 def answer(problem: ConvProblem, algorithm: str, arithmetic: Arithmetic) -> int | str | None:
     """The most workspace that ``algorithm`` needs, in bytes, or why it does not serve ``problem``.
 
-    None is the answer of an algorithm that serves it with a workspace that only a live device tells. A reason that
-    begins with "unknown" says that the rules do not reach so far.
+    None is the answer of an algorithm that serves it with a workspace that no rule tells (`planned` may). A reason
+    that begins with "unknown" says that the rules do not reach so far.
 
     >>> problem = ConvProblem.of((32, 256, 14, 14), (256, 256, 3, 3), padding=1, stride=2)
     >>> answer(problem, "fft", Arithmetic.FP32)
@@ -139,6 +147,11 @@ def answer(problem: ConvProblem, algorithm: str, arithmetic: Arithmetic) -> int 
     asked = Asked.of(problem, arithmetic)
     failed = next((reason for condition in rule.conditions if (reason := condition(asked))), None)
     return failed or rule.workspace_bytes(asked)
+
+
+def is_bound(problem: ConvProblem, algorithm: str, workspace_bytes: int) -> bool:
+    """True where ``algorithm`` may need less than the ``workspace_bytes`` that were answered for it."""
+    return RULES[problem.direction][algorithm].at_most and workspace_bytes > 0
 
 
 def _unknown(problem: ConvProblem) -> str | None:

@@ -19,6 +19,7 @@ from convwright.backends.cudnn.graph.engine import (
     execution_plan,
     expected_workspace_bytes,
     knob_ranges,
+    proposals,
     proposed_engines,
     workspace_bytes,
 )
@@ -47,6 +48,17 @@ def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Ite
     of planning; nothing runs, and the device need not be present.
     """
     yield from _offers(problem, device)
+
+
+def proposed(problem: ConvProblem, device: DeviceFacts) -> Iterator[Candidate]:
+    """Of those only what cuDNN proposes and what serves, each planned as it is asked for; some come twice."""
+    try:
+        where = target(device)
+        graph = operation_graph(problem, where)
+    except (BackendError, Refused):
+        return
+    offers = (_offer(problem, engine, where, final=not device.present) for engine in proposals(graph, where))
+    yield from (offer for offer in offers if isinstance(offer, Candidate))
 
 
 def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Config) -> Offer:

@@ -1,0 +1,99 @@
+"""The workspace of the classic API's matrix products on tensor cores, from above, for a GPU that is not here.
+
+cuDNN computes them with the engine that its graph API proposes first, so that its planner knows what that needs.
+Beside that the classic API copies some operands, and sometimes it takes another engine than the planner proposes for a
+device that it only has a record of. The engines named here are those where the bound held for each problem of the
+record that the rules are held against, with at least 20 problems each.
+"""
+
+from __future__ import annotations
+
+from convwright.backends.cudnn.classic.asked import Asked, copied, rounded_up
+from convwright.backends.cudnn.graph import listing as graph
+from convwright.backends.cudnn.library import Missing, load
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
+
+# Engines' numbers mean something for one version only.
+_VERSION = 919
+_DENSE, _GROUPED, _DEPTHWISE = "dense", "grouped", "depthwise"
+_FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHT = Direction
+_NCHW, _NHWC = Layout.NCHW, Layout.NHWC
+_ENGINES = {
+    (_FORWARD, _NCHW, _DENSE): (0, 23, 28, 35, 38, 41, 46, 47, 48, 70),
+    (_FORWARD, _NCHW, _GROUPED): (0, 22, 28, 35),
+    (_FORWARD, _NCHW, _DEPTHWISE): (0, 28),
+    (_FORWARD, _NHWC, _DENSE): (0, 23, 28, 38, 48),
+    (_FORWARD, _NHWC, _GROUPED): (22, 28),
+    (_FORWARD, _NHWC, _DEPTHWISE): (0, 28),
+    (_BACKWARD_DATA, _NCHW, _DENSE): (2, 22, 28, 40, 43, 46, 56, 57, 58, 64, 65, 73, 74, 76),
+    (_BACKWARD_DATA, _NCHW, _GROUPED): (0, 22, 57, 58, 64),
+    (_BACKWARD_DATA, _NHWC, _DENSE): (2, 22, 28, 46, 56, 57, 58, 64, 65, 74, 76),
+    (_BACKWARD_DATA, _NHWC, _GROUPED): (0, 57, 58, 60, 64, 65),
+    (_BACKWARD_DATA, _NHWC, _DEPTHWISE): (0,),
+    (_BACKWARD_WEIGHT, _NCHW, _DENSE): (0, 1, 9, 10, 30, 33, 34, 40, 47, 48, 49, 50),
+    (_BACKWARD_WEIGHT, _NCHW, _GROUPED): (0, 30, 33, 34, 49, 50),
+    (_BACKWARD_WEIGHT, _NCHW, _DEPTHWISE): (0, 10),
+    (_BACKWARD_WEIGHT, _NHWC, _DENSE): (0, 9, 10, 30, 33, 34, 40, 47, 49, 50, 67),
+    (_BACKWARD_WEIGHT, _NHWC, _GROUPED): (0, 34),
+    (_BACKWARD_WEIGHT, _NHWC, _DEPTHWISE): (0,),
+}
+# In TF32 the graph API proposes these, and the classic API has the next one.
+_PASSED_OVER = (20, 25)
+# Engines that copy nothing beyond what the planner counts.
+_COPYING_NOTHING_MORE = {_FORWARD: (0, 28), _BACKWARD_DATA: (0, 28), _BACKWARD_WEIGHT: (0, 34)}
+
+
+def planned_bytes(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> int | None:
+    """At most so much workspace, or None where the record has shown no bound."""
+    asked, library = Asked.of(problem, arithmetic), load()
+    if isinstance(library, Missing) or library.version // 100 != _VERSION or problem.epilogue:
+        return None
+    if _is_a_matrix_product(asked) or (asked.groups > 1 and asked.rank == 3):
+        return None  # other kernels serve these, and split sums by no rule that the record shows
+    first = _first_proposed(problem, device, arithmetic)
+    if first is None or first.workspace_bytes is None:
+        return None
+    number = _number(first)
+    if number not in _ENGINES.get((problem.direction, asked.layout, _kind(asked)), ()):
+        return None
+    more = 0 if number in _COPYING_NOTHING_MORE[problem.direction] else _copied_bytes(asked)
+    return first.workspace_bytes + more
+
+
+def _first_proposed(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> Candidate | None:
+    for engine in graph.proposed(problem, device):
+        if arithmetic is not Arithmetic.TF32 or _number(engine) not in _PASSED_OVER:
+            return engine
+    return None
+
+
+def _number(engine: Candidate) -> int:
+    return graph.numbers(engine.algorithm, engine.config)[0]
+
+
+def _is_a_matrix_product(asked: Asked) -> bool:
+    return max(asked.taps) == 1 and max(asked.padding) == 0
+
+
+def _kind(asked: Asked) -> str:
+    return _DENSE if asked.groups == 1 else _DEPTHWISE if asked.c == 1 else _GROUPED
+
+
+def _copied_bytes(asked: Asked) -> int:
+    """What the classic API needs beyond the engine: a zero bias, and the weight or its gradient in another layout."""
+    direction, weight = asked.problem.direction, asked.groups * copied(asked.w_bytes())
+    if direction is _BACKWARD_WEIGHT:
+        return weight
+    mixed = len({spec.layout for spec in (asked.problem.x, asked.problem.w, asked.problem.y)}) > 1
+    return (weight if mixed else 0) + (_bias_bytes(asked) if direction is _FORWARD else 0)
+
+
+def _bias_bytes(asked: Asked) -> int:
+    if asked.arithmetic is Arithmetic.TF32:
+        return asked.groups * rounded_up(asked.k * 4, 1024)
+    return asked.groups * rounded_up(asked.k * 4, 32 if asked.groups == 1 else 256)
