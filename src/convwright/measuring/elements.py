@@ -13,8 +13,7 @@ from torch import Tensor
 
 from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
-from convwright.measuring.reference import Reference
-from convwright.tensors import activate_
+from convwright.measuring.reference import Reference, readable
 
 # A CPU gathers and multiplies about 50 products a microsecond in float64: 10 ms for one kind of data.
 _MOST_PRODUCTS = {"cpu": 2**19, "cuda": 2**22}
@@ -71,7 +70,7 @@ def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, s
     >>> sampled_reference(problem, operands(problem, "normal", "cpu")).y64.shape
     torch.Size([604])
     """
-    first, second = (tensors[role] for role in problem.direction.operands)
+    first, second = (readable(tensors[role]) for role in problem.direction.operands)
     elements = Elements.of(problem, first.device, seed=seed)
     places = [place.long() for place in elements.places]
     most = _MOST_PRODUCTS.get(first.device.type, _MOST_PRODUCTS["cpu"])
@@ -81,7 +80,7 @@ def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, s
     y64, scale = (torch.cat([each[which] for each in sums] or [empty]) for which in (0, 1))
     for added in _added(problem, tensors, elements):
         y64, scale = y64 + added, scale + added.abs()
-    return Reference(problem, elements, activate_(y64, problem.epilogue.activation), scale)
+    return Reference.of_sums(problem, elements, y64, scale)
 
 
 def _sums(problem: ConvProblem, first: Tensor, second: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

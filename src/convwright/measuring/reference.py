@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from convwright.core.direction import Direction, Role
+from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.tensors import activate_
 
@@ -81,7 +82,12 @@ def _spread(count: int, share: float) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The result in float64 of one problem on given operands, and |x| ∗ |w| + |residual| + |bias|, its scale."""
+    """The result in float64 of one problem on given operands, and |x| ∗ |w| + |residual| + |bias|, its scale.
+
+    Sums of int8 are exact in any order: there the scale is the result itself, ahead of the activation, and at least 1;
+    it is 1 where that is stored as int8, whose numbers are evenly spaced. What int8 cannot hold becomes the nearest
+    that it can.
+    """
 
     problem: ConvProblem
     sample: Part
@@ -97,11 +103,24 @@ class Reference:
             _MOST_ELEMENTS / max(problem.output.numel, 1),
         )
         sample = Sample.of(problem, min(1.0, *fitting))
-        exact = {role: sample.take(role, tensor).double() for role, tensor in tensors.items()}
-        y64 = _with_epilogue(problem, exact, sample.groups)
-        y64 = activate_(y64, problem.epilogue.activation)
+        exact = {role: sample.take(role, readable(tensor)).double() for role, tensor in tensors.items()}
+        linear = _with_epilogue(problem, exact, sample.groups)
         scale = _with_epilogue(problem, {role: tensor.abs() for role, tensor in exact.items()}, sample.groups)
-        return cls(problem, sample, y64, scale)
+        return cls.of_sums(problem, sample, linear, scale)
+
+    @classmethod
+    def of_sums(cls, problem: ConvProblem, sample: Part, linear: Tensor, scale: Tensor) -> Reference:
+        """From what the activation is applied to, and |x| ∗ |w| + |residual| + |bias|."""
+        stored = problem.output.dtype
+        if problem.dtype is DType.INT8:
+            scale = torch.ones_like(linear) if stored is DType.INT8 else linear.abs().clamp_(min=1.0)
+        y64 = activate_(linear, problem.epilogue.activation)
+        return cls(problem, sample, y64.clamp_(-128, 127) if stored is DType.INT8 else y64, scale)
+
+
+def readable(tensor: Tensor) -> Tensor:
+    """The tensor, or one of fp32 where it is stored as fp8, of which PyTorch can do little but make others."""
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
 def reference_us(problem: ConvProblem, device: torch.device) -> float:

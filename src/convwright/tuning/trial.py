@@ -14,7 +14,7 @@ from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.measuring.data import Kind, operands
 from convwright.settings import Mode
-from convwright.tensors import empty
+from convwright.tensors import empty, spoil_
 from convwright.tuning.listing import build
 
 Call = Callable[[], Tensor]
@@ -52,7 +52,7 @@ class Trial:
     def run(self, given: dict[Role, Tensor]) -> Tensor:
         """One result, computed over outputs and a workspace filled with NaN."""
         problem, plan = self.bench.problem, self.plan
-        out = empty(problem.output, self.bench.device).fill_(torch.nan) if plan.writes_out else None
+        out = spoil_(empty(problem.output, self.bench.device)) if plan.writes_out else None
         workspace = self.bench.workspace(plan.workspace_bytes)
         if workspace is not None:
             workspace.fill_(0xFF)  # NaN in every floating-point format
