@@ -65,7 +65,9 @@ def beyond(
 
 def _checked(call: Call) -> Call:
     check_tensors(call.form, input=call.x, weight=call.w, bias=call.bias, residual=call.residual, out=call.out)
-    core_dtype(call.x.dtype)  # refuses complex and integer tensors
+    dtype = core_dtype(call.x.dtype)  # refuses complex tensors and wider integers
+    if dtype.narrow:
+        raise BadInput(f"this computes what PyTorch does, and that has no {dtype}; cw.plan computes such a problem")
     return call
 
 

@@ -64,7 +64,7 @@ class PadChannels(CopyingRewrite):
             inside[Role.Y] = inside[Role.DY] = rows.embedding(problem.y, inner.y)
             # What is only added may hold anything in channels that are cut off.
             inside[Role.RESIDUAL] = replace(inside[Role.Y], holes=())
-            biases = (TensorSpec((each.k,), problem.dtype) for each in (problem, inner))
+            biases = (TensorSpec((each.k,), problem.dtype.added) for each in (problem, inner))
             inside[Role.BIAS] = replace(replace(rows, dim=0).embedding(*biases), holes=())
         return {role: inside[role] for role in problem.operands if role in inside}
 

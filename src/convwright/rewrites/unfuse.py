@@ -10,6 +10,7 @@ from torch import Tensor
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
+from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
@@ -23,7 +24,11 @@ class Unfuse(Rewrite):
     name = "unfuse"
 
     def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
-        yield () if problem.epilogue else Refusal(self.name, f"its epilogue is {problem.epilogue}")
+        rounded = problem.dtype.narrow and problem.y.dtype is not DType.FP32
+        if rounded:
+            yield Refusal(self.name, f"sums are rounded to {problem.y.dtype} ahead of what would be applied to them")
+        else:
+            yield () if problem.epilogue else Refusal(self.name, f"its epilogue is {problem.epilogue}")
 
     def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:
         return replace(problem, epilogue=Epilogue())

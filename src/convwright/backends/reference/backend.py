@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from convwright.backends.reference import direct, fft, fft_tiled, gemm, winograd
-from convwright.core.candidate import Candidate, Offer
+from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
@@ -46,8 +46,11 @@ class Reference:
         return f"{VERSION}, torch {torch.__version__}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        for algorithm in ALGORITHMS.values():
-            yield from algorithm.offers(problem)
+        for name, algorithm in ALGORITHMS.items():
+            if problem.dtype.narrow and name != "direct":
+                yield Refusal(f"reference/{name}", f"{problem.dtype} is computed by reference/direct, in wider numbers")
+            else:
+                yield from algorithm.offers(problem)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return ALGORITHMS[candidate.algorithm].plan(candidate)

@@ -14,6 +14,8 @@ _FUSED = (Activation.NONE, Activation.RELU)
 def objection(problem: ConvProblem) -> str | None:
     """Why the classic API has no descriptors for ``problem``, or None where it has."""
     specs = (problem.x, problem.w, problem.y)
+    if problem.dtype.narrow:
+        return f"{problem.dtype} is computed by the engines of cuDNN's graph API"
     if problem.epilogue.activation not in _FUSED:
         return f"the classic API can fuse relu, not {problem.epilogue.activation}"
     if problem.symmetric_padding is None:
