@@ -81,7 +81,7 @@ _ALIASES = {
     "float32": "fp32", "float": "fp32", "f32": "fp32",
     "float16": "fp16", "half": "fp16", "f16": "fp16",
     "bfloat16": "bf16",
-    "s8": "int8",
+    "int8": "int8", "s8": "int8",
     "float8_e4m3fn": "fp8_e4m3", "f8_e4m3": "fp8_e4m3", "e4m3": "fp8_e4m3",
     "float8_e5m2": "fp8_e5m2", "f8_e5m2": "fp8_e5m2", "e5m2": "fp8_e5m2",
 }  # fmt: skip

@@ -67,7 +67,9 @@ def _checked(call: Call) -> Call:
     check_tensors(call.form, input=call.x, weight=call.w, bias=call.bias, residual=call.residual, out=call.out)
     dtype = core_dtype(call.x.dtype)  # refuses complex tensors and wider integers
     if dtype.narrow:
-        raise BadInput(f"this computes what PyTorch does, and that has no {dtype}; cw.plan computes such a problem")
+        raise BadInput(
+            f"{call.form.name} computes what PyTorch computes, got {dtype}; `cw.plan` makes ready what computes {dtype}"
+        )
     return call
 
 
