@@ -24,6 +24,7 @@ _TORCH = {
     DType.FP8_E5M2: torch.float8_e5m2,
 }
 _CORE = {torch_dtype: dtype for dtype, torch_dtype in _TORCH.items()}
+NARROW = frozenset(torch_dtype for dtype, torch_dtype in _TORCH.items() if dtype.narrow)
 
 _ACTIVATED: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.RELU: torch.relu,
@@ -43,11 +44,12 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return _TORCH[dtype]
 
 
-def core_dtype(dtype: torch.dtype) -> DType:
-    """The storage type of a tensor; complex tensors and wider integers are refused here, in words."""
-    if dtype not in _CORE:
-        raise BadInput(f"convolutions are computed in {', '.join(DType)}, got {dtype}")
-    return _CORE[dtype]
+def core_dtype(dtype: torch.dtype, among: tuple[DType, ...] = tuple(DType)) -> DType:
+    """The storage type of a tensor; what is none of these, as complex and wide integers are, is refused in words."""
+    known = _CORE.get(dtype)
+    if known not in among:
+        raise BadInput(f"convolutions are computed in {', '.join(among)}, got {dtype}")
+    return known
 
 
 def spec_of(tensor: Tensor) -> TensorSpec:

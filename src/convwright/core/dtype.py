@@ -75,7 +75,7 @@ _OUTPUTS = {
     DType.FP8_E5M2: (DType.FP32, DType.FP16, DType.BF16),
 }
 # What PyTorch's own convolutions take.
-PLAIN = tuple(dtype for dtype in DType if not dtype.narrow)
+IN_PYTORCH = tuple(dtype for dtype in DType if not dtype.narrow)
 _ALIASES = {
     "float64": "fp64", "double": "fp64", "f64": "fp64",
     "float32": "fp32", "float": "fp32", "f32": "fp32",
