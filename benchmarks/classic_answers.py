@@ -25,7 +25,7 @@ from convwright import suites
 from convwright.backends.cudnn.classic import listing as classic
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
-from convwright.core.dtype import DType
+from convwright.core.dtype import IN_PYTORCH, DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
@@ -92,7 +92,7 @@ def one(random: Random) -> ConvProblem:
 def of_suites() -> Iterator[ConvProblem]:
     texts = {row.problem.key.partition(" ")[0] for name in SUITES for row in suites.load(name).rows}
     for text in sorted(texts):
-        for dtype in DType:
+        for dtype in IN_PYTORCH:
             for layout in ("nchw", "nhwc"):
                 yield ConvProblem.parse(f"{text} dt:{dtype} tag:{layout}")
 

@@ -44,6 +44,11 @@ def specs(shape: tuple[int, ...], dtype: DType) -> st.SearchStrategy[TensorSpec]
     return st.builds(with_gaps, layouts, st.just([0] * len(shape)) | gaps)
 
 
+def directions(dtype: DType) -> st.SearchStrategy[Direction]:
+    """Those in which operands of ``dtype`` are computed."""
+    return st.just(Direction.FORWARD) if dtype.narrow else st.sampled_from(Direction)
+
+
 @st.composite
 def problems(
     draw: st.DrawFn,
@@ -80,7 +85,7 @@ def problems(
         padding=padding,
         dilation=dilation,
         groups=groups,
-        direction=draw(st.sampled_from(Direction)),
+        direction=draw(directions(dtype)),
         flip=draw(st.booleans()),
     )
     if problem.direction is Direction.FORWARD:
@@ -88,7 +93,7 @@ def problems(
         problem = replace(problem, epilogue=epilogue)
     if rare:
         problem = replace(problem, epilogue=draw(rare_epilogues(problem, activations)))
-    return replace(problem, y=draw(specs(problem.y.shape, dtype)))
+    return replace(problem, y=draw(specs(problem.y.shape, draw(st.sampled_from(dtype.outputs)))))
 
 
 def rare_epilogues(problem: ConvProblem, activations: Sequence[Activation]) -> st.SearchStrategy[Epilogue]:
@@ -106,6 +111,7 @@ def rare_epilogues(problem: ConvProblem, activations: Sequence[Activation]) -> s
 def tensor(spec: TensorSpec, fill: float = float("nan")) -> Tensor:
     """Memory of ``spec`` that does not begin where its storage begins."""
     numel = spec.span_bytes // spec.dtype.nbytes
+    fill = -128 if spec.dtype is DType.INT8 else fill
     storage = torch.full((numel + 4,), fill, dtype=torch_dtype(spec.dtype))
     return storage[4:].as_strided(spec.shape, spec.strides)
 

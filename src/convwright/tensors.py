@@ -19,8 +19,12 @@ _TORCH = {
     DType.FP32: torch.float32,
     DType.FP16: torch.float16,
     DType.BF16: torch.bfloat16,
+    DType.INT8: torch.int8,
+    DType.FP8_E4M3: torch.float8_e4m3fn,
+    DType.FP8_E5M2: torch.float8_e5m2,
 }
 _CORE = {torch_dtype: dtype for dtype, torch_dtype in _TORCH.items()}
+NARROW = frozenset(torch_dtype for dtype, torch_dtype in _TORCH.items() if dtype.narrow)
 
 _ACTIVATED: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.RELU: torch.relu,
@@ -40,11 +44,12 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return _TORCH[dtype]
 
 
-def core_dtype(dtype: torch.dtype) -> DType:
-    """The storage type of a tensor; complex and integer tensors are refused here, in words."""
-    if dtype not in _CORE:
-        raise BadInput(f"convolutions are computed in {', '.join(DType)}, got {dtype}")
-    return _CORE[dtype]
+def core_dtype(dtype: torch.dtype, among: tuple[DType, ...] = tuple(DType)) -> DType:
+    """The storage type of a tensor; what is none of these, as complex and wide integers are, is refused in words."""
+    known = _CORE.get(dtype)
+    if known not in among:
+        raise BadInput(f"convolutions are computed in {', '.join(among)}, got {dtype}")
+    return known
 
 
 def spec_of(tensor: Tensor) -> TensorSpec:
@@ -57,6 +62,11 @@ def spec_of(tensor: Tensor) -> TensorSpec:
 def empty(spec: TensorSpec, device: torch.device | str) -> Tensor:
     """Uninitialised memory with the spec's strides."""
     return torch.empty_strided(spec.shape, spec.strides, dtype=torch_dtype(spec.dtype), device=device)
+
+
+def spoil_(tensor: Tensor) -> Tensor:
+    """Fill a tensor with what nothing should be made of: NaN, and in int8, which has none, its least number."""
+    return tensor.fill_(torch.nan if tensor.is_floating_point() else -128)
 
 
 def carve(workspace: Tensor, offset_bytes: int, spec: TensorSpec) -> Tensor:

@@ -272,7 +272,7 @@ MISTAKES = [
     ([PROBLEM, "--mode", "slow"], "'slow'"),
     ([PROBLEM, "--mode", "off"], "'off'"),
     ([PROBLEM, "--device", "gtx480"], "'gtx480'"),
-    ([PROBLEM, "--dtype", "int8"], "'int8'"),
+    ([PROBLEM, "--dtype", "int4"], "'int4'"),
     ([PROBLEM, "--layout", "hwcn"], "'hwcn'"),
     ([PROBLEM, "--max-error", "0"], "`max_error`"),
     ([PROBLEM, "--objective", "beauty"], "'beauty'"),

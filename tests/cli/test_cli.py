@@ -169,7 +169,7 @@ MISTAKES = [
     ([PROBLEM, "--device", "gtx480"], "'gtx480'"),
     ([PROBLEM, "--device", "cuda"], "'cuda'"),
     ([PROBLEM, "--device", "cpu", "--mode", "slow"], "'slow'"),
-    ([PROBLEM, "--device", "cpu", "--dtype", "int8"], "'int8'"),
+    ([PROBLEM, "--device", "cpu", "--dtype", "int4"], "'int4'"),
     ([PROBLEM, "--device", "cpu", "--layout", "hwcn"], "'hwcn'"),
     ([PROBLEM, "--device", "cpu", "--direction", "sideways"], "'sideways'"),
     ([PROBLEM, "--device", "cpu", "--epilogue", "tanh"], "'tanh'"),

@@ -31,6 +31,27 @@ def test_cudnns_own_reason(device: str, capsys: pytest.CaptureFixture[str], monk
     assert "\n  wDesc->dimA[1] != 1\n" in out
 
 
+@pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mb1ic64ih56oc64kh3ph1 dt:int8:int8:int8 tag:nhwc",),
+        ("mb1ic64ih56oc64kh3ph1", "--dtype", "s8:s8:s8", "--layout", "nhwc"),
+        ("--input", "1,64,56,56", "--weight", "64,64,3,3", "--padding", "1", "--dtype", "s8:s8:s8", "--layout", "nhwc"),
+    ],
+)
+def test_engines_for_int8_elsewhere(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *words, "--device", "h200", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert " dt:int8:int8:int8 " in found["problem"]
+    engines = [row for row in found["candidates"] if row["id"].startswith("cudnn/engine-")]
+    assert len(engines) >= 4
+    assert all(row["arithmetic"] == "int8" and row["workspace_bytes"] is not None for row in engines)
+
+
 def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = [SMALL, "--device", "cpu", "--why", "reference/winograd", "--json"]
     code, out, _ = run(capsys, monkeypatch, *words)

@@ -8,7 +8,7 @@ import pytest
 
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
-from convwright.core.error_rule import arithmetic_roundoff, error_objection, noise, scaled_bound
+from convwright.core.error_rule import absolute_objection, arithmetic_roundoff, error_objection, noise, scaled_bound
 from convwright.core.finding import KindError
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -52,7 +52,7 @@ def test_a_policy_loosens_and_tightens() -> None:
 def test_less_than_the_noise_needs_no_comparison(dtype: DType) -> None:
     problem = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), dtype=dtype)
     relative, scaled = noise(problem)
-    assert relative >= dtype.roundoff
+    assert relative >= problem.output.dtype.roundoff
     assert scaled >= 1.0
     base = [KindError("normal", relative / 100, scaled / 100)]
 
@@ -81,6 +81,29 @@ def test_coarser_arithmetic_has_a_larger_bound() -> None:
     assert bound(Arithmetic.FP32) == 3 + 103
     assert scaled_bound(Arithmetic.FP64, DType.FP64, 100) == 3 + 103
     assert bound(Arithmetic.FP32) < scaled_bound(Arithmetic.FP32, DType.FP32, 1000)
+
+
+def test_a_sum_of_int8_that_is_off_by_one_is_wrong_however_it_is_stored() -> None:
+    def told(text: str, off_by: float, result: float) -> str | None:
+        problem = ConvProblem.parse(f"mb2ic64ih9oc8kh3 dt:int8:int8:{text}")
+        scale = 1.0 if problem.output.dtype is DType.INT8 else result
+        error = KindError("normal", off_by / result, off_by / scale / problem.output.dtype.roundoff)
+        return absolute_objection(problem, Arithmetic.INT8, [error], Policy())
+
+    for text in ("fp32", "fp32 ep:bias+relu", "int8", "int8 ep:residual+bias+relu", "fp16", "bf16"):
+        assert told(text, 0.0, 100.0) is None
+        assert "is explained" in (told(text, 1.0, 100.0) or ""), text
+    assert told("fp32", 1.0, 2.0**23) is not None
+    assert told("fp16", 1.0, 2.0**11) is None  # what fp16 rounds
+    assert told("fp32", 1.0, 2.0**24) is None
+
+
+def test_fp8_is_bounded_in_units_of_what_its_output_is_stored_in() -> None:
+    coarse = ConvProblem.parse("mb2ic64ih9oc8kh3 dt:fp8_e4m3:fp8_e4m3:fp16")
+    fine = ConvProblem.parse("mb2ic64ih9oc8kh3 dt:fp8_e4m3")
+    error = [KindError("normal", 1e-4, 100.0)]
+    assert absolute_objection(fine, Arithmetic.FP8_ACC32, error, Policy()) is None  # 576 sums in fp32
+    assert "at most 3.1 is" in (absolute_objection(coarse, Arithmetic.FP8_ACC32, error, Policy()) or "")
 
 
 def test_storage_bounds_the_roundoff_from_below() -> None:

@@ -17,7 +17,7 @@ from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import BadInput
-from problem_space import problems
+from problem_space import directions, problems
 
 
 @st.composite
@@ -56,7 +56,7 @@ def large_problems(draw: st.DrawFn) -> ConvProblem:
         dilation=dilation,
         groups=groups,
         layout=layout,
-        direction=draw(st.sampled_from(Direction)),
+        direction=draw(directions(dtype)),
         flip=draw(st.booleans()),
     )
 
@@ -103,6 +103,11 @@ COMPACT = [
     ("mb2ic4ih9oc4kh3 dt:fp16 tag:nhwc", ConvProblem.of((2, 4, 9, 9), (4, 4, 3, 3), dtype="fp16", layout="nhwc")),
     ("mb2ic4ih9oc4kh3 ep:bias+relu", ConvProblem.of((2, 4, 9, 9), (4, 4, 3, 3), epilogue="bias+relu")),
     ("mb2ic4ih9oc4kh3 dir:backward_weight", ConvProblem.of((2, 4, 9, 9), (4, 4, 3, 3), direction="backward_weight")),
+    ("ic4ih9oc4kh3 dt:int8", ConvProblem.of((1, 4, 9, 9), (4, 4, 3, 3), dtype="int8")),
+    ("ic4ih9oc4kh3 dt:s8:s8:f32", ConvProblem.of((1, 4, 9, 9), (4, 4, 3, 3), dtype="int8", out_dtype="fp32")),
+    ("ic4ih9oc4kh3 dt:s8:s8:s8", ConvProblem.of((1, 4, 9, 9), (4, 4, 3, 3), dtype="int8", out_dtype="int8")),
+    ("ic4ih9oc4kh3 dt:e5m2:e5m2:bf16", ConvProblem.of((1, 4, 9, 9), (4, 4, 3, 3), dtype="fp8_e5m2", out_dtype="bf16")),
+    ("ic4ih9oc4kh3 dt:fp16:fp16:fp16", ConvProblem.of((1, 4, 9, 9), (4, 4, 3, 3), dtype="fp16")),
     ("mb2ic4ih9oc4kh3 flip:1", ConvProblem.of((2, 4, 9, 9), (4, 4, 3, 3), flip=True)),
 ]
 
@@ -158,7 +163,16 @@ MALFORMED = [
     ("ic4ih9oh1oc4kh3ph1", "oh1"),
     ("ic4ih9oc4kh3sh0", "0"),
     ("ic4ih2oc4kh3", "3 elements"),
-    ("ic4ih9oc4kh3 dt:int8", "'int8'"),
+    ("ic4ih9oc4kh3 dt:int4", "'int4'"),
+    ("ic4ih9oc4kh3 dt:int8:int8", "dt:int8:int8:fp32"),
+    ("ic4ih9oc4kh3 dt:int8:int8:fp32:fp32", "dt:int8:int8:fp32"),
+    ("ic4ih9oc4kh3 dt:int8:fp32", "dt:int8:int8:fp32"),
+    ("ic4ih9oc4kh3 dt:fp16:int8:fp16", "`input` and `weight` must have the same dtype, got fp16 and int8"),
+    ("ic4ih9oc4kh3 dt:fp8_e4m3:fp8_e5m2:fp32", "the same dtype, got fp8_e4m3 and fp8_e5m2"),
+    ("ic4ih9oc4kh3 dt:fp16:fp16:fp32", "the output of fp16 operands must be fp16, got fp32"),
+    ("ic4ih9oc4kh3 dt:int8:int8:fp64", "the output of int8 operands must be fp32 or fp16 or bf16 or int8, got fp64"),
+    ("ic4ih9oc4kh3 dt:fp8_e5m2:fp8_e5m2:fp8_e5m2", "must be fp32 or fp16 or bf16, got fp8_e5m2"),
+    ("ic4ih9oc4kh3 dt:int8 dir:backward_data", "int8 is computed in the forward direction only, got backward_data"),
     ("ic4ih9oc4kh3 dt", "'dt'"),
     ("ic4ih9oc4kh3 dt:", "'dt:'"),
     ("ic4ih9oc4kh3 dir:sideways", "'sideways'"),

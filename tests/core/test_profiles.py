@@ -23,13 +23,13 @@ FLOPS_PER_CYCLE = {
     "a100": {"fp64": 128, "fp32": 128, "tf32": 1024, "fp16-acc32": 2048, "fp16-acc16": 2048, "bf16-acc32": 2048,
              "int8": 4096},
     "l4": {"fp64": 4, "fp32": 256, "tf32": 512, "fp16-acc32": 1024, "fp16-acc16": 1024, "bf16-acc32": 1024,
-           "int8": 2048},
+           "int8": 2048, "fp8-acc32": 2048},
     "rtx4090": {"fp64": 4, "fp32": 256, "tf32": 256, "fp16-acc32": 512, "fp16-acc16": 1024, "bf16-acc32": 512,
-                "int8": 2048},
+                "int8": 2048, "fp8-acc32": 1024},
     "h100": {"fp64": 256, "fp32": 256, "tf32": 2048, "fp16-acc32": 4096, "fp16-acc16": 4096, "bf16-acc32": 4096,
-             "int8": 8192},
+             "int8": 8192, "fp8-acc32": 8192},
     "b200": {"fp64": 128, "fp32": 256, "tf32": 4096, "fp16-acc32": 8192, "fp16-acc16": 8192, "bf16-acc32": 8192,
-             "int8": 16384},
+             "int8": 16384, "fp8-acc32": 16384},
 }  # fmt: skip
 FLOPS_PER_CYCLE |= {"h200": FLOPS_PER_CYCLE["h100"], "rtx5090": FLOPS_PER_CYCLE["rtx4090"]}
 
@@ -91,6 +91,7 @@ def test_every_profile_is_complete(name: str) -> None:
 def test_arithmetic_that_a_device_has_not_has_no_peak(name: str) -> None:
     facts = profile(name)
     without = {Arithmetic.TF32, Arithmetic.TF32X3, Arithmetic.BF16_ACC32} if name in ("t4", "v100") else set()
+    without |= {Arithmetic.FP8_ACC32} if name in ("t4", "v100", "a100") else set()
     for arithmetic in Arithmetic:
         assert (facts.peak(arithmetic) is None) == (arithmetic in without), f"{arithmetic} on {name}"
 

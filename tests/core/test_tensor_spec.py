@@ -89,5 +89,5 @@ def test_impossible_specs_are_refused(shape: tuple[int, ...], strides: tuple[int
 
 
 def test_integers_and_complex_numbers_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"fp64, fp32, fp16, bf16, got torch\.int64"):
+    with pytest.raises(BadInput, match=r"fp64, fp32, fp16, bf16, int8, fp8_e4m3, fp8_e5m2, got torch\.int64"):
         spec_of(torch.ones(1, 1, 3, dtype=torch.int64))

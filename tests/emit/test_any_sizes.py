@@ -343,7 +343,8 @@ def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
     [
         ({"epilogue": "gelu"}, "relu, not gelu"),
         ({"layout": "strided"}, "layout must be one of nchw, nhwc"),
-        ({"dtype": "int8"}, "dtype must be one of"),
+        ({"dtype": "int4"}, "dtype must be one of"),
+        ({"dtype": "int8"}, "a C file computes fp64, fp32, fp16, bf16, not int8"),
         ({"table": "mb2ic16ih10oc16kh3ph1"}, "several problems"),
         ({"table": [3]}, "problems or their texts, got 3"),
         ({"device": "cpu"}, "NVIDIA GPU"),

@@ -48,6 +48,8 @@ COMPARED = [
     "mb32ic256ih14oc1024kh1 dt:fp16 tag:nhwc",
     "g128mb2ic128ih14oc128kh3ph1",
     "mb4ic64iw100oc64kw3pw1",
+    *(f"mb32ic256ih14oc256kh3ph1 dt:int8:int8:{stored} tag:nhwc" for stored in ("fp32", "int8")),
+    "mb32ic256ih14oc256kh3ph1 dt:int8:int8:int8 tag:nhwc ep:residual+bias+relu",
 ]
 COMPUTED = [
     *(f"mb2ic16ih12oc24kh3ph1 dt:{dt} tag:nhwc" for dt in ("fp16", "bf16", "fp32")),

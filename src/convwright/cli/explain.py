@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, opened
 from convwright.naming import one_of
@@ -27,7 +28,7 @@ _WIDEST = 110
 def explain(
     problem: Annotated[str, typer.Argument(help="The convolution, for example mb32ic256ih14oc256kh3ph1.")],
     *,
-    dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
+    dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
     epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,

@@ -9,6 +9,7 @@ import typer
 
 from convwright.cli.interrupt import stoppable
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.errors import BadInput
 from convwright.naming import one_of
@@ -32,7 +33,7 @@ def find(
     ] = None,
     dilation: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 1, dense, by default.")] = None,
     groups: Annotated[int | None, typer.Option(help="With --input: number of groups; 1 by default.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
+    dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
     epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from convwright.errors import BadInput
 
+DTYPE_HELP = (
+    "fp64, fp32, fp16 or bf16; int8, fp8_e4m3 or fp8_e5m2 with an fp32 output, or int8:int8:int8 with an int8 one; "
+    "fp32 by default."
+)
+
 
 def complete(text: str, **options: str | None) -> str:
     """``text`` with a word for each option that is given; none may stand in it already.

@@ -14,6 +14,9 @@ class DType(StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"
+    INT8 = "int8"
+    FP8_E4M3 = "fp8_e4m3"
+    FP8_E5M2 = "fp8_e5m2"
 
     @property
     def nbytes(self) -> int:
@@ -21,8 +24,31 @@ class DType(StrEnum):
 
     @property
     def roundoff(self) -> float:
-        """Half the distance from 1 to the next number: the largest relative error of one rounding."""
+        """Half the distance from 1 to the next number: the largest relative error of one rounding.
+
+        Integers have one distance everywhere, so that of int8 is an absolute error.
+        """
         return _ROUNDOFF[self]
+
+    @property
+    def narrow(self) -> bool:
+        """True for types of one byte. A product of two needs more, so their problems say what the output is stored in;
+        nothing is ever stored in them that was not given in them."""
+        return self in _OUTPUTS
+
+    @property
+    def outputs(self) -> tuple[DType, ...]:
+        """What an output may be stored in where the operands are stored in this; the first where nobody says.
+
+        >>> DType.INT8.outputs[0], DType.FP16.outputs
+        (<DType.FP32: 'fp32'>, (<DType.FP16: 'fp16'>,))
+        """
+        return _OUTPUTS.get(self, (self,))
+
+    @property
+    def added(self) -> DType:
+        """What a bias is stored in beside operands that are stored in this."""
+        return DType.FP32 if self.narrow else self
 
     @classmethod
     def parse(cls, name: str) -> DType:
@@ -35,13 +61,29 @@ class DType(StrEnum):
         return one_of(cls, "dtype", text)
 
 
-_NBYTES = {DType.FP64: 8, DType.FP32: 4, DType.FP16: 2, DType.BF16: 2}
-_ROUNDOFF = {DType.FP64: 2.0**-53, DType.FP32: 2.0**-24, DType.FP16: 2.0**-11, DType.BF16: 2.0**-8}
+_NBYTES = {
+    DType.FP64: 8, DType.FP32: 4, DType.FP16: 2, DType.BF16: 2,
+    DType.INT8: 1, DType.FP8_E4M3: 1, DType.FP8_E5M2: 1,
+}  # fmt: skip
+_ROUNDOFF = {
+    DType.FP64: 2.0**-53, DType.FP32: 2.0**-24, DType.FP16: 2.0**-11, DType.BF16: 2.0**-8,
+    DType.INT8: 0.5, DType.FP8_E4M3: 2.0**-4, DType.FP8_E5M2: 2.0**-3,
+}  # fmt: skip
+_OUTPUTS = {
+    DType.INT8: (DType.FP32, DType.FP16, DType.BF16, DType.INT8),
+    DType.FP8_E4M3: (DType.FP32, DType.FP16, DType.BF16),
+    DType.FP8_E5M2: (DType.FP32, DType.FP16, DType.BF16),
+}
+# What PyTorch's own convolutions take.
+IN_PYTORCH = tuple(dtype for dtype in DType if not dtype.narrow)
 _ALIASES = {
     "float64": "fp64", "double": "fp64", "f64": "fp64",
     "float32": "fp32", "float": "fp32", "f32": "fp32",
     "float16": "fp16", "half": "fp16", "f16": "fp16",
     "bfloat16": "bf16",
+    "int8": "int8", "s8": "int8",
+    "float8_e4m3fn": "fp8_e4m3", "f8_e4m3": "fp8_e4m3", "e4m3": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2", "f8_e5m2": "fp8_e5m2", "e5m2": "fp8_e5m2",
 }  # fmt: skip
 
 
@@ -54,6 +96,8 @@ class Arithmetic(StrEnum):
     TF32X3 = "3xtf32"
     FP16_ACC32 = "fp16-acc32"
     BF16_ACC32 = "bf16-acc32"
+    INT8 = "int8"
+    FP8_ACC32 = "fp8-acc32"
 
     @property
     def products(self) -> int:
@@ -67,10 +111,24 @@ class Arithmetic(StrEnum):
 
 
 def native_arithmetic(dtype: DType, *, tf32: bool) -> Arithmetic:
-    """What PyTorch itself computes with, given whether its flags allow TF32."""
+    """What PyTorch itself computes with, given whether its flags allow TF32; of what it does not compute at all, what
+    the hardware has for operands that are stored so."""
     if dtype is DType.FP32:
         return Arithmetic.TF32 if tf32 else Arithmetic.FP32
-    return {DType.FP64: Arithmetic.FP64, DType.FP16: Arithmetic.FP16_ACC32, DType.BF16: Arithmetic.BF16_ACC32}[dtype]
+    return _NATIVE[dtype]
+
+
+_NATIVE = {
+    DType.FP64: Arithmetic.FP64,
+    DType.FP16: Arithmetic.FP16_ACC32,
+    DType.BF16: Arithmetic.BF16_ACC32,
+    DType.INT8: Arithmetic.INT8,
+    DType.FP8_E4M3: Arithmetic.FP8_ACC32,
+    DType.FP8_E5M2: Arithmetic.FP8_ACC32,
+}
+_NO_COARSER_THAN_FP8 = frozenset(
+    {Arithmetic.FP8_ACC32, Arithmetic.FP16_ACC32, Arithmetic.BF16_ACC32, Arithmetic.TF32, Arithmetic.FP32}
+)
 
 
 def permitted_arithmetic(dtype: DType, *, tf32: bool) -> frozenset[Arithmetic]:
@@ -80,5 +138,9 @@ def permitted_arithmetic(dtype: DType, *, tf32: bool) -> frozenset[Arithmetic]:
         DType.FP32: {Arithmetic.FP32, Arithmetic.TF32X3, Arithmetic.FP64},
         DType.FP16: {Arithmetic.FP16_ACC32, Arithmetic.FP32, Arithmetic.TF32},
         DType.BF16: {Arithmetic.BF16_ACC32, Arithmetic.FP32, Arithmetic.TF32},
+        # Sums in int32 are exact, as those in fp64 are; in fp32 long ones are not.
+        DType.INT8: {Arithmetic.INT8, Arithmetic.FP64},
+        DType.FP8_E4M3: _NO_COARSER_THAN_FP8,
+        DType.FP8_E5M2: _NO_COARSER_THAN_FP8,
     }[dtype]
     return frozenset(finer | {native_arithmetic(dtype, tf32=tf32)})

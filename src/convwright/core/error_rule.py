@@ -53,6 +53,19 @@ def rare_roundings(problem: ConvProblem) -> int:
     return epilogue.scale + 2 * epilogue.accumulate + 3 * derived
 
 
+def exact_bound(problem: ConvProblem) -> float:
+    """The largest scaled error, in units of the output's roundoff, of a correct candidate for int8.
+
+    Sums in int32 are exact. Stored as fp32 they are rounded once, else to fp32 before; a scale and what is added are
+    applied in fp32, rounded once more for each. So a result differs from float64 by that or is wrong: it is scaled by
+    the result itself.
+    """
+    epilogue, stored = problem.epilogue, problem.output.dtype
+    steps = epilogue.scale + epilogue.residual + epilogue.bias + epilogue.accumulate
+    roundings = steps + (steps > 0 or stored is not DType.FP32) + 4 * (epilogue.activation in _SMOOTH)
+    return epilogue.activation.slope * (1 + roundings * 2.0**-24 / stored.roundoff)
+
+
 def noise(problem: ConvProblem) -> tuple[float, float]:
     """Errors so small that comparing them says nothing: relative L2, and scaled in units of roundoff.
 
@@ -60,7 +73,7 @@ def noise(problem: ConvProblem) -> tuple[float, float]:
     sums are long.
     """
     terms = 2 * sqrt(problem.reduction) if problem.dtype is DType.FP64 else 1.0
-    return terms * problem.dtype.roundoff, terms
+    return terms * problem.output.dtype.roundoff, terms
 
 
 def error_objection(
@@ -91,11 +104,14 @@ def absolute_objection(
     problem: ConvProblem, arithmetic: Arithmetic, errors: Iterable[KindError], policy: Policy
 ) -> str | None:
     """Why errors are too large by themselves, for want of PyTorch's to compare them with."""
-    forward = problem.direction is Direction.FORWARD
-    bound = scaled_bound(
-        arithmetic, problem.dtype, problem.reduction, problem.epilogue.activation if forward else Activation.NONE,
-        roundings=rare_roundings(problem),
-    )  # fmt: skip
+    if problem.dtype is DType.INT8:
+        bound = exact_bound(problem)
+    else:
+        forward = problem.direction is Direction.FORWARD
+        bound = scaled_bound(
+            arithmetic, problem.output.dtype, problem.reduction,
+            problem.epilogue.activation if forward else Activation.NONE, roundings=rare_roundings(problem),
+        )  # fmt: skip
     for error in errors:
         if policy.finite_inputs and error.kind in NON_FINITE_KINDS:
             continue

@@ -1,7 +1,8 @@
 """The text form of a convolution: compact as in oneDNN's benchdnn, or full, which is the key.
 
 Compact: ``g32mb1ic32ih112oc32oh112kh3ph1``; omitted parts are inferred, ``dh`` counts from 0.
-Full: the same with nothing omitted, then ``dt:`` ``dir:`` ``tag:`` ``ep:`` (and ``flip:1``).
+Full: the same with nothing omitted, then ``dt:`` ``dir:`` ``tag:`` ``ep:`` (and ``flip:1``). Of int8 and fp8 ``dt:``
+names the dtypes of input, weight and output: ``dt:int8:int8:fp32``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def full(problem: ConvProblem) -> str:
     )  # fmt: skip
     text = (
         f"g{problem.groups}mb{problem.n}ic{problem.c}oc{problem.k}{sizes} "
-        f"dt:{problem.dtype} dir:{problem.direction} tag:{_tags(problem)} ep:{problem.epilogue}"
+        f"dt:{_dtypes(problem)} dir:{problem.direction} tag:{_tags(problem)} ep:{problem.epilogue}"
     )
     for name, side in _uneven_padding(problem):
         text += f" {name}:{side}"
@@ -65,8 +66,7 @@ def parse(text: str) -> ConvProblem:
         "w": (_need(sizes, "oc", words[0]), channels // groups, *(dim["k"] for dim in dims)),
     }
     shapes["y"] = (shapes["x"][0], shapes["w"][0], *(dim["o"] for dim in dims))
-    dtype = DType.parse(options.pop("dt", "fp32"))
-    specs = _read_tags(options.pop("tag", "nchw"), shapes, dtype)
+    specs = _read_tags(options.pop("tag", "nchw"), shapes, _read_dtypes(options.pop("dt", "fp32")))
     problem = ConvProblem(
         **specs,
         stride=tuple(dim["s"] for dim in dims),
@@ -180,6 +180,20 @@ def _uneven_padding(problem: ConvProblem) -> list[tuple[str, int]]:
     return uneven
 
 
+def _dtypes(problem: ConvProblem) -> str:
+    dtypes = (problem.x.dtype, problem.w.dtype, problem.y.dtype)
+    return ":".join(dtypes) if problem.dtype.narrow else problem.dtype
+
+
+def _read_dtypes(text: str) -> dict[str, DType]:
+    """Those of x, w and y: all three, or the operands' alone."""
+    given = [DType.parse(name) for name in text.split(":")]
+    if len(given) not in (1, 3):
+        raise BadInput(f"`dt` names one dtype, or those of x, w and y, for example dt:int8:int8:fp32, got {text!r}")
+    x, w, y = given if len(given) == 3 else (given[0], given[0], given[0].outputs[0])
+    return {"x": x, "w": w, "y": y}
+
+
 def _tags(problem: ConvProblem) -> str:
     tags = {name: _tag(spec) for name, spec in (("x", problem.x), ("w", problem.w), ("y", problem.y))}
     if len(set(tags.values())) == 1:
@@ -192,14 +206,14 @@ def _tag(spec: TensorSpec) -> str:
     return text if spec.alignment >= 16 else f"{text}@{spec.alignment}"
 
 
-def _read_tags(text: str, shapes: dict[str, tuple[int, ...]], dtype: DType) -> dict[str, TensorSpec]:
+def _read_tags(text: str, shapes: dict[str, tuple[int, ...]], dtypes: dict[str, DType]) -> dict[str, TensorSpec]:
     tags = dict.fromkeys(shapes, text)
     if "=" in text:
         parts = [part.partition("=")[::2] for part in text.split(",")]
         tags = dict(parts)
         if set(tags) != set(shapes) or len(parts) != len(shapes):
             raise BadInput(f"`tag` must name x, w and y once each, for example tag:x=nchw,w=nchw,y=nhwc, got {text!r}")
-    return {name: _read_spec(tags[name], shape, dtype) for name, shape in shapes.items()}
+    return {name: _read_spec(tags[name], shape, dtypes[name]) for name, shape in shapes.items()}
 
 
 def _read_spec(tag: str, shape: tuple[int, ...], dtype: DType) -> TensorSpec:

@@ -61,6 +61,7 @@ class ConvProblem(Record):
         dilation: IntOrTuple = 1,
         groups: int = 1,
         dtype: DType | str = DType.FP32,
+        out_dtype: DType | str | None = None,
         layout: LayoutName | Mapping[str, LayoutName] = Layout.NCHW,
         alignment: int = 16,
         direction: Direction | str = Direction.FORWARD,
@@ -70,7 +71,8 @@ class ConvProblem(Record):
         """A problem with dense operands from the shapes of its input and weight.
 
         ``padding`` is an int, one int or one pair (before, behind) for each dimension, "same" or "valid"; ``layout``
-        may differ by operand; ``alignment`` is in bytes.
+        may differ by operand; ``alignment`` is in bytes. ``out_dtype`` may differ from ``dtype`` for int8 and fp8 only,
+        of which the output is fp32 by default.
 
         >>> ConvProblem.of((1, 8, 10, 10), (8, 8, 4, 4), padding="same", layout={"x": "nhwc"}).padding
         ((1, 2), (1, 2))
@@ -90,6 +92,7 @@ class ConvProblem(Record):
             direction=one_of(Direction, "direction", direction),
             epilogue=Epilogue.parse(epilogue) if isinstance(epilogue, str) else epilogue,
             flip=flip,
+            out_dtype=None if out_dtype is None else DType.parse(str(out_dtype)),
         )
         return replace(problem, y=replace(problem.y, alignment=alignment))
 
@@ -107,12 +110,13 @@ class ConvProblem(Record):
         direction: Direction = Direction.FORWARD,
         epilogue: Epilogue = Epilogue(),
         flip: bool = False,
+        out_dtype: DType | None = None,
     ) -> ConvProblem:
         """A problem whose output is dense in ``layout`` and as large as the convolution makes it."""
         window = zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=False)
         spatial = (max(Axis(*dim).out, 0) if dim[2] > 0 else 0 for dim in window)
         shape = (x.shape[0] if x.shape else 0, w.shape[0] if w.shape else 0, *spatial)
-        y = TensorSpec(shape, x.dtype, dense_strides(shape, layout))
+        y = TensorSpec(shape, out_dtype or x.dtype.outputs[0], dense_strides(shape, layout))
         return cls(x, w, y, stride, padding, dilation, groups, direction, epilogue, flip)
 
     @classmethod
@@ -207,6 +211,7 @@ class ConvProblem(Record):
 
     @property
     def dtype(self) -> DType:
+        """What the operands that are multiplied are stored in."""
         return self.x.dtype
 
     @property
@@ -233,7 +238,7 @@ class ConvProblem(Record):
 
     def _epilogue_operands(self) -> Mapping[Role, TensorSpec]:
         forward, epilogue = self.direction is Direction.FORWARD, self.epilogue
-        per_channel = TensorSpec((self.k,), self.dtype)
+        per_channel = TensorSpec((self.k,), self.dtype.added)
         there = {
             Role.SCALE: (epilogue.scale, per_channel),
             Role.RESIDUAL: (epilogue.residual, self.y),

@@ -81,8 +81,13 @@ def _check_channels(problem: ConvProblem) -> None:
 
 
 def _check_dtypes(problem: ConvProblem) -> None:
-    if len({problem.x.dtype, problem.w.dtype, problem.y.dtype}) > 1:
+    if problem.x.dtype is not problem.w.dtype:
         raise BadInput(f"`input` and `weight` must have the same dtype, got {problem.x.dtype} and {problem.w.dtype}")
+    outputs = problem.dtype.outputs
+    if problem.y.dtype not in outputs:
+        raise BadInput(f"the output of {problem.dtype} operands must be {' or '.join(outputs)}, got {problem.y.dtype}")
+    if problem.dtype.narrow and problem.direction is not Direction.FORWARD:
+        raise BadInput(f"{problem.dtype} is computed in the forward direction only, got {problem.direction}")
 
 
 def _check_output(problem: ConvProblem) -> None:

@@ -16,7 +16,15 @@ from convwright.core.tensor_spec import Layout
 from convwright.emit.about import about_cache, adds_zeros, cudnn_version, on_the_host
 from convwright.emit.chosen import best, gpu
 from convwright.emit.emitted import EmittedC
-from convwright.emit.literals import NO_ALGORITHM, NO_ENGINE, NO_SIZES, kind_literal, row_literal, row_sizes
+from convwright.emit.literals import (
+    NO_ALGORITHM,
+    NO_ENGINE,
+    NO_SIZES,
+    check_dtype,
+    kind_literal,
+    row_literal,
+    row_sizes,
+)
 from convwright.emit.templates import assemble, header
 from convwright.errors import BadInput, Refused
 from convwright.naming import one_of
@@ -86,6 +94,7 @@ def emit_c_dynamic(
     kind = _Kind(
         DType.parse(dtype), one_of(Layout, "layout", layout, but=Layout.STRIDED), Epilogue.parse(epilogue)
     )  # fmt: skip
+    check_dtype(kind.dtype)
     if kind.epilogue.activation not in _FUSED:
         raise BadInput(f"cuDNN's compiled pattern can fuse relu, not {kind.epilogue.activation}")
     check_policy(policy)

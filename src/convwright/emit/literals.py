@@ -13,6 +13,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.errors import BadInput
 
 _DATA_TYPE = {
     DType.FP64: "CUDNN_DATA_DOUBLE",
@@ -55,6 +56,12 @@ def kind_literal(problem: ConvProblem) -> str:
 def choice_literal(candidate: Candidate) -> str:
     """The candidate, as ``struct graph_choice`` or ``struct classic_choice``."""
     return _engine(candidate) if is_engine(candidate) else _algorithm(candidate)
+
+
+def check_dtype(dtype: DType) -> None:
+    """Refuse what no file here can be told of."""
+    if dtype not in _DATA_TYPE:
+        raise BadInput(f"a C file computes {', '.join(_DATA_TYPE)}, not {dtype}")
 
 
 def row_literal(candidate: Candidate) -> str:

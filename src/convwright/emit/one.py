@@ -9,7 +9,7 @@ from convwright.core.problem import ConvProblem
 from convwright.emit.about import about_plan, adds_zeros, cudnn_version, on_the_host
 from convwright.emit.chosen import AUTO, best, by_name, gpu
 from convwright.emit.emitted import EmittedC
-from convwright.emit.literals import choice_literal, is_engine, problem_literal
+from convwright.emit.literals import check_dtype, choice_literal, is_engine, problem_literal
 from convwright.emit.templates import assemble, header
 from convwright.errors import BadInput
 from convwright.tuning.store import Store
@@ -46,6 +46,7 @@ def emit_c(
     if not isinstance(asked, ConvProblem):
         raise BadInput(f"emit_c takes a problem or its text, got {problem!r}")
     check_policy(policy)
+    check_dtype(asked.dtype)
     facts, allowed = gpu(device), policy or Policy()
     if algorithm == AUTO:
         candidate, by = best(asked, facts, allowed, store)

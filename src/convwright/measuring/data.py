@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from math import log2, sqrt
 
@@ -13,7 +14,7 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.measuring import drawing
-from convwright.tensors import torch_dtype
+from convwright.tensors import spoil_, torch_dtype
 
 
 class Kind(StrEnum):
@@ -32,15 +33,41 @@ FINITE_KINDS = (Kind.NORMAL, Kind.POSITIVE, Kind.CHANNEL_SCALED, Kind.LARGE)
 NON_FINITE_KINDS = (Kind.INFINITY, Kind.NAN)
 ERROR_KINDS = FINITE_KINDS + NON_FINITE_KINDS
 
+# What a dtype cannot hold is not looked at: int8 has integers, and fp8_e4m3 a NaN but no infinity.
+_WITHOUT = {
+    DType.INT8: frozenset({Kind.CHANNEL_SCALED, *NON_FINITE_KINDS}),
+    DType.FP8_E4M3: frozenset({Kind.INFINITY}),
+}
+
 # The first operand is scaled by 2^e and the second by 2^-e: e leaves the first about 2^2.5 below overflow in fp16,
 # and elsewhere enough room that sums over an image stay in range, as a Fourier transform needs; 2^-e is still normal.
-_LARGE_EXPONENT = {DType.FP64: 1000, DType.FP32: 110, DType.BF16: 110, DType.FP16: 11}
+_LARGE_EXPONENT = {
+    DType.FP64: 1000, DType.FP32: 110, DType.BF16: 110, DType.FP16: 11, DType.FP8_E4M3: 6, DType.FP8_E5M2: 13,
+}  # fmt: skip
+# Channels are scaled from 10^-d to 10^d.
+_CHANNEL_DECADES = {DType.FP8_E4M3: 1}
+
+# The spread of operands of int8 is at most so many, and for long sums less, so that results are of this order: within
+# what the output holds, for most of them, and so that each deviation by one shows.
+_MOST_SPREAD = 32.0
+_INTEGER_RESULT = {DType.FP32: 2.0**14, DType.FP16: 2.0**10, DType.BF16: 2.0**10, DType.INT8: 2.0**6}
 
 # Elements of NaN ahead of an operand and behind it; a multiple of every alignment.
 _MARGIN = 4096
 
 # Integers up to here are exact in the dtype.
-_EXACT_INTEGERS = {DType.FP64: 2.0**53, DType.FP32: 2.0**24, DType.BF16: 2.0**8, DType.FP16: 2.0**11}
+_EXACT_INTEGERS = {
+    DType.FP64: 2.0**53, DType.FP32: 2.0**24, DType.BF16: 2.0**8, DType.FP16: 2.0**11, DType.INT8: 2.0**7,
+}  # fmt: skip
+
+
+def kinds_of(problem: ConvProblem, among: Iterable[Kind | str] = ERROR_KINDS) -> tuple[Kind, ...]:
+    """Those kinds of data that operands of ``problem`` can hold.
+
+    >>> [str(kind) for kind in kinds_of(ConvProblem.parse("ic8ih9oc16kh3 dt:int8"))]
+    ['normal', 'positive', 'large']
+    """
+    return tuple(Kind(kind) for kind in among if kind not in _WITHOUT.get(problem.dtype, ()))
 
 
 def operands(
@@ -61,7 +88,8 @@ def operands(
     for role, spec in problem.operands.items():
         if role not in problem.outputs:
             values = _integers(problem, spec, generator) if kind is Kind.INTEGERS else _normal(spec, generator)
-            made[role] = _placed(_shaped(values, problem, role, kind), spec)
+            shaped = _whole(values, problem, role, kind) if problem.dtype is DType.INT8 else None
+            made[role] = _placed(_shaped(values, problem, role, kind) if shaped is None else shaped, spec)
     return made
 
 
@@ -72,7 +100,7 @@ def _normal(spec: TensorSpec, generator: torch.Generator) -> Tensor:
 
 def _integers(problem: ConvProblem, spec: TensorSpec, generator: torch.Generator) -> Tensor:
     """±1 and ±2, so few that the sum of all |products| stays exact in the dtype, in whatever order it is taken."""
-    share = sqrt(_EXACT_INTEGERS[spec.dtype] / (16 * max(problem.reduction, 1)))
+    share = sqrt(_EXACT_INTEGERS[problem.output.dtype] / (16 * max(problem.reduction, 1)))
     values = torch.randint(1, 3, spec.shape, generator=generator, device=generator.device).float()
     luck = torch.rand(spec.shape, generator=generator, device=generator.device)
     sign = torch.rand(spec.shape, generator=generator, device=generator.device)
@@ -92,16 +120,28 @@ def _shaped(values: Tensor, problem: ConvProblem, role: Role, kind: Kind) -> Ten
     if kind is Kind.POSITIVE:
         return values.relu()
     if kind is Kind.CHANNEL_SCALED:
-        return values * _channel_factors(values)
+        return values * _channel_factors(values, _CHANNEL_DECADES.get(problem.dtype, 3))
     if kind in NON_FINITE_KINDS and values.numel():
         values[_used_position(problem, role)] = torch.inf if kind is Kind.INFINITY else torch.nan
     return values
 
 
-def _channel_factors(values: Tensor) -> Tensor:
-    """From 1e-3 to 1e3 over the channels, small and large side by side."""
+def _whole(values: Tensor, problem: ConvProblem, role: Role, kind: Kind) -> Tensor:
+    """Integers of ``kind``, also for what is added: sums of them are exact in fp32 as long as they are short enough."""
+    if kind is Kind.INTEGERS:
+        return values
+    spread = min(_MOST_SPREAD, sqrt(_INTEGER_RESULT[problem.output.dtype] / sqrt(max(problem.reduction, 1))))
+    if kind is Kind.LARGE:
+        spread = 2 * _MOST_SPREAD
+    if kind is Kind.POSITIVE and role is problem.direction.operands[0]:
+        values = values.relu()
+    return (values * spread).round().clamp(-127, 127)
+
+
+def _channel_factors(values: Tensor, decades: int) -> Tensor:
+    """From 10^-decades to 10^decades over the channels, small and large side by side."""
     channels = values.shape[1]
-    factors = torch.logspace(-3, 3, channels, device=values.device, dtype=values.dtype)
+    factors = torch.logspace(-decades, decades, channels, device=values.device, dtype=values.dtype)
     order = torch.arange(channels, device=values.device)
     mixed = torch.where(order % 2 == 0, order // 2, channels - 1 - order // 2)
     return factors[mixed].reshape(1, channels, *[1] * (values.dim() - 2))
@@ -125,7 +165,7 @@ def _placed(values: Tensor, spec: TensorSpec) -> Tensor:
     Some libraries' kernels read beyond their operands and multiply what they find by zero: here that shows.
     """
     span = spec.span_bytes // spec.dtype.nbytes
-    buffer = torch.full((span + 2 * _MARGIN,), torch.nan, dtype=torch_dtype(spec.dtype), device=values.device)
+    buffer = spoil_(torch.empty(span + 2 * _MARGIN, dtype=torch_dtype(spec.dtype), device=values.device))
     tensor = buffer.as_strided(spec.shape, spec.strides, _MARGIN)
     # An expanded dimension has stride 0: it holds one value however long it is.
     stored = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in spec.strides)

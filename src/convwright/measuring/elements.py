@@ -14,7 +14,7 @@ from torch import Tensor
 from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
 from convwright.measuring.exact import behind, multiplied
-from convwright.measuring.reference import Reference
+from convwright.measuring.reference import Reference, readable
 
 # A CPU gathers and multiplies about 50 products a microsecond in float64: 10 ms for one kind of data.
 _MOST_PRODUCTS = {"cpu": 2**19, "cuda": 2**22}
@@ -72,6 +72,7 @@ def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, s
     torch.Size([604])
     """
     direction = problem.direction
+    tensors = {role: readable(tensor) for role, tensor in tensors.items()}
     device = tensors[direction.operands[0]].device
     elements = Elements.of(problem, device, seed=seed)
     places = [place.long() for place in elements.places]

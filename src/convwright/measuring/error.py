@@ -11,7 +11,7 @@ from convwright.core.direction import Role
 from convwright.core.finding import KindError
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
-from convwright.measuring.data import ERROR_KINDS, Kind, operands
+from convwright.measuring.data import ERROR_KINDS, Kind, kinds_of, operands
 from convwright.measuring.exact import DB_BEFORE
 from convwright.measuring.reference import Reference
 from convwright.tensors import empty, torch_dtype
@@ -22,7 +22,7 @@ _KEPT_BYTES = 2**30
 
 
 def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
-    """Relative L2 error, and the largest scaled error in units of the dtype's roundoff.
+    """Relative L2 error, and the largest scaled error in units of the output's roundoff.
 
     Both are inf where infinities and NaNs do not stand where, and with the sign that, float64 has them.
     """
@@ -31,7 +31,7 @@ def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
     if tuple(output.shape) != wanted:
         raise BackendError(f"the output must have shape {wanted}, got {tuple(output.shape)}")
     got = reference.sample.take(reference.role, output.detach()).double()
-    rounded = reference.y64.to(torch_dtype(problem.dtype)).double()
+    rounded = reference.y64.to(torch_dtype(problem.output.dtype)).double()
     finite = rounded.isfinite()
     alike = (got == rounded) | (got.isnan() & rounded.isnan())
     if not torch.where(finite, got.isfinite(), alike).all():
@@ -39,7 +39,7 @@ def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
     difference = (got - reference.y64).where(finite, 0.0).abs()
     l2 = _ratio(difference.norm(), reference.y64.where(finite, 0.0).norm()).item()
     scaled = _ratio(difference, reference.scale).max().item() if difference.numel() else 0.0
-    return l2, scaled / problem.dtype.roundoff
+    return l2, scaled / problem.output.dtype.roundoff
 
 
 def _ratio(difference: Tensor, scale: Tensor) -> Tensor:
@@ -55,12 +55,12 @@ class ErrorCheck:
         problem: ConvProblem,
         device: torch.device | str,
         *,
-        kinds: Iterable[Kind | str] = ERROR_KINDS,
+        kinds: Iterable[Kind | str] = ERROR_KINDS,  # of which those that the operands can hold
         seed: int = 0,
         reference: Callable[[ConvProblem, Mapping[Role, Tensor]], Reference] = Reference.of,
     ) -> None:
         self.problem, self.device, self.seed, self._reference = problem, device, seed, reference
-        self.kinds = tuple(Kind(kind) for kind in kinds)
+        self.kinds = kinds_of(problem, kinds)
         self._kept: dict[Kind, tuple[dict[Role, Tensor], Reference]] = {}
 
     def errors(self, run: Run) -> tuple[KindError, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from convwright.around import derive, per_channel
 from convwright.core.direction import Direction, Role
+from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.tensors import activate_
@@ -52,7 +53,8 @@ def multiplied(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> tuple[Pa
 def behind(problem: ConvProblem, sums: Tensor, scale: Tensor, taken: Mapping[Role, Tensor]) -> Pair:
     """The result and what its errors are scaled by, of a convolution's sums and those of its products' magnitudes.
 
-    ``taken`` are the epilogue's operands as they meet the sums, in float64.
+    ``taken`` are the epilogue's operands as they meet the sums, in float64. Sums of int8 are exact in any order, so
+    there errors are scaled by what the activation is applied to.
     """
     forward = problem.direction is Direction.FORWARD
     if forward and Role.SCALE in taken:
@@ -60,11 +62,14 @@ def behind(problem: ConvProblem, sums: Tensor, scale: Tensor, taken: Mapping[Rol
     for role in (Role.RESIDUAL, Role.BIAS):
         if role in taken:
             sums, scale = sums + taken[role], scale + taken[role].abs()
+    stored = problem.output.dtype
+    if problem.dtype is DType.INT8:
+        scale = torch.ones_like(sums) if stored is DType.INT8 else sums.abs().clamp_(min=1.0)
     if forward:
         sums = activate_(sums, problem.epilogue.activation)
     if Role.BEFORE in taken:
         sums, scale = sums + taken[Role.BEFORE], scale + taken[Role.BEFORE].abs()
-    return sums, scale
+    return sums.clamp_(-128, 127) if stored is DType.INT8 else sums, scale
 
 
 def bias_sums(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Pair:

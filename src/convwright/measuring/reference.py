@@ -99,7 +99,9 @@ def _spread(count: int, share: float) -> tuple[int, ...]:
 class Reference:
     """The result in float64 of one problem on given operands, and |x| ∗ |w| + |residual| + |bias|, its scale.
 
-    ``bias`` is the same of the bias's gradient, where there is one.
+    Sums of int8 are exact in any order: there the scale is the result itself, ahead of the activation, and at least 1;
+    it is 1 where that is stored as int8, whose numbers are evenly spaced. What int8 cannot hold becomes the nearest
+    that it can. ``bias`` is the same of the bias's gradient, where there is one.
     """
 
     problem: ConvProblem
@@ -118,7 +120,7 @@ class Reference:
             _MOST_ELEMENTS / max(problem.output.numel, 1),
         )
         sample = Sample.of(problem, min(1.0, *fitting))
-        exact = {role: sample.take(role, tensor).double() for role, tensor in tensors.items()}
+        exact = {role: sample.take(role, readable(tensor)).double() for role, tensor in tensors.items()}
         convolve, groups = _PRODUCT[problem.direction], sample.groups
         with torch.no_grad():
             given, scaled = multiplied(problem, exact)
@@ -134,6 +136,11 @@ class Reference:
         if Role.DB not in problem.outputs:
             return None
         return cls(problem, Whole(), *bias_sums(problem, tensors), Role.DB)
+
+
+def readable(tensor: Tensor) -> Tensor:
+    """The tensor, or one of fp32 where it is stored as fp8, of which PyTorch can do little but make others."""
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
 def reference_us(problem: ConvProblem, device: torch.device) -> float:

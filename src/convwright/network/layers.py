@@ -22,6 +22,7 @@ from convwright.network.trails import Follower, Trail, Trails
 from convwright.network.unchanged import unchanged
 from convwright.ops.autocast import autocasting, cast, uncast
 from convwright.ops.describe import problem_of, transposed_problem_of
+from convwright.tensors import core_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,8 @@ def _problem(call: Convolution) -> ConvProblem:
         raise BadInput(f"its input is empty: {tuple(x.shape)}")
     if x.layout is not torch.strided or w.layout is not torch.strided:
         raise BadInput(f"its operands have no strides: {x.layout} and {w.layout}")
+    if core_dtype(x.dtype).narrow:
+        raise BadInput(f"its operands are {x.dtype}, of which no problem has the results that PyTorch gives")
     window: dict[str, Any] = {
         "stride": call.stride, "padding": call.padding, "dilation": call.dilation, "groups": call.groups,
     }  # fmt: skip

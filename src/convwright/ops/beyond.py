@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from convwright.core.dtype import IN_PYTORCH
 from convwright.core.epilogue import Activation, activation_named
 from convwright.errors import BadInput
 from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
@@ -23,7 +24,7 @@ from convwright.ops.request import Request
 from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
 from convwright.ops.varied import Varied
-from convwright.tensors import activate, core_dtype
+from convwright.tensors import NARROW, activate, core_dtype
 from convwright.uncompiled import uncompiled
 
 _C: Any = torch._C
@@ -65,7 +66,12 @@ def beyond(
 
 def _checked(call: Call) -> Call:
     check_tensors(call.form, input=call.x, weight=call.w, bias=call.bias, residual=call.residual, out=call.out)
-    core_dtype(call.x.dtype)  # refuses complex and integer tensors
+    dtype = call.x.dtype
+    if dtype in NARROW:
+        raise BadInput(
+            f"{call.form.name} computes what PyTorch computes, got {dtype}; `cw.plan` makes ready what computes that"
+        )
+    core_dtype(dtype, IN_PYTORCH)  # refuses complex and integer tensors
     return call
 
 

@@ -15,7 +15,7 @@ from convwright.core.transposed import transposed_of_specs
 from convwright.core.window import AnyPadding, Padding, all_sides
 from convwright.errors import BadInput
 from convwright.ops.output_layout import output_layout
-from convwright.tensors import spec_of
+from convwright.tensors import core_dtype, spec_of, torch_dtype
 
 
 def problem_of(
@@ -40,7 +40,7 @@ def problem_of(
     (1, 4, 8, 8)
     """
     _check_tensors(x, w, {"weight": w, "bias": bias, "residual": residual, "out": out})
-    rank = x.dim() - 2
+    rank, stored = x.dim() - 2, next((tensor for tensor in (out, residual) if tensor is not None), None)
     strides, dilations = per_axis("stride", stride, rank), per_axis("dilation", dilation, rank)
     problem = ConvProblem.of_specs(
         spec_of(x),
@@ -52,6 +52,7 @@ def problem_of(
         direction=direction,
         epilogue=Epilogue(residual is not None, bias is not None, activation_named(activation)),
         flip=flip,
+        out_dtype=None if stored is None else core_dtype(stored.dtype),
     )
     _check_behind(problem.k, problem.y.shape, bias, residual, out)
     y = spec_of(out) if out is not None else problem.y.dense(output_layout(problem, x, w, bias))
@@ -111,7 +112,15 @@ def _check_tensors(x: Tensor, w: Tensor, named: Mapping[str, Tensor | None]) -> 
     for name, tensor in {"input": x, **named}.items():
         if tensor is not None and tensor.layout is not torch.strided:
             raise BadInput(f"`{name}` must be a dense tensor, got one stored as {tensor.layout}")
-        if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
-            raise BadInput(
-                f"`{name}` must be {x.dtype} on {x.device} like `input`, got {tensor.dtype} on {tensor.device}"
-            )
+        allowed = _dtypes_of(name, x)
+        if tensor is not None and (tensor.dtype not in allowed or tensor.device != x.device):
+            beside = "like `input`" if allowed == (x.dtype,) else f"beside an `input` of {x.dtype}"
+            wanted = f"{' or '.join(map(str, allowed))} on {x.device} {beside}"
+            raise BadInput(f"`{name}` must be {wanted}, got {tensor.dtype} on {tensor.device}")
+
+
+def _dtypes_of(name: str, x: Tensor) -> tuple[torch.dtype, ...]:
+    """What the operand of this name may be stored in."""
+    dtype = core_dtype(x.dtype)
+    allowed = {"bias": (dtype.added,), "residual": dtype.outputs, "out": dtype.outputs}.get(name, (dtype,))
+    return tuple(map(torch_dtype, allowed))

@@ -48,7 +48,7 @@ def _without_winner(found: Findings) -> tuple[str, ...]:
     if any(verdict.finding.measurement for verdict in found.verdicts):
         return ("Nothing that was measured is allowed.",)
     lines = ["Nothing has been measured under the present versions, so what is fastest is not known."]
-    if found.device.present:
+    if found.device.present and not found.problem.dtype.narrow:
         lines.append(
             "The second call of conv2d on such operands searches for about 200 ms and keeps what it finds "
             "(CONVWRIGHT_MODE=quick, the default). Without a search PyTorch's own call runs where it is allowed."

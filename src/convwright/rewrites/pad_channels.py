@@ -17,12 +17,14 @@ from convwright.rewrites.embedding import Embedding, Part, divided
 from convwright.rewrites.nearest_layout import lay_like
 
 MULTIPLES = (4, 8)
+# Kernels for types of one byte read 16 of them at a time.
+NARROW_MULTIPLES = (4, 16)
 # Three input channels padded to eight take 2.7 times the multiplications; a depthwise convolution takes 16 times.
 MOST_WORK = 4
 
 
 class PadChannels(CopyingRewrite):
-    """``pad-c(8, …)``: in each group, input and output channels are padded to multiples of 8.
+    """``pad-c(8, …)``: in each group, input and output channels are padded to multiples of 8; for int8 and fp8 of 16.
 
     Zeros meet zeros only, since both operands that are multiplied are padded: an infinity stays where it is. What
     comes of it in additional channels of the output is cut off with them.
@@ -33,7 +35,7 @@ class PadChannels(CopyingRewrite):
     def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         channels, rows = _per_group(problem)
         changing: dict[tuple[int, int], int] = {}
-        for multiple in MULTIPLES:
+        for multiple in _multiples(problem):
             padded = _round_up(channels, multiple), _round_up(rows, multiple)
             if padded != (channels, rows):
                 changing[padded] = multiple
@@ -64,7 +66,7 @@ class PadChannels(CopyingRewrite):
             inside[Role.Y] = inside[Role.DY] = rows.embedding(problem.y, inner.y)
             # What is only added may hold anything in channels that are cut off.
             inside[Role.RESIDUAL] = replace(inside[Role.Y], holes=())
-            biases = (TensorSpec((each.k,), problem.dtype) for each in (problem, inner))
+            biases = (TensorSpec((each.k,), problem.dtype.added) for each in (problem, inner))
             inside[Role.BIAS] = replace(replace(rows, dim=0).embedding(*biases), holes=())
         return {role: inside[role] for role in problem.operands if role in inside}
 
@@ -108,6 +110,10 @@ def _weight(problem: ConvProblem, inner: ConvProblem, channels: _Padding, rows: 
     return Embedding(inner.w, problem.w.nbytes, (part,), holes)
 
 
+def _multiples(problem: ConvProblem) -> tuple[int, ...]:
+    return NARROW_MULTIPLES if problem.dtype.narrow else MULTIPLES
+
+
 def _per_group(problem: ConvProblem) -> tuple[int, int]:
     """Input and output channels of one group."""
     return problem.w.shape[1], problem.k // problem.groups
@@ -140,7 +146,7 @@ def _reason(problem: ConvProblem, changing: dict[tuple[int, int], int]) -> str:
     channels, rows = _per_group(problem)
     given = f"{channels} input and {rows} output channels per group"
     if not changing:
-        return f"{given} are multiples of {MULTIPLES[-1]} already"
+        return f"{given} are multiples of {_multiples(problem)[-1]} already"
     padded, multiple = next(iter(changing.items()))
     work = _work(problem, padded)
     return f"{given}, padded to multiples of {multiple}, take {work:.3g} times the work; at most {MOST_WORK} is tried"

@@ -11,6 +11,7 @@ from convwright.around import bias_gradient, derive, finish_, per_channel
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
+from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
@@ -31,7 +32,10 @@ class Unfuse(Rewrite):
         yield from self.possible(problem, device)
 
     def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
-        yield () if problem.epilogue else Refusal(self.name, f"its epilogue is {problem.epilogue}")
+        if problem.dtype.narrow and problem.y.dtype is not DType.FP32:
+            yield Refusal(self.name, f"sums are rounded to {problem.y.dtype} ahead of what would be applied to them")
+        else:
+            yield () if problem.epilogue else Refusal(self.name, f"its epilogue is {problem.epilogue}")
 
     def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:
         beside = _beside(problem)

@@ -8,7 +8,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.error_rule import absolute_objection, error_objection
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Policy
-from convwright.measuring.data import Kind
+from convwright.measuring.data import Kind, kinds_of
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import ErrorCheck
 from convwright.tuning.budget import Budget
@@ -78,7 +78,7 @@ class SampledCheck:
         if own is None and base is not None and base.measurement is not None:
             known = {error.kind for error in base.measurement.errors}
             return tuple(kind for kind in KINDS if kind in known)
-        return KINDS
+        return kinds_of(self._bench.problem, KINDS)
 
     def _check(self, kind: Kind) -> ErrorCheck:
         if kind not in self._of_kind:

@@ -196,6 +196,8 @@ def _against_torch(allowed: Sequence[Finding], baseline: Finding | None, policy:
         if counted:
             return f": nothing allowed surely needs less {counted} than PyTorch's own call by more than a tie"
         return ": nothing allowed is surely faster than PyTorch's own call by more than a tie"
+    if baseline is None and winner.candidate.problem.dtype.narrow:
+        return ": PyTorch has no call of its own for this"
     if baseline is None or baseline.measurement is None:
         return ": PyTorch's own call was not measured"
     ours, theirs = _value(winner, policy), _value(baseline, policy)

@@ -137,19 +137,25 @@ class Session:
         if known is not None:
             return known
         own = self.torchs_own(problem, device, policy)
+        if own is None:
+            raise Refused(f"nothing was chosen for {problem.key} before the capture, in which nothing can be measured")
         return self._chosen.setdefault(key, own) if key.fixed else own
 
     def _unmeasured(self, found: Findings) -> Choice:
         """Where nothing was measured: PyTorch's own call if policy allows it, else the first that it does."""
         own = self.torchs_own(found.problem, found.device, found.policy)
-        for candidate in (own.candidate, *(v.finding.candidate for v in found.verdicts if not v.finding.failure)):
-            objection = listing.objection(candidate, found.policy)
-            if objection is None:
+        others = [verdict.finding.candidate for verdict in found.verdicts if not verdict.finding.failure]
+        listed = others if own is None else [own.candidate, *others]
+        for candidate in listed:
+            if listing.objection(candidate, found.policy) is None:
                 return Choice(candidate, found.device)
-        raise Refused(f"nothing that computes {found.problem.key} is allowed: {own.candidate.id} {objection}")
+        why = f"{listed[0].id} {listing.objection(listed[0], found.policy)}" if listed else "there is nothing"
+        raise Refused(f"nothing that computes {found.problem.key} is allowed: {why}")
 
-    def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
-        """PyTorch's own call as its flags make it."""
+    def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
+        """PyTorch's own call as its flags make it; None where it has no call."""
+        if problem.dtype.narrow:
+            return None
         return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
 
     def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
@@ -158,8 +164,9 @@ class Session:
         mode = self._mode(policy)
         if mode in (Mode.OFF, Mode.HEURISTIC):
             own = self.torchs_own(problem, device, policy)
-            is_allowed = listing.objection(own.candidate, resolved(policy, problem, device)) is None
-            if mode is Mode.OFF or (is_allowed and not self.store.findings(problem.key, device.key)):
+            permitted = resolved(policy, problem, device)
+            is_allowed = own is not None and listing.objection(own.candidate, permitted) is None
+            if own and (mode is Mode.OFF or (is_allowed and not self.store.findings(problem.key, device.key))):
                 return own  # which would come of listing all that there is, too
             mode = mode if is_allowed else self.mode
         known = self._remembered(problem, device, policy, mode)

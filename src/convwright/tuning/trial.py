@@ -15,7 +15,7 @@ from convwright.core.fusing import rare_operands
 from convwright.core.problem import ConvProblem
 from convwright.measuring.data import Kind, operands
 from convwright.settings import Mode
-from convwright.tensors import empty
+from convwright.tensors import empty, spoil_
 from convwright.tuning.listing import build
 
 Call = Callable[[], Tensor]
@@ -63,7 +63,7 @@ class Trial:
         if held is None and not self.plan.writes_out:
             return None
         out = empty(self.bench.problem.output, self.bench.device)
-        return out.fill_(torch.nan) if held is None else out.copy_(held)
+        return spoil_(out) if held is None else out.copy_(held)
 
     def _bound(self, given: dict[Role, Tensor], out: Tensor | None, workspace: Tensor | None) -> Call:
         plan, direction = self.plan, self.bench.problem.direction

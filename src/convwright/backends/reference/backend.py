@@ -47,9 +47,15 @@ class Reference:
         return f"{VERSION}, torch {torch.__version__}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        reason = not_fused(problem)
         for name, algorithm in ALGORITHMS.items():
+            reason = not_fused(problem) or _too_narrow(problem, name)
             yield from algorithm.offers(problem) if reason is None else (Refusal(f"reference/{name}", reason),)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return ALGORITHMS[candidate.algorithm].plan(candidate)
+
+
+def _too_narrow(problem: ConvProblem, name: str) -> str | None:
+    if problem.dtype.narrow and name != "direct":
+        return f"{problem.dtype} is computed by reference/direct, in wider numbers"
+    return None

@@ -16,7 +16,7 @@ from torch import Tensor
 from convwright.backends.reference.buffers import Buffers
 from convwright.backends.reference.direct_channels import Channels
 from convwright.backends.reference.direct_depthwise import Depthwise
-from convwright.backends.reference.operands import by_tap, epilogue_, offer, start_
+from convwright.backends.reference.operands import by_tap, epilogue_, offer, start_, stored_
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.direction import Direction
 from convwright.core.plan import Plan
@@ -70,7 +70,7 @@ class DirectPlan:
             self.products.backward_data(first, second, sums, buffers)
         else:
             self.products.backward_weight(first, second, sums, buffers)
-        return out if sums is out else out.copy_(sums)
+        return out if sums is out else stored_(out, sums)
 
 
 def _products(problem: ConvProblem) -> Channels | Depthwise:

@@ -17,8 +17,8 @@ WIDE_ARITHMETIC: Mapping[DType, Arithmetic] = {DType.FP64: Arithmetic.FP64, DTyp
 
 
 def wide(dtype: DType) -> DType:
-    """The dtype in which sums of ``dtype`` are kept."""
-    return dtype if dtype is DType.FP64 else DType.FP32
+    """The dtype in which sums of ``dtype`` are kept; those of int8 are exact in fp64."""
+    return DType.FP64 if dtype in (DType.FP64, DType.INT8) else DType.FP32
 
 
 def offer(
@@ -61,6 +61,11 @@ def by_tap(weight: Tensor, groups: int) -> Tensor:
 def start_(sums: Tensor, residual: Tensor | None) -> Tensor:
     """What sums begin with."""
     return sums.zero_() if residual is None else sums.copy_(residual)
+
+
+def stored_(out: Tensor, sums: Tensor) -> Tensor:
+    """Sums as an output; int8 holds the nearest integer, and of what it cannot hold the nearest that it can."""
+    return out.copy_(sums if out.is_floating_point() else sums.round_().clamp_(-128, 127))
 
 
 def epilogue_(y: Tensor, bias: Tensor | None, residual: Tensor | None, activation: Activation) -> Tensor:

@@ -12,7 +12,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.errors import BadInput
 
 # Rates that are recorded, though nothing computes in them yet.
-RECORDED_ONLY = frozenset({"fp16-acc16", "int8"})
+RECORDED_ONLY = frozenset({"fp16-acc16"})
 
 
 def names() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from convwright.core.profiles import names, profile, record
 
-_RATES = ("fp64", "fp32", "tf32", "fp16-acc32", "fp16-acc16", "bf16-acc32", "int8")
+_RATES = ("fp64", "fp32", "tf32", "fp16-acc32", "fp16-acc16", "bf16-acc32", "int8", "fp8-acc32")
 _NONE = "–"
 
 

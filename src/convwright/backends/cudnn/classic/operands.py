@@ -16,6 +16,8 @@ _ALONE = (Epilogue(), Epilogue(accumulate=True))
 def objection(problem: ConvProblem) -> str | None:
     """Why the classic API has no descriptors for ``problem``, or None where it has."""
     specs = (problem.x, problem.w, problem.y)
+    if problem.dtype.narrow:
+        return f"{problem.dtype} is computed by the engines of cuDNN's graph API"
     if not is_alone(problem) and (reason := not_fused(problem)) is not None:
         return reason
     if problem.epilogue.activation not in _FUSED:

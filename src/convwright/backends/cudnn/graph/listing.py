@@ -25,7 +25,7 @@ from convwright.backends.cudnn.graph.engine import (
 )
 from convwright.backends.cudnn.graph.knobs import neighbours
 from convwright.backends.cudnn.graph.plan import GraphPlan
-from convwright.backends.cudnn.graph.problem import operation_graph
+from convwright.backends.cudnn.graph.problem import is_compiled_at_run_time, operation_graph
 from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source, leaf_id
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic
@@ -37,6 +37,7 @@ from convwright.errors import BackendError, Refused
 
 REFUSAL_ID = "cudnn/graph"
 PREFIX = "engine-"
+_COMPILED = frozenset(Activation) - {Activation.NONE, Activation.RELU}
 _FEWER_PRODUCTS = frozenset({NumericalNote.FFT, NumericalNote.WINOGRAD})
 
 
@@ -141,10 +142,13 @@ def _offers(problem: ConvProblem, device: DeviceFacts) -> tuple[Offer, ...]:
 
 def _compiled_elsewhere(problem: ConvProblem, device: DeviceFacts) -> str | None:
     """Why nothing can be planned for a device that is elsewhere where cuDNN would have to ask its driver."""
-    activation = problem.epilogue.activation
-    if device.present or activation in (Activation.NONE, Activation.RELU):
+    if device.present or not is_compiled_at_run_time(problem):
         return None
-    return f"what fuses {activation} cuDNN compiles at run time, for which {device.name} would have to be present"
+    if problem.dtype.narrow and device.peak(native_arithmetic(problem.dtype, tf32=False)) is None:
+        return f"{device.name} has no arithmetic for {problem.dtype}"
+    activation = problem.epilogue.activation
+    compiled = f"fuses {activation}" if activation in _COMPILED else f"stores {problem.dtype} sums as {problem.y.dtype}"
+    return f"what {compiled} cuDNN compiles at run time, for which {device.name} would have to be present"
 
 
 def _others(

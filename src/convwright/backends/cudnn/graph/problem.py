@@ -5,7 +5,7 @@ from __future__ import annotations
 from convwright.backends.cudnn.graph.attributes import Attribute, Kind
 from convwright.backends.cudnn.graph.descriptor import Descriptor
 from convwright.backends.cudnn.graph.device import Target
-from convwright.backends.cudnn.graph.tensor import DATA_TYPE, GraphTensor, common_layout
+from convwright.backends.cudnn.graph.tensor import DATA_TYPE, INT32, GraphTensor, common_layout
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation
@@ -17,7 +17,7 @@ from convwright.errors import Refused
 UID = {role: number for number, role in enumerate(Role, start=1)}
 _FIRST_VIRTUAL_UID = 101
 _TRUE_CONVOLUTION, _CROSS_CORRELATION = 0, 1
-_ADD = 0
+_ADD, _IDENTITY = 0, 21
 # cuDNN has kernels for ReLU; what fuses another activation it compiles at run time.
 _POINTWISE_MODE = {Activation.RELU: 100, Activation.GELU: 104, Activation.SILU: 106}
 
@@ -53,7 +53,7 @@ def graph_operands(problem: ConvProblem) -> dict[Role, TensorSpec]:
     output = operands.pop(problem.direction.output)
     if problem.epilogue:
         # Some engines read the bias in vectors whatever alignment they are told: 16 bytes, or a fault of the device.
-        operands[Role.BIAS] = TensorSpec((1, problem.k, *(1,) * problem.rank), problem.dtype, alignment=16)
+        operands[Role.BIAS] = TensorSpec((1, problem.k, *(1,) * problem.rank), problem.dtype.added, alignment=16)
     return {**operands, problem.direction.output: output}
 
 
@@ -69,14 +69,24 @@ def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
     tensors = {role: tensor.descriptor(UID[role]) for role, tensor in seen.items()}
     output = problem.direction.output
     steps = _epilogue(problem, tensors)
-    between = seen[output].virtual(_compute_dtype(problem))
-    results = [between.descriptor(_FIRST_VIRTUAL_UID + i, virtual=True) for i in range(len(steps))]
+    between = [_summed_in(problem), *[DATA_TYPE[_compute_dtype(problem)]] * len(steps)][: len(steps)]
+    results = [seen[output].virtual(_FIRST_VIRTUAL_UID + i, data_type) for i, data_type in enumerate(between)]
     results.append(tensors[output])
     operations = [_convolution(problem, {**tensors, output: results[0]})]
     for (mode, other), source, target in zip(steps, results, results[1:], strict=False):
         operations.append(_pointwise(problem, mode, source, other, target))
     graph = Descriptor(Kind.OPERATION_GRAPH).set(Attribute.GRAPH_OPERATIONS, *operations)
     return device.of_graph(graph).finalize()
+
+
+def is_compiled_at_run_time(problem: ConvProblem) -> bool:
+    """Whether cuDNN has no kernels of its own for this, only a compiler that asks the driver of the device."""
+    return _converts(problem) or problem.epilogue.activation not in (Activation.NONE, Activation.RELU)
+
+
+def _converts(problem: ConvProblem) -> bool:
+    """Whether the sums are stored by a step of their own: int8's go to fp32 and int8 as they are, fp8's nowhere."""
+    return problem.dtype.narrow and not (problem.dtype is DType.INT8 and problem.y.dtype in (DType.FP32, DType.INT8))
 
 
 def _epilogue(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> list[tuple[int, Descriptor | None]]:
@@ -88,6 +98,8 @@ def _epilogue(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> list[tup
         steps.append((_ADD, tensors[Role.BIAS]))
     if problem.epilogue.activation is not Activation.NONE:
         steps.append((_POINTWISE_MODE[problem.epilogue.activation], None))
+    if _converts(problem) and not steps:
+        steps.append((_IDENTITY, None))
     return steps
 
 
@@ -112,7 +124,7 @@ def _window(problem: ConvProblem) -> Descriptor:
     before, after = zip(*problem.padding, strict=True)
     return (
         Descriptor(Kind.CONVOLUTION)
-        .set(Attribute.CONVOLUTION_COMPUTE_TYPE, DATA_TYPE[_compute_dtype(problem)])
+        .set(Attribute.CONVOLUTION_COMPUTE_TYPE, _summed_in(problem))
         .set(Attribute.CONVOLUTION_MODE, _TRUE_CONVOLUTION if problem.flip else _CROSS_CORRELATION)
         .set(Attribute.CONVOLUTION_SPATIAL_DIMS, max(problem.rank, 2))
         .set(Attribute.CONVOLUTION_STRIDES, *ones, *problem.stride)
@@ -133,6 +145,11 @@ def _pointwise(
     if other is not None:
         operation.set(Attribute.POINTWISE_B, other)
     return operation.finalize()
+
+
+def _summed_in(problem: ConvProblem) -> int:
+    """cuDNN's number for what the convolution's sums are kept in."""
+    return INT32 if problem.dtype is DType.INT8 else DATA_TYPE[_compute_dtype(problem)]
 
 
 def _compute_dtype(problem: ConvProblem) -> DType:

@@ -11,7 +11,11 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 
-DATA_TYPE = {DType.FP32: 0, DType.FP64: 1, DType.FP16: 2, DType.BF16: 9}
+# cuDNN's numbers; sums of int8 are kept in a dtype in which no operand is stored.
+DATA_TYPE = {
+    DType.FP32: 0, DType.FP64: 1, DType.FP16: 2, DType.INT8: 3, DType.BF16: 9, DType.FP8_E4M3: 12, DType.FP8_E5M2: 13,
+}  # fmt: skip
+INT32 = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +36,18 @@ class GraphTensor:
         (n, c, w), (per_n, per_c, per_w) = spec.shape, strides
         return cls((n, c, 1, w), (per_n, per_c, w * per_w, per_w), spec.alignment, spec.dtype)
 
-    def virtual(self, dtype: DType) -> GraphTensor:
+    def virtual(self, uid: int, data_type: int) -> Descriptor:
         """The same tensor as a result that never reaches memory."""
-        return replace(self, dtype=dtype, alignment=16)
+        return replace(self, alignment=16)._described(uid, data_type, virtual=True)
 
-    def descriptor(self, uid: int, *, virtual: bool = False) -> Descriptor:
+    def descriptor(self, uid: int) -> Descriptor:
+        return self._described(uid, DATA_TYPE[self.dtype], virtual=False)
+
+    def _described(self, uid: int, data_type: int, *, virtual: bool) -> Descriptor:
         return (
             Descriptor(Kind.TENSOR)
             .set(Attribute.TENSOR_UID, uid)
-            .set(Attribute.TENSOR_DATA_TYPE, DATA_TYPE[self.dtype])
+            .set(Attribute.TENSOR_DATA_TYPE, data_type)
             .set(Attribute.TENSOR_SIZES, *self.sizes)
             .set(Attribute.TENSOR_STRIDES, *self.strides)
             .set(Attribute.TENSOR_ALIGNMENT_BYTES, self.alignment)
