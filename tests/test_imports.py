@@ -20,7 +20,7 @@ ORDER = [
     {"settings"},
     {"core"},
     {"suites"},
-    {"tensors", "flags", "uncompiled"},
+    {"tensors", "flags", "shortage", "uncompiled"},
     {"rewrites", "backends", "measuring"},
     {"tuning"},
     {"ops"},

@@ -16,7 +16,9 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops.foreign import address_of, checked_address
+from convwright.ops.relief import short_of
 from convwright.settings import Mode
+from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.find import find, resolved
 from convwright.tuning.listing import build, objection
 from convwright.tuning.session import named, session
@@ -73,7 +75,7 @@ class BoundPlan:
     """
 
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
-        self._plan, self._device = ready, torch.device(str(device.torch_name))
+        self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
         self._launch = ready.launch if isinstance(ready, Launchable) else None
         self._packed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
@@ -109,7 +111,12 @@ class BoundPlan:
         out: Tensor | None = None,
         workspace: Tensor | None = None,
     ) -> Tensor:
-        return self._plan(first, second, bias, residual, out, workspace)
+        try:
+            return self._plan(first, second, bias, residual, out, workspace)
+        except SHORTAGES as error:
+            if workspace is not None or not is_shortage(error):
+                raise
+            raise short_of(self.candidate, self._facts, self.workspace_bytes, error) from error
 
     def launch(
         self,

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from time import perf_counter
@@ -30,7 +30,7 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, is_torch
 from convwright.tuning.find import Findings, baseline_of, find, resolved
 from convwright.tuning.ranges import Ranged
-from convwright.tuning.remembered import remembered
+from convwright.tuning.remembered import best_known, remembered
 from convwright.tuning.search import Search
 from convwright.tuning.store import Store
 from convwright.tuning.stored_plan import stored_plan
@@ -39,7 +39,7 @@ from convwright.tuning.stored_plan import stored_plan
 @dataclass(frozen=True, slots=True, repr=False)
 class Choice(Record):
     """What runs, and what it and PyTorch's own call take on the device and of the host; None where that was not
-    measured, and on a CPU, where they are one."""
+    measured, and on a CPU, where they are one. ``note`` says why it stands in for what was chosen, if it does."""
 
     candidate: Candidate
     device: DeviceFacts
@@ -47,6 +47,7 @@ class Choice(Record):
     torch_device_us: Interval | None = None
     host_us: Interval | None = None
     torch_host_us: Interval | None = None
+    note: str | None = None
 
     def __repr__(self) -> str:
         return f"<Choice: {self.candidate.id} for {self.candidate.problem.key} on {self.device.key}>"
@@ -151,6 +152,20 @@ class Session:
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """PyTorch's own call as its flags make it."""
         return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+
+    def smaller(self, choice: Choice, policy: Policy, most_bytes: int) -> Choice | None:
+        """What may serve in the place of a choice with at most so much workspace: the best that was measured, or
+        PyTorch's own call; None where ``policy`` does not allow that. Nothing is measured."""
+        problem, device = choice.candidate.problem, choice.device
+        search = self._asked(problem, device, policy, self.mode)
+        known = search.policy
+        limit = most_bytes if known.max_workspace_bytes is None else min(known.max_workspace_bytes, most_bytes)
+        search = replace(search, policy=replace(known, max_workspace_bytes=max(limit, 0)))
+        found = best_known(search, search.recall()) if most_bytes > 0 else None
+        if found is not None:
+            return _choice(found[0].finding, found[1], device, policy)
+        own = self.torchs_own(problem, device, policy)
+        return own if listing.objection(own.candidate, search.policy) is None else None
 
     def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         if algorithm is not None:

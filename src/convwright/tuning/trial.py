@@ -14,6 +14,7 @@ from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.measuring.data import Kind, operands
 from convwright.settings import Mode
+from convwright.shortage import needing
 from convwright.tensors import empty
 from convwright.tuning.listing import build
 
@@ -29,13 +30,15 @@ class Bench:
         self.facts = device
         self.mode = mode
         self.device = torch.device(device.torch_name)
-        self.operands = operands(problem, Kind.NORMAL, self.device, seed=seed)
+        with needing(f"operands of {sum(spec.nbytes for spec in problem.operands.values()):,} bytes"):
+            self.operands = operands(problem, Kind.NORMAL, self.device, seed=seed)
         self._workspace = torch.empty(0, dtype=torch.uint8, device=self.device)
 
     def workspace(self, nbytes: int) -> Tensor | None:
         """Scratch memory that every candidate shares, since they run one after the other."""
         if self._workspace.numel() < nbytes:
-            self._workspace = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+            with needing(f"its workspace of {nbytes:,} bytes"):
+                self._workspace = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._workspace[:nbytes] if nbytes else None
 
 
