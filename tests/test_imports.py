@@ -16,7 +16,7 @@ ROOT = Path(convwright.__file__).parent
 # A room may import from itself and from those above it. Rooms on one line do not know each other.
 ORDER = [
     {"errors"},
-    {"naming"},
+    {"naming", "forking"},
     {"settings"},
     {"core"},
     {"suites"},

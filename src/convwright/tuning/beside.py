@@ -76,6 +76,10 @@ class Beside:
         """Whether something is still to be compiled for a problem."""
         return None in self._of(problem, device).values()
 
+    def unfinished(self) -> list[ConvProblem]:
+        """The problems for which something is still to be compiled."""
+        return [problem for (problem, _), wanted in list(self._wanted.items()) if None in wanted.values()]
+
     def wait(self) -> None:
         """Until nothing is being compiled any more."""
         for builder in list(self._builders):

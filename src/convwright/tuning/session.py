@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
+from convwright.forking import in_child
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.beside import Beside
@@ -77,6 +79,17 @@ class Question(NamedTuple):
     fixed: bool
 
 
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for each in list(_sessions):
+        each.begin_in_child()
+
+
+in_child(_begin_in_child)
+
+
 class Session:
     """Chooses for every problem once and remembers it. ``spent_us`` is what its searches took so far."""
 
@@ -89,6 +102,7 @@ class Session:
         self._before: dict[Question, Choice] = {}
         self._one_search_at_a_time = threading.RLock()
         self._beside = Beside(self._reconsider)
+        _sessions.add(self)
 
     def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
@@ -130,6 +144,13 @@ class Session:
                 self._before[key] = self._chosen.pop(key)
         for then in _hearers:
             then()
+
+    def begin_in_child(self) -> None:
+        """Go on in a child that was forked off: the threads that search and compile are its parent's."""
+        self._one_search_at_a_time = threading.RLock()
+        before, self._beside = self._beside, Beside(self._reconsider)
+        for problem in before.unfinished():
+            self._reconsider(problem)
 
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""

@@ -17,6 +17,7 @@ import torch
 
 from convwright.backends.cudnn.status import SUCCESS, explain
 from convwright.errors import BackendError
+from convwright.forking import in_child
 
 SONAME = "libcudnn.so.9"
 
@@ -152,6 +153,14 @@ def _preload(path: Path) -> None:
 _handles: dict[tuple[int, int], c_void_p] = {}
 _spares: dict[int, c_void_p] = {}
 _making = threading.Lock()
+
+
+def _unlock() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+in_child(_unlock)
 
 
 def handle(device_index: int, stream: int) -> c_void_p:
