@@ -31,6 +31,9 @@ class Cudnn:
         library = load()
         return f"cudnn {'missing' if isinstance(library, Missing) else library.version}"
 
+    def library(self) -> str:
+        return str(load())
+
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         yield from classic.candidates(problem, device, policy)
         yield from graph.candidates(problem, device, policy)
