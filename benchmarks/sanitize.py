@@ -4,8 +4,9 @@
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool initcheck --error-exitcode 3 python benchmarks/sanitize.py
 
 Without the variable PyTorch hands out parts of large blocks, in which nothing is out of bounds. Every classic algorithm
-of cuDNN that serves is run, of the others the first few of each backend; then some inside a CUDA graph, on another stream
-and as calls with gradients. It runs on a CPU as well, as a plain script. Ends with code 1 where a result is wrong.
+of cuDNN that serves is run, and of the others the first few of each backend; then some inside a CUDA graph, on another
+stream and as calls with gradients. It runs on a CPU as well, as a plain script, and ends with code 1 where a result is
+wrong.
 """
 
 from __future__ import annotations
@@ -29,13 +30,9 @@ from convwright.tuning.looks import FAILURES
 from convwright.tuning.search import resolved
 from convwright.tuning.trial import Bench, Trial
 
-PROBLEMS = [
-    "mb2ic8ih14oc8kh3ph1",
-    "mb2ic8ih14oc8kh3ph1 dt:fp16 tag:nhwc",
-    "g8mb1ic8ih12oc8kh3ph1",
-    "ic8id5ih9oc8kd3kh3",
-]
-FUSED = ["mb2ic8ih14oc8kh3ph1 ep:bias+relu", "mb2ic8ih14oc8kh3ph1 dt:fp16 tag:nhwc ep:residual+bias+relu"]
+PLAIN, HALF = "mb2ic8ih14oc8kh3ph1", "mb2ic8ih14oc8kh3ph1 dt:fp16 tag:nhwc"
+PROBLEMS = [PLAIN, HALF, "g8mb1ic8ih12oc8kh3ph1", "ic8id5ih9oc8kd3kh3"]
+FUSED = [f"{PLAIN} ep:bias+relu", f"{HALF} ep:residual+bias+relu"]
 # So many of each backend, but of cuDNN's classic API all, and so many rewritten ones.
 MOST_OF_A_BACKEND, MOST_REWRITTEN = 4, 3
 CAPTURED = 3

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +31,7 @@ from convwright.tuning.beside import Beside
 from convwright.tuning.compilers import Compilers
 from convwright.tuning.session import Session, session
 from convwright.tuning.store import Store
+from forked import PATIENCE_S, in_child
 from tuning.fatal import kernel, written
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way
@@ -41,7 +41,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
 ]
 
-PATIENCE_S = 20.0
 GEMM = "reference/gemm"
 
 
@@ -53,32 +52,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def in_child(work: Callable[[], object]) -> str:
-    """What ``work`` gives in a forked child, or how the child ended."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        said = ""
-        try:
-            said = f"{work()}"
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        finally:
-            os.write(writing, said.encode()[:4000])
-            os._exit(0)
-    os.close(writing)
-    until = time.monotonic() + PATIENCE_S
-    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            os.close(reading)
-            return f"still there after {PATIENCE_S} s"
-        time.sleep(0.01)
-    with os.fdopen(reading) as said_there:
-        return said_there.read() or f"ended with status {ended[1]}"
 
 
 @contextmanager

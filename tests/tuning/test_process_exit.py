@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
+from ended import PATIENCE_S, Ended
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system does not tell who is left")
 
-# A process of another's that has to end as well may take a moment.
-PATIENCE_S, ENDING_S = 60.0, 5.0
 BEGIN = """
 import os, sys, threading, time
 from pathlib import Path
@@ -103,50 +99,14 @@ threading.Thread(target=call).start()
 }  # fmt: skip
 
 
-class Ended:
-    """A script that was run to its end in a folder of its own, with another one for what is temporary."""
-
-    def __init__(self, script: str, folder: Path) -> None:
-        self.mark, self.temporary = uuid4().hex, folder / "temporary"
-        self.temporary.mkdir()
-        environment = {
-            **os.environ, "TMPDIR": str(self.temporary), "WHOSE_PROCESS": self.mark, "CONVWRIGHT_STORE": "none",
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        }  # fmt: skip
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", BEGIN + script, str(folder)], env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    def check(self) -> None:
-        said, complained = self.process.communicate(timeout=PATIENCE_S)
-        assert (self.process.returncode, said, complained) == (0, "", "")
-        until = time.monotonic() + ENDING_S
-        while self.left() and time.monotonic() < until:
-            time.sleep(0.05)
-        assert self.left() == []
-        assert list(self.temporary.iterdir()) == []
-
-    def left(self) -> list[str]:
-        """The commands of processes that it has begun and that are still there."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if f"WHOSE_PROCESS={self.mark}".encode() in (process / "environ").read_bytes():
-                    found.append((process / "cmdline").read_text().replace("\0", " "))
-            except OSError:
-                continue  # it is another user's, or has ended
-        return found
-
-
 @pytest.mark.parametrize("how", SCRIPTS)
 def test_a_process_ends_quietly(how: str, tmp_path: Path) -> None:
-    Ended(SCRIPTS[how], tmp_path).check()
+    Ended(BEGIN + SCRIPTS[how], tmp_path).check()
 
 
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_search_that_is_interrupted(isolate: bool, tmp_path: Path) -> None:
-    ended = Ended(INTERRUPTED.format(isolate=isolate), tmp_path)
+    ended = Ended(BEGIN + INTERRUPTED.format(isolate=isolate), tmp_path)
     until = time.monotonic() + PATIENCE_S
     while not (tmp_path / "begun").exists() and time.monotonic() < until:
         time.sleep(0.02)
@@ -173,7 +133,7 @@ except KeyboardInterrupt:
 sys.exit(7)
 """
     )
-    ended = Ended(script, tmp_path)
+    ended = Ended(BEGIN + script, tmp_path)
     until = time.monotonic() + PATIENCE_S
     while not (tmp_path / "begun").exists() and time.monotonic() < until:
         time.sleep(0.02)
