@@ -27,10 +27,11 @@ from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
+from convwright.tuning.asked import named as named
 from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, is_torch
-from convwright.tuning.find import Findings, baseline_of, find, resolved
+from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.ranges import Ranged
 from convwright.tuning.remembered import best_known, remembered
 from convwright.tuning.search import Search
@@ -262,34 +263,6 @@ def using(store: Store | Path | str | None) -> Iterator[Store]:
 def _warn(note: str) -> None:
     """Once: a call that is computed all the same must not be an error, nor go unnoticed that nothing is kept."""
     warnings.warn(note, StoreWarning, stacklevel=2)
-
-
-def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """The candidate whose id is ``algorithm``, or the first whose id without its configuration is."""
-    algorithm = listing.spelled(algorithm, problem)
-    offers = listing.of_family(algorithm, problem, device, policy)
-    candidates = listing.candidates(offers)
-    exact = [c for c in candidates if c.id == algorithm]
-    family = [c for c in candidates if c.id.partition("[")[0] == algorithm]
-    if exact or family:
-        own = baseline_of(family, policy)
-        return exact[0] if exact else own or family[0]
-    for refusal in listing.refusals(offers):
-        if _is_of(algorithm, refusal.id):
-            raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
-    everything = listing.candidates(listing.direct(problem, device, policy))
-    known = sorted({c.id.partition("[")[0] for c in everything})
-    raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {', '.join(known)}")
-
-
-def _is_of(algorithm: str, refused: str) -> bool:
-    """Whether ``refused`` is the algorithm, its family, or a rewrite that stands first in it.
-
-    >>> _is_of("cudnn/gemm", "cudnn/gemm[math=tf32]"), _is_of("relayout(nhwc, torch/default)", "relayout(nhwc)")
-    (True, True)
-    """
-    family = refused.partition("[")[0]
-    return algorithm in (refused, family) or algorithm.startswith((f"{family}(", f"{refused.removesuffix(')')}, "))
 
 
 def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:
