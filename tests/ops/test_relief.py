@@ -25,7 +25,7 @@ from convwright.ops import runner as runners
 from convwright.ops import workspace as workspaces
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
-from convwright.tuning.session import Choice, Session
+from convwright.tuning.session import Choice, Session, session
 from convwright.tuning.store import Store
 from ops.prefer import GEMM, count_calls, prefer, randn
 from tuning.made import measurement
@@ -232,6 +232,32 @@ def test_the_next_best_that_needs_less_serves(memory: Memory, monkeypatch: pytes
     with pytest.warns(cw.MemoryWarning, match=re.escape(f"torch/default serves: {less} needs")):
         assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w), rtol=1e-3, atol=1e-3)
     assert last().candidate.id == "torch/default"
+
+
+def test_what_serves_may_have_no_memory_to_be_built_either(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    x, w = operands()
+    choices = [
+        session().choose(cw.problem(x, w), device_facts("cpu"), cw.Policy(), name)
+        for name in (GEMM, "reference/direct")
+    ]
+    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: choices[0])
+    own, known = Session.smaller, {GEMM: choices[1]}
+    monkeypatch.setattr(Session, "smaller", lambda self, c, *rest: known.get(c.candidate.id) or own(self, c, *rest))
+    plan = sessions._plan
+
+    def short(candidate: Candidate, device: Any) -> Any:
+        if candidate.id == "reference/direct":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return plan(candidate, device)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sessions, "_plan", short)
+        memory.most = 0
+        assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w))
+    assert last().candidate.id == "torch/default"
+    assert str(last().note).startswith("reference/direct needs")
 
 
 def test_what_policy_forbids_does_not_serve(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

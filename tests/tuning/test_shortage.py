@@ -17,6 +17,7 @@ from convwright.errors import BackendError
 from convwright.settings import Mode, Trust, settings
 from convwright.shortage import OutOfMemory, is_shortage, needing, shortage
 from convwright.tuning import confirm, full, trial, verify, warm_up
+from convwright.tuning.beside import BEING_COMPILED, Beside
 from convwright.tuning.find import Findings, find
 from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM
@@ -67,7 +68,9 @@ def test_a_candidate_without_its_workspace_is_said_to_have_none(
     reasons = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
     assert reasons[GEMM] == gemm.note
     monkeypatch.undo()
-    assert rows(search(store, mode))[GEMM].measurement is not None
+    again = rows(search(store, mode))[GEMM]
+    assert (again.remembered, again.failure) == (False, None)
+    assert "memory" not in str(again.note)
 
 
 @pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL])
@@ -106,6 +109,19 @@ def test_a_cold_process_without_memory_stays_cold(store: Store, monkeypatch: pyt
     monkeypatch.undo()
     search(store)
     assert CPU.key in warm_up._warm
+
+
+def test_what_is_compiled_beside_and_has_no_memory_is_tried_another_time(made: Made, store: Store) -> None:
+    made.compiled = {"kernel": Way(500.0)}
+    made.compiler = no_memory
+    beside = Beside(lambda problem: None, quiet_s=0.0)
+    assert rows(search(store, beside=beside))["compiled/kernel"].note == BEING_COMPILED
+    beside.wait()
+    note = rows(search(store, beside=beside))["compiled/kernel"].note
+    assert note == "out of memory: CUDA out of memory. Tried to allocate 9.00 GiB."
+    made.compiler = lambda id_: None
+    found = search(store, beside=Beside(lambda problem: None, quiet_s=0.0))
+    assert rows(found)["compiled/kernel"].note == BEING_COMPILED
 
 
 class ShortPlan(MadePlan):

@@ -53,8 +53,8 @@ class Relief:
         if smaller is None:
             raise OutOfMemory(f"{why}; nothing that needs less is allowed") from error
         self._next_look = self._calls + min(self._calls + 1, _MOST_BETWEEN)
-        self.serving = bound(smaller, operands, self._policy, demanded=False)
         self._stand_in = session().last = replace(smaller, note=why)
+        self.serving = bound(smaller, operands, self._policy, demanded=False)
         if not self._told:
             self._told = True
             warnings.warn(f"{smaller.candidate.id} serves: {why}", MemoryWarning, stacklevel=2)

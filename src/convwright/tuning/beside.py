@@ -17,6 +17,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.errors import first_line
+from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
 from convwright.tuning.compilers import Compilers, processors
 
@@ -120,7 +121,7 @@ class Beside:
                 listing.build(candidate, device)
             came = "" if died is None else f"failed: {died}"
         except BaseException as error:  # compilers have no common one, and nobody else is there to hear of it
-            came = f"failed: {first_line(error)}"
+            came = shortage(error) if is_shortage(error) else f"failed: {first_line(error)}"
         wanted = self._of(candidate.problem, device)
         with self._changing:
             wanted[candidate] = came
