@@ -86,7 +86,10 @@ PAGES = (
         "errors.md",
         "Errors",
         "Every error that is raised on purpose is one sentence: what was asked, what was expected, what was given.",
-        ("ConvwrightError", "BadInput", "Refused", "BackendError", "StoreError", "StoreWarning"),
+        (
+            "ConvwrightError", "BadInput", "Refused", "BackendError", "OutOfMemory", "StoreError", "StoreWarning",
+            "MemoryWarning",
+        ),
     ),
 )  # fmt: skip
 

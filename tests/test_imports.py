@@ -16,11 +16,11 @@ ROOT = Path(convwright.__file__).parent
 # A room may import from itself and from those above it. Rooms on one line do not know each other.
 ORDER = [
     {"errors"},
-    {"naming"},
+    {"naming", "forking"},
     {"settings"},
     {"core"},
     {"suites"},
-    {"tensors", "flags", "uncompiled"},
+    {"tensors", "flags", "shortage", "uncompiled"},
     {"around"},
     {"rewrites", "backends", "measuring"},
     {"tuning"},

@@ -41,6 +41,8 @@ _HOMES = {
     "BackendError": "convwright.errors",
     "StoreError": "convwright.errors",
     "StoreWarning": "convwright.errors",
+    "MemoryWarning": "convwright.errors",
+    "OutOfMemory": "convwright.shortage",
     "Store": "convwright.tuning.store",
     "find": "convwright.ops.face",
     "why": "convwright.ops.face",
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
     from convwright.errors import BackendError as BackendError
     from convwright.errors import BadInput as BadInput
     from convwright.errors import ConvwrightError as ConvwrightError
+    from convwright.errors import MemoryWarning as MemoryWarning
     from convwright.errors import Refused as Refused
     from convwright.errors import StoreError as StoreError
     from convwright.errors import StoreWarning as StoreWarning
@@ -117,6 +120,7 @@ if TYPE_CHECKING:
     from convwright.ops.plans import BoundPlan as BoundPlan
     from convwright.ops.plans import plan as plan
     from convwright.ops.posing import problem as problem
+    from convwright.shortage import OutOfMemory as OutOfMemory
     from convwright.tuning.find import Findings as Findings
     from convwright.tuning.store import Store as Store
 

@@ -27,6 +27,10 @@ class StoreWarning(UserWarning):
     """Findings are not kept where they were to be, and calls go on without; the sentence says why."""
 
 
+class MemoryWarning(UserWarning):
+    """A call is computed by another candidate than the chosen one, which has no memory; the sentence says why."""
+
+
 def first_line(error: BaseException) -> str:
     """What an error says first, or its kind where it says nothing.
 

@@ -18,6 +18,7 @@ _C: Any = torch._C
 _allow_tf32: Callable[[], bool] = _C._get_cudnn_allow_tf32
 _precision = _C._get_fp32_precision_getter
 _set_precision = _C._set_fp32_precision_setter
+_in_bad_fork: Callable[[], bool] = torch.cuda._is_in_bad_fork
 
 
 def tf32_allowed() -> bool:
@@ -26,6 +27,11 @@ def tf32_allowed() -> bool:
         return _allow_tf32()
     except RuntimeError:  # convolutions and RNNs are set differently, which the older flag cannot say
         return bool(_precision("cuda", "conv") == "tf32")
+
+
+def cuda_lost() -> bool:
+    """True in a child that was forked off a process which used CUDA: PyTorch does not let it be used there."""
+    return _in_bad_fork()
 
 
 @contextmanager

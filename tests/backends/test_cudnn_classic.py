@@ -4,7 +4,7 @@ import pytest
 
 from backends.fake_cudnn import GPU, FakeCudnn, one
 from convwright.backends.cudnn.classic import listing as classic
-from convwright.backends.cudnn.library import Missing
+from convwright.backends.cudnn.library import Library, Missing
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -134,3 +134,14 @@ def test_an_unknown_algorithm_is_refused_by_name():
     unknown = Candidate(PROBLEM, "cudnn", "magic", (), Arithmetic.FP32, 0, True, Source.PLANNER)
     with pytest.raises(BadInput, match=r"implicit-gemm, .* got 'cudnn/magic'"):
         classic.build(unknown, GPU)
+
+
+def test_a_library_without_the_classic_api_is_refused_in_words(monkeypatch):
+    bare = Library(99900, "fake", {}, "which has no classic API: its function cudnnConvolutionForward is missing")
+    monkeypatch.setattr(classic, "load", lambda: bare)
+    offers = list(classic.candidates(PROBLEM, GPU, Policy()))
+    said = "this is cuDNN 9.99.0, which has no classic API: its function cudnnConvolutionForward is missing"
+    assert {offer.reason for offer in offers} == {said}
+    candidate = Candidate(PROBLEM, "cudnn", "gemm", (), Arithmetic.FP32, 0, True, Source.RULE)
+    with pytest.raises(Refused, match="has no classic API"):
+        classic.build(candidate, GPU)

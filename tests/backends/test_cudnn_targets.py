@@ -10,7 +10,7 @@ from convwright.backends.cudnn.classic.listing import FAMILIES
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate, Source
 from convwright.core.direction import Direction
-from convwright.core.dtype import Arithmetic, DType
+from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.profiles import profile
 from convwright.ops.face import find
 from convwright.tuning.find import Findings
@@ -46,7 +46,7 @@ def is_engine(candidate: Candidate) -> bool:
 
 @on_each
 @in_each_direction
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", IN_PYTORCH)
 def test_engines_come_with_workspace_arithmetic_and_determinism(name: str, direction: Direction, dtype: DType) -> None:
     engines = [candidate for candidate in listed(name, direction, dtype) if is_engine(candidate)]
     assert {candidate.arithmetic for candidate in engines} == (ARITHMETIC[name] | EVERYWHERE)[dtype]
@@ -73,7 +73,7 @@ def test_what_converts_fp32_is_not_permitted_unasked(name: str, direction: Direc
 
 
 @in_each_direction
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", IN_PYTORCH)
 def test_nothing_computes_on_a_t4_in_what_it_has_not(direction: Direction, dtype: DType) -> None:
     without = {Arithmetic.TF32, Arithmetic.TF32X3}
     assert not {candidate.arithmetic for candidate in listed("t4", direction, dtype)} & without
@@ -85,7 +85,7 @@ def test_nothing_computes_on_a_t4_in_what_it_has_not(direction: Direction, dtype
 
 @on_each
 @in_each_direction
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", IN_PYTORCH)
 def test_classic_algorithms_are_known_where_the_rules_were_verified(
     name: str, direction: Direction, dtype: DType
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from convwright.backends import registry
 from convwright.measuring import waiting
 from convwright.tuning import budget, chains, compilers, doubt, find, heats, listing, looks
 from tuning import made_backend
+from tuning.fatal import SERVE
 from tuning.made_backend import Made
 
 
@@ -32,4 +34,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     monkeypatch.setattr(compilers.Compilers, "compile", lambda self, candidate, device: None)
     registry.backend.cache_clear()
     yield fresh
+    registry.backend.cache_clear()
+
+
+@pytest.fixture
+def fatal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The backend whose compiler does as it is told, here and in the processes that compile."""
+    monkeypatch.setitem(registry.BACKENDS, "fatal", "tuning.made_backend:Fatal")
+    monkeypatch.setattr(compilers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
+    registry.backend.cache_clear()
+    yield
     registry.backend.cache_clear()

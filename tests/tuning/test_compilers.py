@@ -8,44 +8,19 @@ import subprocess
 import sys
 import threading
 import time
-from ast import literal_eval
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from convwright.backends import registry
-from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.tuning import compilers, listing
 from convwright.tuning.compilers import Compilers
+from tuning.fatal import kernel, written
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import RUINOUS, offer
-
-SERVE = "import sys; sys.path[:0] = {paths}; from tuning.made_backend import serve_fatal; serve_fatal()"
-
-
-@pytest.fixture
-def fatal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The backend whose compiler does as it is told, here and in the processes that compile."""
-    monkeypatch.setitem(registry.BACKENDS, "fatal", "tuning.made_backend:Fatal")
-    monkeypatch.setattr(compilers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
-    registry.backend.cache_clear()
-    yield
-    registry.backend.cache_clear()
-
-
-def kernel(what: object) -> Candidate:
-    return replace(offer(PROBLEM, f"fatal/{what}"), algorithm=str(what), compiles=True)
-
-
-def written(path: Path) -> tuple[int, int, bool]:
-    """The process that compiled, how nice it is, and whether it had loaded PyTorch."""
-    process, niceness, torch = literal_eval(path.read_text())
-    return process, niceness, torch
 
 
 def test_one_process_compiles_all_that_is_asked_for_in_turn(fatal: None, tmp_path: Path) -> None:

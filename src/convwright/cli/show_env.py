@@ -35,6 +35,7 @@ def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
 def _facts() -> dict[str, Any]:
     from convwright import __version__, flags
     from convwright.backends.registry import backends
+    from convwright.core.plan import RestsOn
     from convwright.core.profiles import names
     from convwright.measuring.conditions import conditions
     from convwright.measuring.machine import device_facts
@@ -50,6 +51,7 @@ def _facts() -> dict[str, Any]:
         "elsewhere": ", ".join(names()),
         "conditions": dict(conditions(device)),
         "backends": {backend.name: backend.fingerprint(device) for backend in backends()},
+        "libraries": {backend.name: backend.library() for backend in backends() if isinstance(backend, RestsOn)},
         "flags": {"fp32 convolutions may use tf32": flags.tf32_allowed(), "deterministic": flags.deterministic()},
         "mode": str(settings().mode),
         "store": str(store.path) if store.path else "in memory",

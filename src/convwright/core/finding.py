@@ -11,6 +11,8 @@ from convwright.core.record import Record
 
 # So begins what is said of a time that other work on the machine has disturbed, and that counts in its process only.
 UNSTABLE = "unstable"
+# And so what memory was too short for, which may be there another time.
+OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +119,9 @@ class Finding(Record):
         if self.measurement is not None:
             return self.measurement.doubt if self.measurement.unstable else None
         return self.note if self.note is not None and self.note.startswith(UNSTABLE) else None
+
+    @property
+    def is_open(self) -> bool:
+        """True where a later search may find out more: other work disturbed this one, or memory was short."""
+        short = self.note is not None and self.note.startswith(OUT_OF_MEMORY)
+        return short or self.unstable is not None

@@ -69,6 +69,15 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class RestsOn(Protocol):
+    """A backend that needs a library which need not be there."""
+
+    def library(self) -> str:
+        """The library as it is here, or in one sentence why it cannot be had."""
+        ...
+
+
+@runtime_checkable
 class Compiles(Protocol):
     """A backend that can compile a candidate in another process than the one that builds it, in which neither PyTorch
     nor the device need be present: what was made is found again on disk."""

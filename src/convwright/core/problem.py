@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.geometry import Axis
+from convwright.core.once import once
 from convwright.core.problem_checks import check
 from convwright.core.record import Record
 from convwright.core.tensor_spec import Layout, LayoutName, TensorSpec, dense_strides, layouts_of
@@ -165,7 +165,7 @@ class ConvProblem(Record):
     def __str__(self) -> str:
         return self.key
 
-    @cached_property
+    @once
     def key(self) -> str:
         from convwright.core.notation import full
 
@@ -258,7 +258,7 @@ class ConvProblem(Record):
     def output(self) -> TensorSpec:
         return self.operands[self.direction.output]
 
-    @cached_property
+    @once
     def macs(self) -> int:
         """Multiplications that meet real elements; those with padding are not counted, since none need be done."""
         return self.n * self.k * self.w.shape[1] * prod(axis.products() for axis in self.axes)
@@ -276,7 +276,7 @@ class ConvProblem(Record):
             return self.k // self.groups * prod(self.taps)
         return self.n * prod(self.y.shape[2:])
 
-    @cached_property
+    @once
     def bytes(self) -> int:
         total = sum(spec.nbytes for spec in self.operands.values())
         if Role.X in self.operands:

@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from time import perf_counter_ns
 
+from convwright.forking import in_child
+
 _TASKS = Path("/proc/self/task")  # Linux has it.
 # Kept waiting for a larger share of its time, what a process takes says more of others than of itself. On a quiet
 # machine it is less than 0.01; beside another process with as many threads as there are cores calls were undisturbed,
@@ -89,5 +91,4 @@ def _forget() -> None:
         _close(thread)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+in_child(_forget)

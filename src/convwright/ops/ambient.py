@@ -11,6 +11,7 @@ from threading import Lock
 
 from convwright.core.direction import Direction
 from convwright.errors import BadInput
+from convwright.forking import in_child
 from convwright.uncompiled import uncompiled
 
 AUTO = "auto"
@@ -51,6 +52,10 @@ class _Contexts:
         self.unlooked: list[set[int]] = []
         self._lock = Lock()
 
+    def unlock(self) -> None:
+        """In a child that was forked off while another thread held the lock."""
+        self._lock = Lock()
+
     def count(self, change: int) -> None:
         with self._lock:
             self.open += change
@@ -59,6 +64,7 @@ class _Contexts:
 
 
 contexts = _Contexts()
+in_child(contexts.unlock)
 _asked: ContextVar[Algorithms | None] = ContextVar("convwright.algorithms", default=None)
 asked = _asked.get
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from convwright import flags
 from convwright.core.epilogue import activation_named
 from convwright.errors import BadInput, Refused
 from convwright.ops import ambient
@@ -40,6 +41,8 @@ def foreign(*operands: Tensor | None) -> str | None:
         return odd
     if tensors[0].device.type not in _COMPUTED_ON:
         return f"its operands are on device {tensors[0].device}"
+    if tensors[0].is_cuda and flags.cuda_lost():
+        return "this process was forked off one that used CUDA"
     if forward_ad._current_level >= 0:
         return "a forward-mode gradient is taken"
     return "a TorchFunctionMode watches PyTorch's functions" if watched() else None

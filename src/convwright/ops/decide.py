@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import inf
 
 from convwright import flags
-from convwright.backends.torch_native.own import TorchPlan, torch_candidate
+from convwright.backends.torch_native.own import torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
-from convwright.core.policy import Objective, Policy, Weights
+from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import Refused
@@ -24,7 +24,8 @@ from convwright.ops.look_cost import look_host_us
 from convwright.ops.node_cost import node_host_us
 from convwright.ops.posed import gradient_problems
 from convwright.ops.proving import Proving, Wrapped
-from convwright.ops.runner import Runner, runner
+from convwright.ops.relief import bound
+from convwright.ops.runner import Runner
 from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, capturing, session
@@ -224,7 +225,14 @@ def _main(choice: Choice, call: Call) -> Runner:
 
 def _bound(choice: Choice, call: Call) -> Runner:
     """A choice bound to calls with operands like these; only a forward problem has a bias and a residual."""
-    problem, policy = choice.candidate.problem, call.request.policy or Policy()
-    given = call.operands[:4] if problem.direction is Direction.FORWARD else (call.x, call.w, None, None)
-    own = TorchPlan(torch_candidate(problem))
-    return runner(choice.plan(), given, own, weights_constant=policy.weights is Weights.CONSTANT)
+    direction = choice.candidate.problem.direction
+    given = call.operands[:4] if direction is Direction.FORWARD else (call.x, call.w, None, None)
+    return bound(choice, given, call.request.policy or Policy(), demanded=_is_demanded(direction, call))
+
+
+def _is_demanded(direction: Direction, call: Call) -> bool:
+    """Whether what computes a direction of a call was named, so that nothing else may."""
+    if call.request.algorithm is not None and direction is call.form.direction:
+        return True
+    around = ambient.current()
+    return around is not None and around.demanded(direction) is not None

@@ -15,6 +15,7 @@ from torch import Tensor
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
+from convwright.forking import in_child
 from convwright.ops import ambient
 from convwright.ops.beyond import beyond
 from convwright.ops.composite import refuse_algorithm
@@ -25,6 +26,14 @@ from convwright.ops.request import Request
 from convwright.uncompiled import uncompiled
 
 _lock = threading.RLock()
+
+
+def _unlock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+in_child(_unlock)
 
 
 class _State:

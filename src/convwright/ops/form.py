@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from convwright import flags
 from convwright.core.direction import Direction
+from convwright.forking import in_child
 from convwright.ops.request import Request
 from convwright.ops.slots import Slots
 from convwright.tuning.session import when_news
@@ -69,4 +71,11 @@ def forget() -> None:
         form.slots.forget()
 
 
+def _forget_gpu() -> None:
+    """What was decided for a GPU serves nobody in a child, which PyTorch does not let use it."""
+    if flags.cuda_lost():
+        forget()
+
+
 when_news(forget)
+in_child(_forget_gpu)

@@ -18,7 +18,9 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops.foreign import address_of, checked_address
+from convwright.ops.relief import short_of
 from convwright.settings import Mode
+from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.find import find, resolved
 from convwright.tuning.listing import build, objection
 from convwright.tuning.session import named, session
@@ -75,7 +77,7 @@ class BoundPlan:
     """
 
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
-        self._plan, self._device = ready, torch.device(str(device.torch_name))
+        self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
         self._launch = ready.launch if isinstance(ready, Launchable) else None
         self._is_rare = is_rare(self.problem)
         self._packed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
@@ -117,7 +119,12 @@ class BoundPlan:
         gradient is written to; one that accumulates adds to ``out``."""
         if rare or self._is_rare:
             self._check_rare(rare, out)
-        return self._plan(first, second, bias, residual, out, workspace, **rare)
+        try:
+            return self._plan(first, second, bias, residual, out, workspace, **rare)
+        except SHORTAGES as error:
+            if workspace is not None or not is_shortage(error):
+                raise
+            raise short_of(self.candidate, self._facts, self.workspace_bytes, error) from error
 
     def _check_rare(self, rare: Mapping[str, Tensor], out: Tensor | None) -> None:
         names = rare_operands(self.problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,8 +13,12 @@ from convwright.backends.torch_native.own import TorchPlan
 from convwright.core.direction import Direction
 from convwright.core.plan import Plan
 from convwright.ops.workspace import workspace
+from convwright.shortage import SHORTAGES
 from convwright.tensors import empty, spec_of
 from convwright.tuning.ranges import without_range
+
+if TYPE_CHECKING:
+    from convwright.ops.relief import Relief
 
 Runner = Callable[..., Tensor]
 Pack = Callable[[Tensor], Tensor]
@@ -22,8 +27,9 @@ Pack = Callable[[Tensor], Tensor]
 Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
-def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant: bool) -> Runner:
-    """The shortest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these.
+def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant: bool, relief: Relief) -> Runner:
+    """The shortest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these, or
+    ``relief`` in its place where it has no memory.
 
     What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
     operands that are less aligned than the problem says goes to PyTorch's own plan.
@@ -33,7 +39,7 @@ def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant
     device = operands[0].device
     second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT
     pack = _packing(plan, operands[1], weights_constant=weights_constant) if second_is_weight else None
-    run = _with_extras(_bound(plan, pack, device), plan, operands)
+    run = _with_extras(_bound(plan, pack, device, relief), plan, operands)
     if device.type == "cpu":
         return run
     run = _aligned(run, plan, torchs_own, packed=pack is not None)
@@ -48,10 +54,12 @@ def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | No
     return _Kept(plan.prepare) if weights_constant else plan.prepare
 
 
-def _bound(plan: Plan, pack: Pack | None, device: torch.device) -> Runner:
-    scratch = workspace(plan.workspace_bytes, device) if plan.workspace_bytes else None
+def _bound(plan: Plan, pack: Pack | None, device: torch.device, relief: Relief) -> Runner:
+    needed_bytes = plan.workspace_bytes
+    scratch = workspace(needed_bytes, device) if needed_bytes else None
     if pack is None and scratch is None:
         return plan
+    short = False
 
     def run(
         first: Tensor,
@@ -60,9 +68,18 @@ def _bound(plan: Plan, pack: Pack | None, device: torch.device) -> Runner:
         residual: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        if pack is not None:
-            second = pack(second)
-        return plan(first, second, bias, residual, out, scratch() if scratch is not None else None)
+        nonlocal short
+        if short:
+            if relief.lasts():
+                return relief.serving(first, second, bias, residual, out)
+            short = False
+        try:
+            packed = second if pack is None else pack(second)
+            return plan(first, packed, bias, residual, out, None if scratch is None else scratch())
+        except SHORTAGES as error:
+            relief.begin(error, (first, second, bias, residual), needed_bytes)
+        short = True
+        return relief.serving(first, second, bias, residual, out)
 
     return run
 

@@ -44,7 +44,14 @@ def _grown(owner: tuple[int, int], nbytes: int, device: torch.device) -> Tensor:
     held = _held.get(owner)
     if held is None or held.numel() < nbytes:
         # The smaller one is freed in stream order by PyTorch's allocator, after the kernels that still use it.
-        held = _held[owner] = _bytes(nbytes, device)
+        _held.pop(owner, None)
+        held = None
+        try:
+            held = _held[owner] = _bytes(nbytes, device)
+        except torch.OutOfMemoryError:
+            for other in [other for other in list(_held) if other[0] == owner[0]]:
+                _held.pop(other, None)  # what other streams of the device need, they ask for again
+            held = _held[owner] = _bytes(nbytes, device)
     return held
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from convwright.core.once import once
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.suites.variation import varied
@@ -35,7 +35,7 @@ class Row:
         """True where the text is all that it is called."""
         return self.name == self.text
 
-    @cached_property
+    @once
     def problem(self) -> ConvProblem:
         return ConvProblem.parse(self.text)
 

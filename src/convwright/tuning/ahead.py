@@ -16,6 +16,7 @@ from threading import Event
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.forking import in_child
 from convwright.tuning import listing
 from convwright.tuning.compilers import Compilers, elsewhere, processors
 from convwright.tuning.prediction import by_promise
@@ -29,6 +30,16 @@ _MOST_AT_ONCE = min(8, processors())
 _MOST_INSIDE = 4
 _NO_TIME = "was not compiled: others promised more"
 _interrupted = Event()
+
+
+def _renew() -> None:
+    """In a child that was forked off while another thread was at it."""
+    global _interrupted
+    _interrupted = Event()
+    _compilers.cache_clear()
+
+
+in_child(_renew)
 
 
 class Ahead:

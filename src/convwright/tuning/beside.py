@@ -17,6 +17,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.errors import first_line
+from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
 from convwright.tuning.compilers import Compilers, processors
 
@@ -76,6 +77,10 @@ class Beside:
         """Whether something is still to be compiled for a problem."""
         return None in self._of(problem, device).values()
 
+    def unfinished(self) -> list[ConvProblem]:
+        """The problems for which something is still to be compiled."""
+        return [problem for (problem, _), wanted in list(self._wanted.items()) if None in wanted.values()]
+
     def wait(self) -> None:
         """Until nothing is being compiled any more."""
         for builder in list(self._builders):
@@ -116,7 +121,7 @@ class Beside:
                 listing.build(candidate, device)
             came = "" if died is None else f"failed: {died}"
         except BaseException as error:  # compilers have no common one, and nobody else is there to hear of it
-            came = f"failed: {first_line(error)}"
+            came = shortage(error) if is_shortage(error) else f"failed: {first_line(error)}"
         wanted = self._of(candidate.problem, device)
         with self._changing:
             wanted[candidate] = came

@@ -13,6 +13,7 @@ import select
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
@@ -21,6 +22,7 @@ from convwright.backends.registry import backend
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Compiles
+from convwright.forking import in_child
 from convwright.tuning.compiler import READY
 from convwright.tuning.process import end_in_words
 
@@ -39,6 +41,17 @@ def elsewhere(candidate: Candidate) -> bool:
     return isinstance(backend(candidate.leaf.backend), Compiles)
 
 
+_in_use: weakref.WeakSet[Compilers] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    for compilers in list(_in_use):
+        compilers.let_go()
+
+
+in_child(_let_go)
+
+
 class Compilers:
     """At most so many processes, started when they are needed. Threads that ask wait for one that is free.
 
@@ -50,6 +63,14 @@ class Compilers:
         self._places = threading.BoundedSemaphore(most)
         self._resting: list[_Compiler] = []
         self._can_be_had = True
+        self._most = most
+        _in_use.add(self)
+
+    def let_go(self) -> None:
+        """In a child that was forked off: these processes are its parent's, and so are the threads that ask them."""
+        while self._resting:
+            self._resting.pop().let_go()
+        self._places = threading.BoundedSemaphore(self._most)
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> str | None:
         """Where its backend can, compile a candidate. What the compiler died of is told: it is not to be tried here.
@@ -162,6 +183,13 @@ class _Compiler:
         except subprocess.TimeoutExpired:
             return f"its compiler did not end within {MOST_COMPILING_S:.3g} s"
         return f"its compiler {end_in_words(code)}" if code else ""
+
+    def let_go(self) -> None:
+        """Close what leads to a process of somebody else's, which goes on."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        os.close(self._answers)
+        self._process.returncode = 0  # or else it would be waited for when this is gone
 
     def kill(self) -> None:
         """End it, where it has not ended, and what belongs to it."""

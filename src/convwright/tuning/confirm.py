@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import torch
+
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective
+from convwright.shortage import is_shortage
 from convwright.tuning.choose import choose, cost, surely_better
 from convwright.tuning.contest import SEED, Contest
 from convwright.tuning.doubt import unstable
@@ -44,12 +47,14 @@ def confirmed(timed: Mapping[Candidate, Finding], contest: Contest) -> dict[Cand
 def _again(finding: Finding, base: Finding, contest: Contest, budget_us: float) -> Finding:
     """The finding, confirmed or doubtful."""
     assert finding.measurement is not None
-    bench = contest.bench(_FRESH_SEED)
     try:
+        bench = contest.bench(_FRESH_SEED)
         trials = [Trial(each.candidate, bench) for each in (finding, base)]
         timed = Stopwatch(bench).heat(trials, budget_us)
     except FAILURES as error:
-        return failure(finding.candidate, error, bench.device)
+        if is_shortage(error):
+            return _doubtful(finding, unstable("it won at first, and memory was too short to time it again", ()))
+        return failure(finding.candidate, error, torch.device(str(contest.device.torch_name)))
     fresh, own = timed.get(finding.candidate), timed.get(base.candidate)
     if fresh is not None and fresh.failure is not None:
         return fresh

@@ -32,9 +32,11 @@ def with_energy(finding: Finding, trial: Trial, stopwatch: Stopwatch, seconds: f
         return finding
     least, most = _SECONDS
     device = trial.bench.device
-    found = energy_of(
-        trial.call(), stopwatch.device, counter_of(device), seconds=min(max(seconds, least), most), idle_s=0.0
-    )
+    within = min(max(seconds, least), most)
+    try:
+        found = energy_of(trial.call(), stopwatch.device, counter_of(device), seconds=within, idle_s=0.0)
+    except FAILURES:
+        return finding
     if found is None:
         return finding
     halfwidth = (found.call_mj.high - found.call_mj.low) / 2

@@ -10,13 +10,14 @@ from convwright.core.finding import Finding, KindError
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.reference import Reference, reference_us
+from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
 from convwright.tuning.confirm import confirmed
 from convwright.tuning.contest import SEED, SPENT, Contest
 from convwright.tuning.extras import with_energy, with_peak
 from convwright.tuning.heats import Stopwatch, like, with_errors
-from convwright.tuning.looks import FAILURES, Looks, failure
+from convwright.tuning.looks import FAILURES, Looks, failure, none_had
 
 # Shares of the budget within which looks may begin, and a float64 reference of the whole output has to be made, or else
 # some elements of it have to do.
@@ -40,7 +41,10 @@ def full(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     """What was found out about each candidate, in their order, which begins with PyTorch's own call; then about what
     stands near the best of them."""
     order = list(candidates)  # which searches the problems inside rewrites
-    search = _Full(replace(contest, budget=contest.budget.part(1.0)))
+    try:
+        search = _Full(replace(contest, budget=contest.budget.part(1.0)))
+    except SHORTAGES as error:
+        return none_had(order, error)
     search.look(order)
     order += search.look_around()
     search.time_all(search.check())
@@ -105,13 +109,23 @@ class _Full:
             self.progress("checks", done, len(ranked))
             if len(found) >= _FEWEST_CHECKED and not budget.has(1 - _CHECKING):
                 break
-            check, said = sampled if self._is_slow(candidate) else whole
+            run = self.looks.looked[candidate].trial.run
             try:
-                found[candidate] = check.errors(self.looks.looked[candidate].trial.run), said
+                check, said = sampled if self._is_slow(candidate) else whole
+                try:
+                    found[candidate] = check.errors(run), said
+                except SHORTAGES as error:
+                    if check is sampled[0] or not is_shortage(error):
+                        raise
+                    whole = check, said = sampled  # a reference of the whole output takes most of the memory
+                    found[candidate] = check.errors(run), said
             except FAILURES as error:
-                self.looks.failed[candidate] = failure(candidate, error, self.bench.device)
-                del self.looks.looked[candidate]
+                self._fail(candidate, error)
         return found
+
+    def _fail(self, candidate: Candidate, error: BaseException) -> None:
+        self.looks.failed[candidate] = failure(candidate, error, self.bench.device)
+        del self.looks.looked[candidate]
 
     def _checks(self) -> tuple[tuple[ErrorCheck, str], tuple[ErrorCheck, str]]:
         """The check of those that may win, and that of the others; where it takes too long to be thorough, one."""
@@ -128,7 +142,11 @@ class _Full:
         self.timed = self.stopwatch.heat(quick, self.budget.left_us * _HEAT)
         for candidate, look in list(self.looks.looked.items()):
             if candidate not in self.timed and look.look_us * _SLOW_RUNS <= _PATIENCE * self.budget.total_us:
-                again = self.looks.again(candidate, _SLOW_RUNS)
+                try:
+                    again = self.looks.again(candidate, _SLOW_RUNS)
+                except FAILURES as error:
+                    self._fail(candidate, error)
+                    continue
                 finding = self.stopwatch.of_look(again, self.looks.unstable(candidate) if again.disturbed else None)
                 self.timed[candidate] = replace(finding, note="was timed, but there was no time to look at its error")
         for candidate, (found, said) in errors.items():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding, Interval, KindError, Measurement
+from convwright.core.once import once
 from convwright.measuring.call import Call
 from convwright.measuring.clock import Clock, CudaGraphClock, HostClock, WallClock
 from convwright.measuring.company import Company
@@ -34,7 +34,7 @@ class Stopwatch:
         self.host: Clock | None = HostClock(bench.device) if cuda else None
         self._facts = (*conditions(bench.facts), *today(), ("mode", str(bench.mode)), ("cache", "hot"))
 
-    @cached_property
+    @once
     def _company(self) -> Company:
         return Company(self.bench.device)
 

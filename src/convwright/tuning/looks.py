@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from convwright.core.finding import Finding
 from convwright.errors import ConvwrightError, first_line
 from convwright.measuring.background import Background
 from convwright.measuring.waiting import MOST_WAITING, Waiting
+from convwright.shortage import is_shortage, shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.doubt import unstable
 from convwright.tuning.trial import Bench, Call, Trial
@@ -131,4 +132,13 @@ def failure(candidate: Candidate, error: BaseException, device: torch.device) ->
     """What a candidate raised, as its finding."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # raises again where the device itself is at fault
+    if is_shortage(error):
+        return Finding(candidate, note=shortage(error))  # that is no fault of the candidate
     return Finding(candidate, failure=f"failed: {first_line(error)}")
+
+
+def none_had(candidates: Iterable[Candidate], error: BaseException) -> list[Finding]:
+    """The findings of candidates for whose operands there was no memory; what else was raised is raised again."""
+    if not is_shortage(error):
+        raise error
+    return [Finding(candidate, note=shortage(error)) for candidate in candidates]

@@ -12,11 +12,12 @@ from dataclasses import replace
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective
+from convwright.shortage import SHORTAGES
 from convwright.tuning.checks import Checked, SampledCheck
 from convwright.tuning.choose import TIE, cost, objection
 from convwright.tuning.contest import SEED, SPENT, Contest
 from convwright.tuning.heats import Stopwatch, like, with_errors
-from convwright.tuning.looks import Look, Looks
+from convwright.tuning.looks import Look, Looks, none_had
 from convwright.tuning.prediction import least_us
 
 # First looks may begin within this share of the budget. A compilation, which takes longer than the whole of it where
@@ -37,7 +38,10 @@ _NEAR = 1.1
 
 def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     """Findings of the candidates that were taken, in their order. PyTorch's own call comes first."""
-    search = _Quick(contest)
+    try:
+        search = _Quick(contest)
+    except SHORTAGES as error:
+        return none_had(candidates, error)
     order = search.look(candidates)
     contest.budget.excuse_beyond(_LOOKING)
     timed = search.finals()

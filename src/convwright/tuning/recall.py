@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cached_property
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Measurement
+from convwright.core.once import once
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
@@ -26,11 +26,11 @@ class Recall:
     def __init__(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store, scope: str) -> None:
         self.problem, self.device, self.policy, self.store, self.scope = problem, device, policy, store, scope
 
-    @cached_property
+    @once
     def _stored(self) -> Mapping[str, Stored]:
         return self.store.findings(self.problem.key, self.device.key)
 
-    @cached_property
+    @once
     def _quarantined(self) -> Mapping[str, Quarantined]:
         return self.store.quarantined(self.problem.key, self.device.key)
 

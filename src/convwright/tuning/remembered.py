@@ -19,8 +19,11 @@ from convwright.tuning.search import Search, baseline_of
 def remembered(search: Search) -> tuple[Verdict, Finding] | None:
     """Who wins, and PyTorch's own call; None where no search is done that tells."""
     recall = search.recall()
-    if not recall.is_settled(search.mode):
-        return None
+    return best_known(search, recall) if recall.is_settled(search.mode) else None
+
+
+def best_known(search: Search, recall: Recall) -> tuple[Verdict, Finding] | None:
+    """The same of whatever was measured, be it by a search for something else."""
     own = _own(search, recall)
     if own is None or own.measurement is None:
         return None

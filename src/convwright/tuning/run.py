@@ -66,8 +66,8 @@ class Run:
         # What was checked once is not given up for a later time without a check.
         better = [f for f in fresh if f.candidate.id not in self._known or _is_better(f)]
         self._recall.record(better)
-        # What is being compiled, or was disturbed by other work, is found out by the next search.
-        if not self._waiting and not any(finding.unstable for finding in fresh):
+        # What is being compiled, was disturbed by other work or had no memory is found out by the next search.
+        if not self._waiting and not any(finding.is_open for finding in fresh):
             self._recall.record_search(search.mode, self.listed)
         return self._known | {finding.candidate.id: finding for finding in better}
 

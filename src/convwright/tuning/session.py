@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from time import perf_counter
@@ -23,14 +24,16 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
+from convwright.forking import in_child
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
+from convwright.tuning.asked import named as named
 from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, is_torch
-from convwright.tuning.find import Findings, baseline_of, find, resolved
+from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.ranges import Ranged
-from convwright.tuning.remembered import remembered
+from convwright.tuning.remembered import best_known, remembered
 from convwright.tuning.search import Search
 from convwright.tuning.store import Store
 from convwright.tuning.stored_plan import stored_plan
@@ -39,7 +42,7 @@ from convwright.tuning.stored_plan import stored_plan
 @dataclass(frozen=True, slots=True, repr=False)
 class Choice(Record):
     """What runs, and what it and PyTorch's own call take on the device and of the host; None where that was not
-    measured, and on a CPU, where they are one."""
+    measured, and on a CPU, where they are one. ``note`` says why it stands in for what was chosen, if it does."""
 
     candidate: Candidate
     device: DeviceFacts
@@ -47,6 +50,7 @@ class Choice(Record):
     torch_device_us: Interval | None = None
     host_us: Interval | None = None
     torch_host_us: Interval | None = None
+    note: str | None = None
 
     def __repr__(self) -> str:
         return f"<Choice: {self.candidate.id} for {self.candidate.problem.key} on {self.device.key}>"
@@ -76,6 +80,17 @@ class Question(NamedTuple):
     fixed: bool
 
 
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for each in list(_sessions):
+        each.begin_in_child()
+
+
+in_child(_begin_in_child)
+
+
 class Session:
     """Chooses for every problem once and remembers it. ``spent_us`` is what its searches took so far."""
 
@@ -88,6 +103,7 @@ class Session:
         self._before: dict[Question, Choice] = {}
         self._one_search_at_a_time = threading.RLock()
         self._beside = Beside(self._reconsider)
+        _sessions.add(self)
 
     def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
@@ -130,6 +146,13 @@ class Session:
         for then in _hearers:
             then()
 
+    def begin_in_child(self) -> None:
+        """Go on in a child that was forked off: the threads that search and compile are its parent's."""
+        self._one_search_at_a_time = threading.RLock()
+        before, self._beside = self._beside, Beside(self._reconsider)
+        for problem in before.unfinished():
+            self._reconsider(problem)
+
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
         key = _question(problem, device, policy, None)
@@ -157,6 +180,20 @@ class Session:
         if problem.dtype.narrow:
             return None
         return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+
+    def smaller(self, choice: Choice, policy: Policy, most_bytes: int) -> Choice | None:
+        """What may serve in the place of a choice with at most so much workspace: the best that was measured, or
+        PyTorch's own call; None where ``policy`` does not allow that. Nothing is measured."""
+        problem, device = choice.candidate.problem, choice.device
+        search = self._asked(problem, device, policy, self.mode)
+        known = search.policy
+        limit = most_bytes if known.max_workspace_bytes is None else min(known.max_workspace_bytes, most_bytes)
+        search = replace(search, policy=replace(known, max_workspace_bytes=max(limit, 0)))
+        found = best_known(search, search.recall()) if most_bytes > 0 else None
+        if found is not None:
+            return _choice(found[0].finding, found[1], device, policy)
+        own = self.torchs_own(problem, device, policy)
+        return own if own is not None and listing.objection(own.candidate, search.policy) is None else None
 
     def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         if algorithm is not None:
@@ -233,34 +270,6 @@ def using(store: Store | Path | str | None) -> Iterator[Store]:
 def _warn(note: str) -> None:
     """Once: a call that is computed all the same must not be an error, nor go unnoticed that nothing is kept."""
     warnings.warn(note, StoreWarning, stacklevel=2)
-
-
-def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """The candidate whose id is ``algorithm``, or the first whose id without its configuration is."""
-    algorithm = listing.spelled(algorithm, problem)
-    offers = listing.of_family(algorithm, problem, device, policy)
-    candidates = listing.candidates(offers)
-    exact = [c for c in candidates if c.id == algorithm]
-    family = [c for c in candidates if c.id.partition("[")[0] == algorithm]
-    if exact or family:
-        own = baseline_of(family, policy)
-        return exact[0] if exact else own or family[0]
-    for refusal in listing.refusals(offers):
-        if _is_of(algorithm, refusal.id):
-            raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
-    everything = listing.candidates(listing.direct(problem, device, policy))
-    known = sorted({c.id.partition("[")[0] for c in everything})
-    raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {', '.join(known)}")
-
-
-def _is_of(algorithm: str, refused: str) -> bool:
-    """Whether ``refused`` is the algorithm, its family, or a rewrite that stands first in it.
-
-    >>> _is_of("cudnn/gemm", "cudnn/gemm[math=tf32]"), _is_of("relayout(nhwc, torch/default)", "relayout(nhwc)")
-    (True, True)
-    """
-    family = refused.partition("[")[0]
-    return algorithm in (refused, family) or algorithm.startswith((f"{family}(", f"{refused.removesuffix(')')}, "))
 
 
 def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:

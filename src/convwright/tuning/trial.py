@@ -15,6 +15,7 @@ from convwright.core.fusing import rare_operands
 from convwright.core.problem import ConvProblem
 from convwright.measuring.data import Kind, operands
 from convwright.settings import Mode
+from convwright.shortage import needing
 from convwright.tensors import empty, spoil_
 from convwright.tuning.listing import build
 
@@ -30,13 +31,15 @@ class Bench:
         self.facts = device
         self.mode = mode
         self.device = torch.device(device.torch_name)
-        self.operands = operands(problem, Kind.NORMAL, self.device, seed=seed)
+        with needing(f"operands of {sum(spec.nbytes for spec in problem.operands.values()):,} bytes"):
+            self.operands = operands(problem, Kind.NORMAL, self.device, seed=seed)
         self._workspace = torch.empty(0, dtype=torch.uint8, device=self.device)
 
     def workspace(self, nbytes: int) -> Tensor | None:
         """Scratch memory that every candidate shares, since they run one after the other."""
         if self._workspace.numel() < nbytes:
-            self._workspace = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+            with needing(f"its workspace of {nbytes:,} bytes"):
+                self._workspace = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._workspace[:nbytes] if nbytes else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
+from convwright.shortage import is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import eager_us
 from convwright.tuning.contest import SEED
@@ -24,7 +25,7 @@ def still_holds(found: Findings, budget: Budget, *, tolerance: float = TOLERANCE
 
     What slows both, such as a lower clock, changes nothing about the choice, so their ratio is what counts; where
     PyTorch's own call is the winner there is nothing but its time. Beside other work that disturbs them nothing can be
-    said against it, and no search could find out more.
+    said against it, and no search could find out more; nor where there is no memory to time anything.
     """
     winner, own = found.choice, found.baseline
     if winner is None or winner.measurement is None:
@@ -32,8 +33,8 @@ def still_holds(found: Findings, budget: Budget, *, tolerance: float = TOLERANCE
     pair = [winner] if own is None or own.measurement is None or own is winner else [winner, own]
     try:
         fresh = timed_again((finding.candidate for finding in pair), found, min(budget.left_us * _SHARE, _MOST_US))
-    except FAILURES:
-        return False
+    except FAILURES as error:
+        return is_shortage(error)
     again = [fresh[finding.candidate] for finding in pair if finding.candidate in fresh]
     if len(again) < len(pair) or any(finding.measurement is None for finding in again):
         return False

@@ -10,6 +10,7 @@ from convwright.measuring.conditions import conditions
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import ErrorCheck
 from convwright.settings import Mode
+from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.heats import Stopwatch
@@ -30,6 +31,15 @@ def warm_up(device: DeviceFacts, store: Store) -> None:
         return
     _warm.add(device.key)
     conditions(device)
+    try:
+        _run_tiny(device, store)
+    except SHORTAGES as error:
+        if not is_shortage(error):
+            raise
+        _warm.discard(device.key)
+
+
+def _run_tiny(device: DeviceFacts, store: Store) -> None:
     tiny, policy = listing.tiny(device), Policy()
     recall = Recall(tiny, device, policy, store, "direct")
     looks = Looks(Bench(tiny, device, Mode.QUICK, seed=0), Budget(inf), recall.trying)

@@ -31,6 +31,9 @@ class Cudnn:
         library = load()
         return f"cudnn {'missing' if isinstance(library, Missing) else library.version}"
 
+    def library(self) -> str:
+        return str(load())
+
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         """At hand the classic algorithms come first, since to make an engine ready takes 7 to 60 ms. Elsewhere nothing
         is made ready, and what cuDNN proposes itself comes first.

@@ -17,8 +17,10 @@ import torch
 
 from convwright.backends.cudnn.status import SUCCESS, explain
 from convwright.errors import BackendError
+from convwright.forking import in_child
 
 SONAME = "libcudnn.so.9"
+_OLDEST = 90_000
 
 _P, _I, _D, _Z = c_void_p, c_int, c_double, c_size_t
 _WORKSPACE_QUERY = (_P, _P, _P, _P, _P, _I, _P)
@@ -30,12 +32,15 @@ _CREATE_OR_DESTROY = {
     for noun in ("Tensor", "Filter", "Convolution", "Activation")
 }
 
-# Every function that is called returns a status, except the two that _open treats by name.
-SIGNATURES: Mapping[str, tuple[Any, ...]] = {
+# Every function that is called returns a status, except the two that _open treats by name. Without the first four
+# nothing can be done; the others are the classic API.
+_ALWAYS: Mapping[str, tuple[Any, ...]] = {
     "cudnnGetVersion": (),
     "cudnnGetLastErrorString": (c_char_p, _Z),
     "cudnnCreate": (_P,),
     "cudnnSetStream": (_P, _P),
+}
+_CLASSIC: Mapping[str, tuple[Any, ...]] = {
     **_CREATE_OR_DESTROY,
     "cudnnSetTensorNdDescriptor": (_P, _I, _I, _P, _P),
     "cudnnGetTensorNdDescriptor": (_P, _I, _P, _P, _P, _P),
@@ -60,15 +65,23 @@ SIGNATURES: Mapping[str, tuple[Any, ...]] = {
     "cudnnConvolutionBackwardFilter": _CONVOLUTION,
     "cudnnConvolutionBiasActivationForward": (*_CONVOLUTION[:10], _P, _P, _P, _P, _P, _P, _P, _P),
 }
+SIGNATURES: Mapping[str, tuple[Any, ...]] = {**_ALWAYS, **_CLASSIC}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
-    """cuDNN as loaded: ``version`` as cuDNN counts it (91900 is 9.19.0), and its functions by name."""
+    """cuDNN as loaded: ``version`` as cuDNN counts it (91900 is 9.19.0), and its functions by name.
+
+    ``no_classic_api`` says why the classic API cannot be used, where it cannot: it is deprecated in name.
+    """
 
     version: int
     path: str
     functions: Mapping[str, Callable[..., Any]]
+    no_classic_api: str | None = None
+
+    def __str__(self) -> str:
+        return f"cuDNN {in_figures(self.version)}{f', {self.no_classic_api}' if self.no_classic_api else ''}"
 
     def status(self, name: str, *args: object) -> int:
         """Call ``name`` and return its status, for where a refusal is an answer."""
@@ -101,7 +114,7 @@ class Missing:
 def load() -> Library | Missing:
     """cuDNN: the one that PyTorch has loaded, or else one that is installed beside it or on the system."""
     try:
-        return _open(SONAME, mode=os.RTLD_NOLOAD)
+        return _open(SONAME, mode=os.RTLD_NOLOAD)  # where that does not serve, no other is loaded beside it
     except (OSError, AttributeError):  # not loaded yet, or a system without such a mode
         return _load_installed()
 
@@ -113,21 +126,40 @@ def _load_installed() -> Library | Missing:
     for path in (*map(str, _installed(f"cudnn/lib/{SONAME}")), SONAME):
         try:
             return _open(path)
-        except (OSError, AttributeError) as failure:
+        except OSError as failure:
             failures.append(str(failure))
     return Missing(f"cuDNN 9 could not be loaded ({'; '.join(failures)}); `pip install convwright[plan]` brings it")
 
 
-def _open(path: str, *, mode: int = 0) -> Library:
+def _open(path: str, *, mode: int = 0) -> Library | Missing:
     # PyDLL keeps the GIL during a call. Calls only enqueue and are short; handing the GIL over would cost more than
     # they take, and without it two threads that share a stream, and so a handle, can never be inside cuDNN at once.
     dll = ctypes.PyDLL(path, mode=mode or ctypes.DEFAULT_MODE)
-    functions = {name: getattr(dll, name) for name in SIGNATURES}
+    functions = {name: function for name in SIGNATURES if (function := getattr(dll, name, None)) is not None}
     for name, function in functions.items():
         function.argtypes = SIGNATURES[name]
+    if "cudnnGetVersion" not in functions:
+        return Missing(f"{path} is no cuDNN: it has no function cudnnGetVersion")
     functions["cudnnGetVersion"].restype = c_size_t
+    version = functions["cudnnGetVersion"]()
+    if version < _OLDEST:
+        return Missing(f"cuDNN {in_figures(version)} at {path} is too old: {in_figures(_OLDEST)} or newer is needed")
+    lacking = [name for name in SIGNATURES if name not in functions]
+    if _ALWAYS.keys() & lacking:
+        return Missing(f"cuDNN {in_figures(version)} at {path} has no function {lacking[0]}")
     functions["cudnnGetLastErrorString"].restype = None
-    return Library(functions["cudnnGetVersion"](), path, functions)
+    no_classic_api = f"which has no classic API: its function {lacking[0]} is missing" if lacking else None
+    return Library(version, path, functions, no_classic_api)
+
+
+def in_figures(version: int) -> str:
+    """A version as it is written, of what cuDNN counts; until 8 it counted in thousands.
+
+    >>> in_figures(91900), in_figures(8907)
+    ('9.19.0', '8.9.7')
+    """
+    major = 10_000 if version >= _OLDEST else 1000
+    return f"{version // major}.{version % major // 100}.{version % 100}"
 
 
 def _installed(*patterns: str) -> Iterator[Path]:
@@ -152,6 +184,14 @@ def _preload(path: Path) -> None:
 _handles: dict[tuple[int, int], c_void_p] = {}
 _spares: dict[int, c_void_p] = {}
 _making = threading.Lock()
+
+
+def _unlock() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+in_child(_unlock)
 
 
 def handle(device_index: int, stream: int) -> c_void_p:

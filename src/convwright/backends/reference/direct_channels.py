@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import prod
 
 from torch import Tensor
@@ -13,6 +12,7 @@ from convwright.backends.reference.operands import by_group, by_tap, wide
 from convwright.backends.reference.taps import Tap, all_whole, taps
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
+from convwright.core.once import once
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 
@@ -32,7 +32,7 @@ class Channels:
         self.lies_as_matrix = self._lies_as_matrix()
         self.specs = self._specs()
 
-    @cached_property
+    @once
     def taps(self) -> tuple[Tap, ...]:
         return taps(self.problem)  # there may be thousands, and an offer needs none
 

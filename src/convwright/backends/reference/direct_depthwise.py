@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
 from convwright.backends.reference.operands import by_tap, wide
 from convwright.backends.reference.taps import Tap, taps
 from convwright.core.direction import Direction
+from convwright.core.once import once
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 
@@ -27,7 +26,7 @@ class Depthwise:
         self.dtype = wide(problem.dtype)
         self.specs = self._specs()
 
-    @cached_property
+    @once
     def taps(self) -> tuple[Tap, ...]:
         return taps(self.problem)  # there may be thousands, and an offer needs none
 

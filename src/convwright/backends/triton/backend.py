@@ -20,6 +20,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 
 _OLDEST_ARCHITECTURE = 80
+_NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
 
 
 class TritonKernels:
@@ -29,6 +30,9 @@ class TritonKernels:
 
     def fingerprint(self, device: DeviceFacts) -> str:
         return f"triton {_triton_version()}, kernels {_source_hash()}"
+
+    def library(self) -> str:
+        return _NOT_INSTALLED if find_spec("triton") is None else f"Triton {_triton_version()}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         reason = _device_reason(device) or _interpreter_reason(problem) or not_fused(problem)
@@ -65,7 +69,7 @@ class TritonKernels:
 def _device_reason(device: DeviceFacts) -> str | None:
     """Why no kernel can run on ``device``, or None where kernels can."""
     if find_spec("triton") is None:
-        return "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
+        return _NOT_INSTALLED
     from convwright.backends.triton.kernel_call import interpreting
 
     if interpreting():

@@ -177,6 +177,8 @@ def _described(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic
     library = load()
     if isinstance(library, Missing):
         return str(library)
+    if library.no_classic_api is not None:
+        return f"this is {library}"
     try:
         _current_handle(device)
         return describe(library, problem, arithmetic)

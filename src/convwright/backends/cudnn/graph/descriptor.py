@@ -34,8 +34,12 @@ def cudnn() -> Library:
 @lru_cache
 def functions() -> Mapping[str, Callable[..., int]]:
     """The functions of cuDNN's backend interface, called with the GIL held: each is short, or only enqueues."""
-    dll = ctypes.PyDLL(cudnn().path)
-    found = {name: getattr(dll, name) for name in _SIGNATURES}
+    library = cudnn()
+    dll = ctypes.PyDLL(library.path)
+    found = {name: function for name in _SIGNATURES if (function := getattr(dll, name, None)) is not None}
+    lacking = [name for name in _SIGNATURES if name not in found]
+    if lacking:
+        raise BackendError(f"this is {library}, which has no graph API: its function {lacking[0]} is missing")
     for name, function in found.items():
         function.argtypes = _SIGNATURES[name]
     return found

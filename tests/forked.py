@@ -1,0 +1,36 @@
+"""Work that is done in a forked child."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 20.0
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """What ``work`` gives in a forked child, or how the child ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            said = f"{work()}"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(writing, said.encode()[:4000])
+            os._exit(0)
+    os.close(writing)
+    until = time.monotonic() + PATIENCE_S
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(reading)
+            return f"still there after {PATIENCE_S} s"
+        time.sleep(0.01)
+    with os.fdopen(reading) as said_there:
+        return said_there.read() or f"ended with status {ended[1]}"

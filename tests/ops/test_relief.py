@@ -1,0 +1,342 @@
+"""Where there is no memory for a chosen candidate another serves, it is said so, and the candidate comes back."""
+
+from __future__ import annotations
+
+import gc
+import re
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import convwright as cw
+from convwright.core.candidate import Candidate
+from convwright.measuring.machine import device_facts
+from convwright.ops import relief as reliefs
+from convwright.ops import runner as runners
+from convwright.ops import workspace as workspaces
+from convwright.settings import Mode
+from convwright.tuning import session as sessions
+from convwright.tuning.session import Choice, Session, session
+from convwright.tuning.store import Store
+from ops.prefer import GEMM, count_calls, prefer, randn
+from tuning.made import measurement
+
+WINOGRAD = "reference/winograd[m=2]"
+
+
+class Memory:
+    """Has room for ``most`` bytes, and counts how often it had none."""
+
+    def __init__(self) -> None:
+        self.most, self.refused = 1 << 60, 0
+
+    def workspace(self, nbytes: int, device: torch.device) -> Callable[[], Tensor]:
+        def give() -> Tensor:
+            if nbytes > self.most:
+                self.refused += 1
+                raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {nbytes} bytes. GPU 0 has none")
+            return torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+        return give
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    made = Memory()
+    monkeypatch.setattr(runners, "workspace", made.workspace)
+    return made
+
+
+@pytest.fixture
+def told() -> Iterator[list[str]]:
+    """What was said by warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        said: list[str] = []
+        yield said
+        said += [str(each.message) for each in caught if each.category is cw.MemoryWarning]
+
+
+def last() -> Choice:
+    choice = cw.last_choice()
+    assert choice is not None
+    return choice
+
+
+def operands() -> tuple[Tensor, Tensor]:
+    return randn(2, 4, 9, 8), randn(6, 4, 3, 3)
+
+
+def test_pytorchs_own_call_serves_and_the_candidate_is_not_tried_each_time(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, GEMM)
+    called, (x, w) = count_calls(monkeypatch), operands()
+    expected = F.conv2d(x, w)
+    assert_close(cw.conv2d(x, w), expected)
+    assert called == ["forward"]
+    memory.most = 0
+    with pytest.warns(cw.MemoryWarning, match=r"torch/default serves: reference/gemm needs [\d,]+ bytes") as said:
+        assert_close([cw.conv2d(x, w) for _ in range(200)], [expected] * 200)
+    assert len(said) == 1
+    assert called == ["forward"]
+    assert memory.refused <= 10
+    assert last().candidate.id == "torch/default"
+    assert "out of memory" in str(last().note)
+    assert "out of memory" in str(last().to_json()["note"])
+
+
+def test_the_candidate_serves_again_when_memory_is_back(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    called, (x, w) = count_calls(monkeypatch), operands()
+    memory.most = 0
+    with pytest.warns(cw.MemoryWarning):
+        cw.conv2d(x, w)
+    memory.most = 1 << 60
+    for _ in range(8):
+        assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+    assert len(called) >= 5
+    assert (last().candidate.id, last().note) == (GEMM, None)
+
+
+def test_memory_is_looked_at_before_it_is_asked_for(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that fails makes PyTorch give back what it keeps ready."""
+    prefer(monkeypatch, GEMM)
+    monkeypatch.setattr(reliefs, "free_memory_bytes", lambda device: 1)
+    x, w = operands()
+    memory.most = 0
+    with pytest.warns(cw.MemoryWarning):
+        assert len([cw.conv2d(x, w) for _ in range(50)]) == 50
+    assert memory.refused == 1
+
+
+def test_what_is_asked_for_by_name_is_an_error(memory: Memory) -> None:
+    x, w = operands()
+    cw.conv2d(x, w, algorithm=GEMM)
+    memory.most = 0
+    for caught in (cw.OutOfMemory, torch.OutOfMemoryError, cw.BackendError):
+        with pytest.raises(caught, match=r"^reference/gemm needs [\d,]+ bytes of workspace, and ran out of memory"):
+            cw.conv2d(x, w, algorithm=GEMM)
+    with cw.algorithms(forward=GEMM), pytest.raises(cw.OutOfMemory):
+        cw.conv2d(x, w)
+    with cw.algorithms(forward=GEMM, strict=False), pytest.warns(cw.MemoryWarning):
+        assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+    memory.most = 1 << 60
+    assert_close(cw.conv2d(x, w, algorithm=GEMM), F.conv2d(x, w))
+
+
+def test_on_a_gpu_the_error_names_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reliefs, "free_memory_bytes", lambda device: 1234)
+    cw.conv2d(*operands(), algorithm=GEMM)
+    gpu = replace(device_facts("cpu"), kind="cuda", torch_name="cuda:1")
+    said = str(reliefs.short_of(last().candidate, gpu, 5678, torch.OutOfMemoryError("CUDA out of memory.")))
+    assert said == (
+        "reference/gemm ran out of memory: it needs 5,678 bytes of workspace, and 1,234 bytes are free on cuda:1"
+    )
+
+
+def test_a_plan_without_memory_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = cw.plan("ic4ih9iw8oc6kh3", algorithm=GEMM, device="cpu")
+    x, w = (tensor.float() for tensor in (randn(1, 4, 9, 8), randn(6, 4, 3, 3)))
+
+    def short(*_: Any, **__: Any) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(type(ready._plan), "__call__", short)
+    with pytest.raises(cw.OutOfMemory, match=rf"needs {ready.workspace_bytes:,} bytes of workspace"):
+        ready(x, ready.prepare(w))
+
+
+def test_every_direction_is_relieved(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    called = count_calls(monkeypatch)
+    x, w = randn(2, 4, 9, 8, grad=True), randn(6, 4, 3, 3, grad=True)
+    memory.most = 0
+    with pytest.warns(cw.MemoryWarning):
+        made = torch.autograd.grad(cw.conv2d(x, w).square().sum(), (x, w))
+    expected = torch.autograd.grad(F.conv2d(x, w).square().sum(), (x, w))
+    assert_close(made, expected)
+    assert called == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, w: cw.conv2d(x, w, activation="relu"),
+        lambda x, w: cw.conv2d(x, w, randn(6)),
+        lambda x, w: cw.conv2d(x, w, residual=torch.ones(2, 6, 7, 6, dtype=x.dtype)),
+        lambda x, w: cw.conv2d(x, w, out=torch.empty(2, 6, 7, 6, dtype=x.dtype)),
+        lambda x, w: cw.conv_transpose2d(x, w.transpose(0, 1).contiguous()),
+        lambda x, w: cw.conv2d_into(torch.zeros(2, 8, 7, 6, dtype=x.dtype)[:, 2:], x, w),
+    ],
+)
+def test_every_kind_of_call_is_relieved(
+    call: Callable[[Tensor, Tensor], Tensor], memory: Memory, monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = operands()
+    expected = call(x, w)
+    memory.most = 0
+    for _ in range(3):
+        assert_close(call(x, w), expected)
+    assert memory.refused >= 1
+
+
+class Known:
+    """A session whose store knows of some candidates what they take."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times_us: dict[str, float]) -> None:
+        self.session = Session(Mode.QUICK, Store.open(None))
+        for module in ("ops.decide", "ops.meetings", "ops.relief", "tuning.session", "ops.face"):
+            monkeypatch.setattr(f"convwright.{module}.session", lru_cache(lambda: self.session))
+        monkeypatch.setattr("convwright.ops.decide._proves", lambda choice, call: False)
+        self.bytes: dict[str, int] = {}
+        self._times_us = times_us
+
+    def learn(self, x: Tensor, w: Tensor) -> None:
+        found = cw.find(x, w, mode="heuristic", device="cpu")
+        rows = {verdict.finding.candidate.id: verdict.finding.candidate for verdict in found.verdicts}
+        from convwright.tuning import listing
+
+        for id_, time_us in self._times_us.items():
+            candidate: Candidate = rows[id_]
+            self.bytes[id_] = candidate.workspace_bytes or 0
+            self.session.store.record(
+                found.problem.key, found.device.key, id_, listing.fingerprint(candidate, found.device),
+                measurement(time_us, workspace_bytes=self.bytes[id_]), None,
+            )  # fmt: skip
+
+
+def test_the_next_best_that_needs_less_serves(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Known(monkeypatch, {"torch/default": 100.0, WINOGRAD: 10.0, GEMM: 20.0})
+    x, w = randn(2, 4, 18, 18, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
+    known.learn(x, w)
+    most, less = sorted((WINOGRAD, GEMM), key=lambda id_: -known.bytes[id_])
+    assert known.bytes[most] > known.bytes[less] > 0
+    asked = known.session.choose(cw.problem(x, w), device_facts("cpu"), cw.Policy(), most)
+    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: asked)
+    memory.most = known.bytes[less]
+    with pytest.warns(cw.MemoryWarning, match=re.escape(f"{less} serves: {most} needs")):
+        assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w), rtol=1e-3, atol=1e-3)
+    assert last().candidate.id == less
+    memory.most = 0
+    with pytest.warns(cw.MemoryWarning, match=re.escape(f"torch/default serves: {less} needs")):
+        assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w), rtol=1e-3, atol=1e-3)
+    assert last().candidate.id == "torch/default"
+
+
+def test_what_serves_may_have_no_memory_to_be_built_either(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    x, w = operands()
+    choices = [
+        session().choose(cw.problem(x, w), device_facts("cpu"), cw.Policy(), name)
+        for name in (GEMM, "reference/direct")
+    ]
+    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: choices[0])
+    own, known = Session.smaller, {GEMM: choices[1]}
+    monkeypatch.setattr(Session, "smaller", lambda self, c, *rest: known.get(c.candidate.id) or own(self, c, *rest))
+    plan = sessions._plan
+
+    def short(candidate: Candidate, device: Any) -> Any:
+        if candidate.id == "reference/direct":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return plan(candidate, device)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sessions, "_plan", short)
+        memory.most = 0
+        assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w))
+    assert last().candidate.id == "torch/default"
+    assert str(last().note).startswith("reference/direct needs")
+
+
+def test_what_policy_forbids_does_not_serve(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    monkeypatch.setattr(Session, "smaller", lambda self, choice, policy, most_bytes: None)
+    x, w = operands()
+    memory.most = 0
+    with pytest.raises(cw.OutOfMemory, match="nothing that needs less is allowed"):
+        cw.conv2d(x, w)
+
+
+def test_a_candidate_that_cannot_be_built_for_want_of_memory_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = operands()
+
+    own = sessions._plan
+
+    def short(candidate: Candidate, device: Any) -> Any:
+        if candidate.id == GEMM:
+            raise RuntimeError("CUDA error: out of memory")
+        return own(candidate, device)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sessions, "_plan", short)
+        with pytest.warns(cw.MemoryWarning, match="torch/default serves"):
+            assert_close(cw.conv2d(x, w), F.conv2d(x, w))
+        with pytest.raises(cw.OutOfMemory):
+            cw.conv2d(x, w, algorithm=GEMM)
+
+
+def test_other_errors_stay_what_they_are(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = operands()
+    cw.conv2d(x, w)
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("the device is gone")
+
+    from convwright.backends.reference.gemm import GemmPlan
+
+    monkeypatch.setattr(GemmPlan, "__call__", broken)
+    with pytest.raises(RuntimeError, match=r"^the device is gone$"):
+        cw.conv2d(x, w)
+
+
+def test_nothing_of_a_call_is_kept(memory: Memory, monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = operands()
+    memory.most = 0
+    cw.conv2d(x, w)
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
+
+
+class Gpu:
+    """The allocator of a GPU that has room for so many bytes, as far as the workspaces use it."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def make(self, nbytes: int, device: torch.device) -> Tensor:
+        gc.collect()
+        if sum(held.numel() for held in workspaces._held.values()) + nbytes > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+
+def test_other_streams_give_theirs_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspaces, "_held", {})
+    monkeypatch.setattr(workspaces, "_bytes", Gpu(100).make)
+    here = torch.device("cuda", 0)
+    assert workspaces._grown((0, 1), 60, here).numel() == 60
+    assert workspaces._grown((1, 1), 30, here).numel() == 30
+    assert workspaces._grown((0, 2), 50, here).numel() == 50
+    assert set(workspaces._held) == {(1, 1), (0, 2)}
+    assert workspaces._grown((0, 2), 70, here).numel() == 70  # without what it had
+    with pytest.raises(torch.OutOfMemoryError):
+        workspaces._grown((0, 3), 200, here)
