@@ -34,7 +34,7 @@ from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.find import baseline_of, resolved
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.trial import Bench, Trial
 
 WRONG = 1e-2
 # Compiling is what takes time, so that of one kernel's tiles only so many are tried on one problem.

@@ -27,9 +27,9 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
-from convwright.tuning.beside import Beside
+from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 FIRST = "mb1ic8ih12oc8kh3"
 PROBLEMS = [

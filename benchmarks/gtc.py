@@ -28,7 +28,7 @@ from convwright.core.candidate import Candidate
 from convwright.measuring.conditions import conditions
 from convwright.report.lines import Lines
 from convwright.tuning.choose import Verdict
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 # By name the dtype, and PyTorch's flag where it plays a part.
 SETTINGS: dict[str, tuple[str, bool | None]] = {

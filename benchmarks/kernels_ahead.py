@@ -13,11 +13,11 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import listing
-from convwright.tuning.ahead import worth_compiling
 from convwright.tuning.budget import Budget
-from convwright.tuning.compilers import Compilers, processors
+from convwright.tuning.compiling.ahead import worth_compiling
+from convwright.tuning.compiling.compilers import Compilers, processors
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.search import Search, resolved
-from convwright.tuning.store import Store
 
 # What searches and times has cores of its own.
 _LEFT_FREE, _NICENESS = 4, 5

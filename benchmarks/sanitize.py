@@ -26,9 +26,9 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
-from convwright.tuning.looks import FAILURES
 from convwright.tuning.search import resolved
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.looks import FAILURES
+from convwright.tuning.trials.trial import Bench, Trial
 
 PLAIN, HALF = "mb2ic8ih14oc8kh3ph1", "mb2ic8ih14oc8kh3ph1 dt:fp16 tag:nhwc"
 PROBLEMS = [PLAIN, HALF, "g8mb1ic8ih12oc8kh3ph1", "ic8id5ih9oc8kd3kh3"]

@@ -16,7 +16,7 @@ from typing import Self
 
 from stages import Answer, Stage
 
-from convwright.tuning.compilers import processors
+from convwright.tuning.compiling.compilers import processors
 
 _CORES_EACH = 4
 

@@ -43,7 +43,7 @@ _HOMES = {
     "StoreWarning": "convwright.errors",
     "MemoryWarning": "convwright.errors",
     "OutOfMemory": "convwright.shortage",
-    "Store": "convwright.tuning.store",
+    "Store": "convwright.tuning.keeping.store",
     "find": "convwright.ops.face",
     "why": "convwright.ops.face",
     "advise": "convwright.network.advise",
@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     from convwright.ops.posing import problem as problem
     from convwright.shortage import OutOfMemory as OutOfMemory
     from convwright.tuning.find import Findings as Findings
-    from convwright.tuning.store import Store as Store
+    from convwright.tuning.keeping.store import Store as Store
 
 
 def __getattr__(name: str) -> Any:

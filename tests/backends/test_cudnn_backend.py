@@ -13,7 +13,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.settings import Mode
 from convwright.tuning.find import find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 

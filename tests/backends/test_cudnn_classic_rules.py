@@ -18,7 +18,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.ops.face import find, why
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 # A sample of a run of `benchmarks/classic_answers.py`. TF32 is left out where its answer is that of strict fp32;
 # null is a refusal of cuDNN's.

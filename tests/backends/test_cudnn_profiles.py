@@ -12,7 +12,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import names, profile
 from convwright.ops.face import find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 

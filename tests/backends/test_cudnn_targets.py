@@ -14,7 +14,7 @@ from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.profiles import profile
 from convwright.ops.face import find
 from convwright.tuning.find import Findings
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 

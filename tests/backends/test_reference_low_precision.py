@@ -24,7 +24,7 @@ from convwright.settings import Mode
 from convwright.tensors import torch_dtype
 from convwright.tuning import listing
 from convwright.tuning.find import resolved
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.trial import Bench, Trial
 from problem_space import operands, oracle, problems, tensor
 
 NARROW = [dtype for dtype in DType if dtype.narrow]

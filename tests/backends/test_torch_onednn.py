@@ -16,7 +16,7 @@ from convwright.measuring.data import FINITE_KINDS, NON_FINITE_KINDS
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.trial import Bench, Trial
 from problem_space import problems
 
 CPU = device_facts("cpu")

@@ -18,9 +18,9 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.ops.face import find
 from convwright.settings import settings
-from convwright.tuning.schema import SCHEMA_VERSION
+from convwright.tuning.keeping.schema import SCHEMA_VERSION
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import _warn, session
-from convwright.tuning.store import Store
 
 PROBLEM = "mb2ic4ih8oc4kh3ph1"
 KEY = ConvProblem.parse(PROBLEM).key

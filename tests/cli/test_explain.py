@@ -14,7 +14,7 @@ from convwright.backends.registry import backend
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 from tuning.made import measurement
 
 PROBLEM = "mb2ic4ih8oc4kh3ph1"

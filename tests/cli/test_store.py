@@ -17,9 +17,9 @@ import pytest
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.settings import settings
-from convwright.tuning.counting import counting
-from convwright.tuning.schema import SCHEMA_VERSION
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.schema import SCHEMA_VERSION
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.trials.counting import counting
 from tuning.made import measurement
 
 TEXT = "ic8ih9oc8kh3"

@@ -18,7 +18,7 @@ from convwright.emit.chosen import best, by_name, gpu
 from convwright.emit.one import emit_c
 from convwright.errors import BadInput, Refused
 from convwright.tuning import listing
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 from emit.forms import ENGINES, H200, algorithm, engine
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")

@@ -11,7 +11,7 @@ from convwright.measuring.data import Kind
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.trial import Bench, Trial
 
 KINDS = [Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.NAN]
 

@@ -28,8 +28,8 @@ from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tensors import activate, empty
 from convwright.tuning.find import find
-from convwright.tuning.store import Store
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.trials.trial import Bench, Trial
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,8 +14,8 @@ from convwright.measuring.company import Company
 from convwright.ops.form import forget
 from convwright.ops.look_cost import look_host_us
 from convwright.settings import Mode
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.store import Store
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
 

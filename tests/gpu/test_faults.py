@@ -23,9 +23,9 @@ from convwright.ops import workspace
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.contest import NO_HOOKS
-from convwright.tuning.looks import Looks
-from convwright.tuning.trial import Bench
+from convwright.tuning.trials.contest import NO_HOOKS
+from convwright.tuning.trials.looks import Looks
+from convwright.tuning.trials.trial import Bench
 from ended import Ended
 from forked import in_child
 from ops.prefer import prefer

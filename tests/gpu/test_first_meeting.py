@@ -16,10 +16,10 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
-from convwright.tuning.beside import Beside
+from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import find
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.store import Store
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
 

@@ -20,8 +20,8 @@ from convwright.network.layer import from_sequential
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning import session as session_module
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.store import Store
 
 pytestmark = [
     pytest.mark.gpu,

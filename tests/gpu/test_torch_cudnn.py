@@ -13,7 +13,7 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.trial import Bench, Trial
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
 

@@ -17,7 +17,7 @@ from convwright.network.advise import advise
 from convwright.network.suggestion import Kind
 from convwright.report.plain import as_json
 from convwright.settings import Mode
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 X = torch.randn(2, 3, 8, 8)
 

@@ -20,8 +20,8 @@ from convwright.network import steps
 from convwright.network.chain import Chain
 from convwright.network.layer import ConvLayer, from_sequential
 from convwright.settings import Mode
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.store import Store
 
 GEMM, TORCH = "reference/gemm", "torch/default"
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import convwright as cw
 from convwright.errors import BadInput, Refused
 from convwright.network.converted import Converted
-from convwright.tuning import stored_plan
+from convwright.tuning.keeping import stored_plan
 
 
 class Standardized(nn.Conv2d):

@@ -18,8 +18,8 @@ from convwright.errors import BadInput
 from convwright.network.tuned import Tuned, tune
 from convwright.report.tuned import print_tuned
 from convwright.settings import Mode
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import session
-from convwright.tuning.store import Store
 
 X = torch.randn(1, 2, 6, 6)
 BUDGET_US = 100_000.0

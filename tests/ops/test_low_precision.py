@@ -13,8 +13,8 @@ from convwright.core.policy import Policy
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.store import Store
 
 SIZES = "mb2ic8ih10oc12kh3ph1"
 NARROW = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)

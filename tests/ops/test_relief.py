@@ -25,8 +25,8 @@ from convwright.ops import runner as runners
 from convwright.ops import workspace as workspaces
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Choice, Session, session
-from convwright.tuning.store import Store
 from ops.prefer import GEMM, count_calls, prefer, randn
 from tuning.made import measurement
 

@@ -16,8 +16,8 @@ from convwright.report.origin import Memory
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings
-from convwright.tuning.quarantine import Quarantined
-from convwright.tuning.store import Stored
+from convwright.tuning.keeping.quarantine import Quarantined
+from convwright.tuning.keeping.store import Stored
 from tuning.made import CPU, PROBLEM, WRONG, candidate, finding
 
 NOW = 1.7e9

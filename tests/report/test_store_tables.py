@@ -7,7 +7,7 @@ from io import StringIO
 from rich.console import Console
 
 from convwright.report.store import print_problems, problems_to_json
-from convwright.tuning.upkeep import KnownProblem
+from convwright.tuning.keeping.upkeep import KnownProblem
 
 
 def test_a_device_of_one_thread() -> None:

@@ -16,7 +16,7 @@ from convwright.report.table import print_findings
 from convwright.report.tuned import print_tuned
 from convwright.report.unstable import unstable_lines
 from convwright.settings import Mode
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 X = torch.randn(1, 2, 8, 8)
 WHY = "unstable: 2 rounds, and others had the cores: stop other work on the machine"
@@ -24,7 +24,7 @@ WHY = "unstable: 2 rounds, and others had the cores: stop other work on the mach
 
 @pytest.fixture(autouse=True)
 def _disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convwright.tuning.heats.doubt", lambda timing, look_us: WHY)
+    monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: WHY)
     monkeypatch.setattr("convwright.network.advise._MODEL_BUDGET_US", {Mode.QUICK: 20_000.0})
     monkeypatch.setattr("convwright.network.advise._WHATIF_BUDGET_US", {Mode.QUICK: 20_000.0})
 

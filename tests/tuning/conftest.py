@@ -9,7 +9,9 @@ import pytest
 
 from convwright.backends import registry
 from convwright.measuring import waiting
-from convwright.tuning import budget, chains, compilers, doubt, find, heats, listing, looks
+from convwright.tuning import budget, chains, find, listing
+from convwright.tuning.compiling import compilers
+from convwright.tuning.trials import doubt, heats, looks
 from tuning import made_backend
 from tuning.fatal import SERVE
 from tuning.made_backend import Made

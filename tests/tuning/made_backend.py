@@ -229,7 +229,7 @@ class Ruinous(MadeTorch):
 def serve_ruinous() -> None:
     """What the other process does instead of its own ``main``."""
     from convwright.backends.registry import BACKENDS
-    from convwright.tuning import isolated
+    from convwright.tuning.trials import isolated
 
     torch.set_num_threads(1)
     for name in [name for name in BACKENDS if name != "torch"]:
@@ -257,7 +257,7 @@ class Fatal(MadeTorch):
 def serve_fatal() -> None:
     """What a process that compiles does instead of its own ``main``."""
     from convwright.backends.registry import BACKENDS
-    from convwright.tuning import compiler
+    from convwright.tuning.compiling import compiler
 
     BACKENDS["fatal"] = "tuning.made_backend:Fatal"
     compiler.IDLE_S = float(os.environ.get("IDLE_S", "20"))

@@ -12,12 +12,13 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.rewrites import REWRITES, rewrite
 from convwright.settings import Mode
-from convwright.tuning import ahead, chains
-from convwright.tuning.ahead import Ahead, compile_ahead, is_long
+from convwright.tuning import chains
 from convwright.tuning.budget import Budget
+from convwright.tuning.compiling import ahead
+from convwright.tuning.compiling.ahead import Ahead, compile_ahead, is_long
 from convwright.tuning.find import Findings, find
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.search import Search
-from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way, offer
 

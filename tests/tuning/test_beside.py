@@ -16,10 +16,10 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
-from convwright.tuning.beside import Beside
+from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way, offer
 
@@ -193,7 +193,7 @@ def test_whoever_remembers_calls_hears_of_it() -> None:
 _ENDS_EARLY = """
 import time
 from convwright.tuning import listing
-from convwright.tuning.beside import Beside
+from convwright.tuning.compiling.beside import Beside
 from tuning.made import CPU, candidate
 
 def compile(candidate, device):

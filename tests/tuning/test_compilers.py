@@ -16,8 +16,9 @@ import pytest
 from convwright.backends import registry
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
-from convwright.tuning import compilers, listing
-from convwright.tuning.compilers import Compilers
+from convwright.tuning import listing
+from convwright.tuning.compiling import compilers
+from convwright.tuning.compiling.compilers import Compilers
 from tuning.fatal import kernel, written
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import RUINOUS, offer
@@ -119,7 +120,7 @@ def test_a_kernel_of_tritons_is_compiled_for_a_gpu_that_is_elsewhere(
 
 
 def test_the_process_that_compiles_loads_no_pytorch() -> None:
-    code = "import sys; import convwright.tuning.compiler, convwright.backends.triton.implicit_gemm_call; "
+    code = "import sys; import convwright.tuning.compiling.compiler, convwright.backends.triton.implicit_gemm_call; "
     code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 

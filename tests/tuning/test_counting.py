@@ -7,8 +7,8 @@ import torch
 
 from convwright.core.device import DeviceFacts
 from convwright.measuring.machine import device_facts
-from convwright.tuning import counting as module
-from convwright.tuning.counting import counting
+from convwright.tuning.trials import counting as module
+from convwright.tuning.trials.counting import counting
 
 
 class Flagged:

@@ -17,9 +17,9 @@ from convwright.core.policy import Objective, Policy
 from convwright.measuring.timing import Timing
 from convwright.settings import Mode, Trust
 from convwright.tuning.choose import choose
-from convwright.tuning.doubt import doubt, least
 from convwright.tuning.find import Findings, find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.trials.doubt import doubt, least
 from tuning.made import CPU, PROBLEM, finding
 from tuning.made_backend import Made, Way
 

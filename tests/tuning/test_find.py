@@ -23,9 +23,9 @@ from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning import run as tuner
-from convwright.tuning.beside import Beside
+from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 from tuning.made import CPU, PROBLEM, FakeTuner
 
 GEMM = "reference/gemm"

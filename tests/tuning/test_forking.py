@@ -26,11 +26,11 @@ from convwright.measuring import waiting
 from convwright.ops import ambient, enable
 from convwright.ops.form import CONV2D
 from convwright.settings import Mode
-from convwright.tuning import beside as besides
-from convwright.tuning.beside import Beside
-from convwright.tuning.compilers import Compilers
+from convwright.tuning.compiling import beside as besides
+from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compiling.compilers import Compilers
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session, session
-from convwright.tuning.store import Store
 from forked import PATIENCE_S, in_child
 from tuning.fatal import kernel, written
 from tuning.made import CPU, PROBLEM

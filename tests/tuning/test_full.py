@@ -11,7 +11,7 @@ from convwright.core.finding import Measurement
 from convwright.core.policy import Policy
 from convwright.settings import Mode
 from convwright.tuning.find import Findings, find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way
 
@@ -79,7 +79,7 @@ def test_a_winner_whose_second_time_is_lost_in_noise_is_unstable_and_not_kept(
             return {}
 
     made.quick = {"fast": Way(500.0)}
-    monkeypatch.setattr("convwright.tuning.confirm.Stopwatch", Lost)
+    monkeypatch.setattr("convwright.tuning.trials.confirm.Stopwatch", Lost)
     store = Store.open(None)
     found = search(store=store)
     assert chosen(found) == OWN
@@ -123,7 +123,7 @@ def test_wrong_candidates_are_said_to_be_wrong(made: Made) -> None:
 
 
 def test_memory_is_measured_of_the_best(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convwright.tuning.extras.peak_extra_bytes", lambda call, device: 4096)
+    monkeypatch.setattr("convwright.tuning.trials.extras.peak_extra_bytes", lambda call, device: 4096)
     made.quick = {f"way-{i}": Way(500.0 + 100 * i) for i in range(8)}
     found = search()
     assert measured(found, "quick/way-0").peak_bytes == 4096

@@ -15,8 +15,8 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, Measurement
 from convwright.core.problem import ConvProblem
 from convwright.measuring.timing import Timing
-from convwright.tuning import heats
-from convwright.tuning.heats import Stopwatch
+from convwright.tuning.trials import heats
+from convwright.tuning.trials.heats import Stopwatch
 from tuning.made import CPU
 
 PROBLEM = ConvProblem.parse("ic4ih8oc4kh3")

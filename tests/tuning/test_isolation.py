@@ -12,8 +12,9 @@ import convwright as cw
 from convwright.backends import registry
 from convwright.errors import BackendError
 from convwright.measuring.machine import device_facts
-from convwright.tuning import chains, isolation, listing
-from convwright.tuning.store import Store
+from convwright.tuning import chains, listing
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.trials import isolation
 
 ROOT = Path(cw.__file__).parents[1]
 TESTS = Path(__file__).parents[1]

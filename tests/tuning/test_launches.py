@@ -13,8 +13,8 @@ from convwright.errors import BackendError, BadInput
 from convwright.measuring.kernels import Kernel
 from convwright.report.kernels import print_kernels
 from convwright.tuning import launches
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.launches import with_kernels
-from convwright.tuning.store import Store
 
 KERNEL = Kernel("made", (2, 3, 1), (128, 1, 1), 40, 1024, 1.5)
 

@@ -15,8 +15,8 @@ from convwright.report.winner import winner
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.findings import Findings
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.store import Store
 from tuning.made import CPU, finding
 
 PROBLEM = ConvProblem.parse("mb2ic4ih8oc4kh3ph1 dt:int8:int8:int8")

@@ -15,7 +15,7 @@ from convwright.measuring.energy import Energy
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings, find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 from tuning.made import CPU, PROBLEM, finding
 from tuning.made_backend import Made, MadePlan, Way
 
@@ -125,8 +125,8 @@ def test_energy_is_measured_of_the_best_and_decides(made: Made, monkeypatch: pyt
         return Energy(Interval(energy_mj, energy_mj - 0.1, energy_mj + 0.1), 1.0, None, 10, counter.source)
 
     monkeypatch.setattr("convwright.tuning.search.counter_of", lambda device: Counter())
-    monkeypatch.setattr("convwright.tuning.extras.counter_of", lambda device: Counter())
-    monkeypatch.setattr("convwright.tuning.extras.energy_of", energy_of)
+    monkeypatch.setattr("convwright.tuning.trials.extras.counter_of", lambda device: Counter())
+    monkeypatch.setattr("convwright.tuning.trials.extras.energy_of", energy_of)
     made.quick = {"fast": Way(500.0), "frugal": Way(800.0)}
     found = search(policy=ENERGY)
     assert found.choice is not None

@@ -23,16 +23,16 @@ x, w = torch.randn(2, 4, 16, 16), torch.randn(6, 4, 3, 3)
 """
 FATAL = """
 from convwright.backends import registry
-from convwright.tuning import compilers
-from convwright.tuning.compilers import Compilers
+from convwright.tuning.compiling import compilers
+from convwright.tuning.compiling.compilers import Compilers
 from tuning.fatal import SERVE, kernel
 from tuning.made import CPU
 registry.BACKENDS["fatal"] = "tuning.made_backend:Fatal"
 compilers.COMMAND = [sys.executable, "-c", SERVE.format(paths=sys.path)]
 """
 COMPILES = """
-from convwright.tuning import beside
-from convwright.tuning.beside import Beside
+from convwright.tuning.compiling import beside
+from convwright.tuning.compiling.beside import Beside
 asked = Beside(lambda problem: None, quiet_s=0.0)
 asked.reason_to_wait(kernel("hangs"), CPU)
 children = Path("/proc/self/task")
@@ -119,10 +119,10 @@ def test_a_search_that_is_interrupted_while_it_compiles(tmp_path: Path) -> None:
         FATAL
         + """
 from dataclasses import replace
-from convwright.tuning import ahead
+from convwright.tuning.compiling import ahead
 from convwright.tuning.search import Search, resolved
 from convwright.tuning.budget import Budget
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 from convwright.settings import Mode
 search = Search(kernel("hangs").problem, CPU, cw.Policy(), Mode.FULL, Store.open(None), Budget(60e6),
                 progress=lambda *_: (here / "begun").touch())

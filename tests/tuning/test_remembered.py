@@ -12,8 +12,8 @@ from convwright.core.policy import Policy
 from convwright.settings import Mode, settings
 from convwright.tuning import listing
 from convwright.tuning.find import find
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.store import Store
 from tuning import made_backend
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way

@@ -25,8 +25,8 @@ from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode, Settings, settings
 from convwright.tuning import run as tuner
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Choice, Session, session
-from convwright.tuning.store import Store
 from tuning.made import CPU, PROBLEM, FakeTuner, candidate
 
 
@@ -159,7 +159,7 @@ def test_last_choice_is_none_at_first() -> None:
 SCRIPT = """
 import torch
 import convwright as cw
-from convwright.tuning import heats, looks
+from convwright.tuning.trials import heats, looks
 from convwright.tuning import run as tuner
 
 heats.doubt, looks.MOST_WAITING = lambda timing, look_us: None, float("inf")  # whoever else is at work

@@ -16,10 +16,10 @@ from convwright.core.policy import Policy
 from convwright.errors import BackendError
 from convwright.settings import Mode, Trust, settings
 from convwright.shortage import OutOfMemory, is_shortage, needing, shortage
-from convwright.tuning import confirm, full, trial, verify, warm_up
-from convwright.tuning.beside import BEING_COMPILED, Beside
+from convwright.tuning.compiling.beside import BEING_COMPILED, Beside
 from convwright.tuning.find import Findings, find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.trials import confirm, full, trial, verify, warm_up
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, MadePlan, Way
 
@@ -182,7 +182,7 @@ def test_a_winner_that_has_no_room_to_win_again_is_doubtful(
                 no_memory()
             super().__init__(*given, seed=seed)
 
-    monkeypatch.setattr("convwright.tuning.contest.Bench", Second)
+    monkeypatch.setattr("convwright.tuning.trials.contest.Bench", Second)
     fast = rows(search(store, Mode.FULL))["quick/fast"]
     assert fast.unstable is not None
     assert "memory was too short to time it again" in fast.unstable

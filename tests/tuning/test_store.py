@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from convwright.core.finding import Interval, KindError, Measurement
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
 MEASUREMENT = Measurement(
@@ -33,7 +33,7 @@ MEASUREMENT = Measurement(
 WRITER = """
 import sys
 from pathlib import Path
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -266,7 +266,7 @@ platform.node()
 sys.modules["fcntl"] = None
 del os.register_at_fork
 sys.platform = "win32"
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 with Store.open(pathlib.Path(sys.argv[1])) as store:
     with store.trying("problem", "device", "candidate", "1"):
         store.record("problem", "device", "candidate", "1", None, "failed")

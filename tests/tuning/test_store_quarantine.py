@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from convwright.tuning import quarantine
+from convwright.tuning.keeping import quarantine
+from convwright.tuning.keeping.quarantine import Place
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.process import this_process
-from convwright.tuning.quarantine import Place
-from convwright.tuning.store import Store
 
 PROBLEM, DEVICE, CANDIDATE, PRINT = "ic8ih9oc8kh3", "H200", "cudnn/engine-7[k2=0]", "cudnn 9.19"
 PLACE = Place(PROBLEM, DEVICE, CANDIDATE)
@@ -25,7 +25,7 @@ PLACE = Place(PROBLEM, DEVICE, CANDIDATE)
 TRIER = """
 import os, signal, sys
 from pathlib import Path
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 path, problem, device, candidate, fingerprint, end = sys.argv[1:]
 store = Store.open(Path(path))
 with store.trying(problem, device, "survivor", fingerprint):

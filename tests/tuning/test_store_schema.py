@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from convwright.errors import BadInput, StoreError
-from convwright.tuning.schema import SCHEMA_VERSION
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.schema import SCHEMA_VERSION
+from convwright.tuning.keeping.store import Store
 from tuning.made import measurement
 
 PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
@@ -39,7 +39,7 @@ TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "tryin
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 connect, left = sqlite3.connect, int(sys.argv[2])
 
 def watched(*arguments, **options):

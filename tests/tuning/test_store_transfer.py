@@ -16,9 +16,9 @@ import pytest
 
 from convwright.core.finding import KindError, Measurement
 from convwright.errors import BadInput, StoreError
-from convwright.tuning.schema import SCHEMA_VERSION
-from convwright.tuning.store import Store
-from convwright.tuning.upkeep import Merged
+from convwright.tuning.keeping.schema import SCHEMA_VERSION
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.keeping.upkeep import Merged
 from tuning.made import measurement
 
 PROBLEM, DEVICE, PRINT = "ic8ih9oc8kh3", "H200", "torch 2.13"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from convwright.tuning.schema import SCHEMA_VERSION
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.schema import SCHEMA_VERSION
+from convwright.tuning.keeping.store import Store
 from tuning.made import measurement
 
 OLD, NEW, DEVICE = "ic8ih9oc8kh3", "ic4ih9oc4kh3", "H200"

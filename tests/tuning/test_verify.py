@@ -11,7 +11,7 @@ from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.settings import Mode, Trust, settings
 from convwright.tuning.find import Findings, find
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way
 

@@ -82,7 +82,7 @@ def bench(
     from convwright.report.result import Asked
     from convwright.settings import Mode
     from convwright.suites.sweep import Sweep, swept
-    from convwright.tuning.store import Store
+    from convwright.tuning.keeping.store import Store
 
     for option, given in (("--limit", limit), ("--batch", batch), ("--budget", budget)):
         if given is not None:

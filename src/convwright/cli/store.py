@@ -11,7 +11,7 @@ from convwright.cli.store_path import StorePath, opened
 from convwright.errors import BadInput
 
 if TYPE_CHECKING:
-    from convwright.tuning.store import Store
+    from convwright.tuning.keeping.store import Store
 
 _DAY_S = 86_400.0
 
@@ -118,7 +118,7 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove findings that are old, or that no longer count."""
-    from convwright.tuning.counting import counting
+    from convwright.tuning.trials.counting import counting
 
     if older_than is None and not stale:
         raise BadInput("prune needs --older-than DAYS, --stale, or both")

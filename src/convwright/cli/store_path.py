@@ -13,7 +13,7 @@ import typer
 from convwright.errors import BadInput, StoreError
 
 if TYPE_CHECKING:
-    from convwright.tuning.store import Store
+    from convwright.tuning.keeping.store import Store
 
 StorePath = Annotated[
     Path | None,
@@ -28,7 +28,7 @@ _MAGIC = b"SQLite format 3\x00"
 def opened(path: Path | None, *, new: bool = False) -> Iterator[Store]:
     """The store at ``path``, which must be there unless it may be ``new``, or the one of the settings."""
     from convwright.settings import settings
-    from convwright.tuning.store import Store
+    from convwright.tuning.keeping.store import Store
 
     if path is not None:
         _check(path, new=new)

@@ -29,8 +29,8 @@ from convwright.emit.templates import assemble, header
 from convwright.errors import BadInput, Refused
 from convwright.naming import one_of
 from convwright.tuning.find import resolved
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import session
-from convwright.tuning.store import Store
 
 _BEGIN = ("head.c", "failure.c", "problem.c", "device.c")
 _REST = (

@@ -18,8 +18,8 @@ from convwright.ops.face import find
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.find import Findings, resolved
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import named
-from convwright.tuning.store import Store
 
 _BACKEND = "cudnn"
 AUTO = "auto"

@@ -12,7 +12,7 @@ from convwright.emit.emitted import EmittedC
 from convwright.emit.literals import check_dtype, choice_literal, is_engine, problem_literal
 from convwright.emit.templates import assemble, header
 from convwright.errors import BadInput
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 _BEGIN = ("head.c", "failure.c", "problem.c")
 _ENGINE = ("graph.c", "operations.c", "engine.c", "pack.c")

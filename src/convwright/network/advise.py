@@ -29,8 +29,8 @@ from convwright.ops.enable import is_enabled
 from convwright.settings import Mode
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import session, using
-from convwright.tuning.store import Store
 from convwright.uncompiled import uncompiled
 
 _MODEL_BUDGET_US = {Mode.QUICK: 4e6, Mode.FULL: 30e6}

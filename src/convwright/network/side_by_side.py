@@ -11,7 +11,7 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.timer import measure_together
 from convwright.measuring.timing import Timing
 from convwright.settings import Mode
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.trial import Bench, Trial
 
 _SEED = 20
 

@@ -23,9 +23,9 @@ from convwright.ops.form import forget
 from convwright.settings import Mode
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.listing import objection
 from convwright.tuning.session import session, using
-from convwright.tuning.store import Store
 from convwright.uncompiled import uncompiled
 
 

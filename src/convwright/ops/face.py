@@ -19,11 +19,11 @@ from convwright.naming import is_above_0, one_of
 from convwright.ops.posing import problem
 from convwright.settings import Mode, Trust
 from convwright.tuning import find as tuner
-from convwright.tuning.contest import Progress
 from convwright.tuning.find import Findings
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.launches import check_launches, with_kernels
 from convwright.tuning.session import Choice, session, using
-from convwright.tuning.store import Store
+from convwright.tuning.trials.contest import Progress
 from convwright.tuning.why import Reason
 from convwright.tuning.why import why as reason_of
 from convwright.uncompiled import uncompiled

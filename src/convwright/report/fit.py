@@ -15,7 +15,7 @@ from convwright.measuring.timing import Timing
 from convwright.report.plot import Fit
 from convwright.settings import Mode
 from convwright.tuning.find import Findings
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.trial import Bench, Trial
 
 # As many calls as a regression of three lengths of sample wants in ten rounds, and no more than a person waits for.
 _CALLS = 100

@@ -10,8 +10,8 @@ from convwright.network.conditions_text import either, values_of
 from convwright.report.amounts import age_text, date_text
 from convwright.report.groups import grouped
 from convwright.tuning.find import Findings
-from convwright.tuning.quarantine import Quarantined
-from convwright.tuning.store import Stored
+from convwright.tuning.keeping.quarantine import Quarantined
+from convwright.tuning.keeping.store import Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from convwright.report.amounts import date_text, singular, time_text
-from convwright.tuning.quarantine import Place, Quarantined
-from convwright.tuning.store import Stored
-from convwright.tuning.upkeep import KnownProblem, Summary
+from convwright.tuning.keeping.quarantine import Place, Quarantined
+from convwright.tuning.keeping.store import Stored
+from convwright.tuning.keeping.upkeep import KnownProblem, Summary
 
 
 def print_summary(summary: Summary, console: Console) -> None:

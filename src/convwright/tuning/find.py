@@ -14,21 +14,21 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
-from convwright.tuning.ahead import compile_ahead, is_long
-from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.contest import NO_HOOKS, SPENT, Progress
+from convwright.tuning.compiling.ahead import compile_ahead, is_long
+from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search, check_objective
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
-from convwright.tuning.store import Store
-from convwright.tuning.verify import still_holds
-from convwright.tuning.warm_up import warm_up
+from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
+from convwright.tuning.trials.verify import still_holds
+from convwright.tuning.trials.warm_up import warm_up
 
 FULL_BUDGET_US = 30e6
 _CHAINS_IN_QUICK = 3

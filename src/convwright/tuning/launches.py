@@ -8,10 +8,10 @@ from convwright.core.device import DeviceFacts
 from convwright.errors import BackendError, BadInput
 from convwright.measuring.kernels import Kernel, kernels_of
 from convwright.settings import Mode
-from convwright.tuning.contest import NO_HOOKS, SEED, Progress
 from convwright.tuning.findings import Findings
-from convwright.tuning.looks import FAILURES, failure
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.contest import NO_HOOKS, SEED, Progress
+from convwright.tuning.trials.looks import FAILURES, failure
+from convwright.tuning.trials.trial import Bench, Trial
 
 
 def check_launches(device: DeviceFacts, mode: Mode) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from convwright.core.finding import Finding
 from convwright.tuning import listing
 from convwright.tuning.choose import TIE, Verdict, choose, cost, cost_of, objection
-from convwright.tuning.recall import Recall
+from convwright.tuning.keeping.recall import Recall
 from convwright.tuning.search import Search, baseline_of
 
 

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.finding import Finding
 from convwright.settings import Mode
-from convwright.tuning import isolation, listing
-from convwright.tuning.beside import BEING_COMPILED
-from convwright.tuning.candidates import measure_candidates
-from convwright.tuning.checks import FEWEST_KINDS
+from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
-from convwright.tuning.compilers import elsewhere
-from convwright.tuning.contest import Hooks
+from convwright.tuning.compiling.beside import BEING_COMPILED
+from convwright.tuning.compiling.compilers import elsewhere
 from convwright.tuning.lineup import Lineup
 from convwright.tuning.search import Search, baseline_of
+from convwright.tuning.trials import isolation
+from convwright.tuning.trials.candidates import measure_candidates
+from convwright.tuning.trials.checks import FEWEST_KINDS
+from convwright.tuning.trials.contest import Hooks
 
 _IN_THIS_PROCESS = "was not tried: it is compiled in this process, for which only a full search has time"
 

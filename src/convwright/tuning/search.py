@@ -18,9 +18,9 @@ from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
-from convwright.tuning.contest import NO_HOOKS, Progress
-from convwright.tuning.recall import Recall
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.recall import Recall
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.trials.contest import NO_HOOKS, Progress
 
 
 class Kernels(Protocol):

@@ -28,15 +28,15 @@ from convwright.forking import in_child
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.asked import named as named
-from convwright.tuning.beside import Beside
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, is_torch
+from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find, resolved
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.keeping.stored_plan import stored_plan
 from convwright.tuning.ranges import Ranged
 from convwright.tuning.remembered import best_known, remembered
 from convwright.tuning.search import Search
-from convwright.tuning.store import Store
-from convwright.tuning.stored_plan import stored_plan
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from convwright.tuning.database import Database
+from convwright.tuning.keeping.database import Database
 from convwright.tuning.process import Process, this_process
 
 # What cannot be asked whether it lives, such as a process on another machine, is given this long: no trial takes it.

@@ -9,7 +9,7 @@ from convwright.core.plan import Plan, Writable
 from convwright.errors import BackendError
 from convwright.rewrites.rewrite import wrap_plan
 from convwright.tuning import listing
-from convwright.tuning.store import Store
+from convwright.tuning.keeping.store import Store
 
 
 def stored_plan(candidate: Candidate, device: DeviceFacts, store: Store) -> Plan:

@@ -13,12 +13,12 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.shortage import SHORTAGES
-from convwright.tuning.checks import Checked, SampledCheck
 from convwright.tuning.choose import TIE, cost, objection
-from convwright.tuning.contest import SEED, SPENT, Contest
-from convwright.tuning.heats import Stopwatch, like, with_errors
-from convwright.tuning.looks import Look, Looks, none_had
 from convwright.tuning.prediction import least_us
+from convwright.tuning.trials.checks import Checked, SampledCheck
+from convwright.tuning.trials.contest import SEED, SPENT, Contest
+from convwright.tuning.trials.heats import Stopwatch, like, with_errors
+from convwright.tuning.trials.looks import Look, Looks, none_had
 
 # First looks may begin within this share of the budget. A compilation, which takes longer than the whole of it where
 # no cache has the kernel, is begun only while so much is left, and comes after all that is quicker to build.

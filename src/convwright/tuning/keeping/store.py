@@ -14,13 +14,13 @@ from typing import Self, TextIO
 
 from convwright.core.finding import Measurement
 from convwright.errors import BadInput, StoreError
-from convwright.tuning import quarantine, upkeep
-from convwright.tuning.database import Database
-from convwright.tuning.quarantine import Place, Quarantined
-from convwright.tuning.schema import SCHEMA_VERSION
-from convwright.tuning.streams import reading, writing
-from convwright.tuning.transfer import from_lines, to_lines
-from convwright.tuning.upkeep import KnownProblem, Merged, Summary
+from convwright.tuning.keeping import quarantine, upkeep
+from convwright.tuning.keeping.database import Database
+from convwright.tuning.keeping.quarantine import Place, Quarantined
+from convwright.tuning.keeping.schema import SCHEMA_VERSION
+from convwright.tuning.keeping.streams import reading, writing
+from convwright.tuning.keeping.transfer import from_lines, to_lines
+from convwright.tuning.keeping.upkeep import KnownProblem, Merged, Summary
 
 # The time of the last use is written at most this often: reading is no reason to write each time.
 _USED_EVERY_S = 86_400.0

@@ -9,11 +9,11 @@ from convwright.core.finding import Finding
 from convwright.shortage import is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import eager_us
-from convwright.tuning.contest import SEED
 from convwright.tuning.findings import Findings
-from convwright.tuning.heats import Stopwatch
-from convwright.tuning.looks import FAILURES
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.contest import SEED
+from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.looks import FAILURES
+from convwright.tuning.trials.trial import Bench, Trial
 
 TOLERANCE = 0.1
 _SHARE = 0.25

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from convwright.errors import StoreError
-from convwright.tuning.schema import Opened, connect, in_memory, is_corrupt, set_aside
+from convwright.tuning.keeping.schema import Opened, connect, in_memory, is_corrupt, set_aside
 
 _Result = TypeVar("_Result")
 

@@ -1,4 +1,4 @@
-"""The process in which candidates run that may take it with them: ``python -m convwright.tuning.isolated``.
+"""The process in which candidates run that may take it with them: ``python -m convwright.tuning.trials.isolated``.
 
 A request comes pickled on standard input; what happens goes, a JSON object a line, to the file descriptor that the
 first argument names, so that whatever a library prints is no part of it.
@@ -25,8 +25,8 @@ from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.candidates import measure_candidates
-from convwright.tuning.contest import Hooks
+from convwright.tuning.trials.candidates import measure_candidates
+from convwright.tuning.trials.contest import Hooks
 
 Say = Callable[[dict[str, Any]], None]
 

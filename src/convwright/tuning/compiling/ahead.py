@@ -18,7 +18,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.forking import in_child
 from convwright.tuning import listing
-from convwright.tuning.compilers import Compilers, elsewhere, processors
+from convwright.tuning.compiling.compilers import Compilers, elsewhere, processors
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 

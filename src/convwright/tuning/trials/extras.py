@@ -7,9 +7,9 @@ from dataclasses import replace
 from convwright.core.finding import Finding
 from convwright.measuring.energy import counter_of, energy_of
 from convwright.measuring.memory import peak_extra_bytes
-from convwright.tuning.heats import Stopwatch
-from convwright.tuning.looks import FAILURES
-from convwright.tuning.trial import Trial
+from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.looks import FAILURES
+from convwright.tuning.trials.trial import Trial
 
 # Sensors of GPUs look a quarter of the time: less than this says little, more than this says no more.
 _SECONDS = (1.0, 5.0)

@@ -15,8 +15,8 @@ from convwright.measuring.background import Background
 from convwright.measuring.waiting import MOST_WAITING, Waiting
 from convwright.shortage import is_shortage, shortage
 from convwright.tuning.budget import Budget
-from convwright.tuning.doubt import unstable
-from convwright.tuning.trial import Bench, Call, Trial
+from convwright.tuning.trials.doubt import unstable
+from convwright.tuning.trials.trial import Bench, Call, Trial
 
 # What a candidate may raise that is the candidate's own affair. A fault of the device is not: it is raised again.
 FAILURES = (ConvwrightError, RuntimeError, NotImplementedError, ValueError, OSError, MemoryError)

@@ -19,7 +19,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import first_line
 from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
-from convwright.tuning.compilers import Compilers, processors
+from convwright.tuning.compiling.compilers import Compilers, processors
 
 # So many of a problem's candidates are compiled beside a quick search, the most promising ones.
 _MOST = 4

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from convwright.core.finding import Interval, Measurement
 from convwright.errors import BadInput, StoreError
-from convwright.tuning.schema import SCHEMA_VERSION
+from convwright.tuning.keeping.schema import SCHEMA_VERSION
 
 _FIRST_SCHEMA = 2  # version 1 could not be exported
 _WORDS = ("inf", "-inf", "nan")

@@ -13,11 +13,11 @@ from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.heats import Stopwatch
-from convwright.tuning.looks import Looks
-from convwright.tuning.recall import Recall
-from convwright.tuning.store import Store
-from convwright.tuning.trial import Bench
+from convwright.tuning.keeping.recall import Recall
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.looks import Looks
+from convwright.tuning.trials.trial import Bench
 
 _HEAT_US = 2000.0
 _warm: set[str] = set()

@@ -15,8 +15,8 @@ from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
-from convwright.tuning.quarantine import Quarantined
-from convwright.tuning.store import Store, Stored
+from convwright.tuning.keeping.quarantine import Quarantined
+from convwright.tuning.keeping.store import Store, Stored
 
 
 class Recall:

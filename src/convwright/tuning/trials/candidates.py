@@ -11,9 +11,9 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning.budget import Budget
-from convwright.tuning.contest import NO_HOOKS, Contest, Hooks
-from convwright.tuning.full import full
-from convwright.tuning.quick import quick
+from convwright.tuning.trials.contest import NO_HOOKS, Contest, Hooks
+from convwright.tuning.trials.full import full
+from convwright.tuning.trials.quick import quick
 
 
 def measure_candidates(

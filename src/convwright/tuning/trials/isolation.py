@@ -22,11 +22,11 @@ from convwright.errors import BackendError
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.contest import NO_HOOKS, Hooks
-from convwright.tuning.isolated import Request, flags_now
 from convwright.tuning.process import end_in_words
+from convwright.tuning.trials.contest import NO_HOOKS, Hooks
+from convwright.tuning.trials.isolated import Request, flags_now
 
-COMMAND = [sys.executable, "-m", "convwright.tuning.isolated"]
+COMMAND = [sys.executable, "-m", "convwright.tuning.trials.isolated"]
 # So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
 MOST_LOOKING_S, MOST_SILENT_S = 60.0, 120.0
 

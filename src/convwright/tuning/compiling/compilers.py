@@ -23,10 +23,10 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Compiles
 from convwright.forking import in_child
-from convwright.tuning.compiler import READY
+from convwright.tuning.compiling.compiler import READY
 from convwright.tuning.process import end_in_words
 
-COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.compiler"]
+COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.compiling.compiler"]
 MOST_STARTING_S, MOST_COMPILING_S = 60.0, 300.0
 _POLL_MS = 200
 

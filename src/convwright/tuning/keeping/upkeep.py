@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from convwright.tuning.transfer import FindingRow, Rows, SearchRow
+from convwright.tuning.keeping.transfer import FindingRow, Rows, SearchRow
 
 # What is known of a problem on a device.
 Subject = tuple[str, str]

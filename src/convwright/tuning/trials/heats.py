@@ -14,9 +14,9 @@ from convwright.measuring.company import Company
 from convwright.measuring.conditions import conditions, state, today
 from convwright.measuring.regression import median_interval
 from convwright.measuring.timer import Timing, measure_calls
-from convwright.tuning.doubt import doubt, least
-from convwright.tuning.looks import FAILURES, Look, failure
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.doubt import doubt, least
+from convwright.tuning.trials.looks import FAILURES, Look, failure
+from convwright.tuning.trials.trial import Bench, Trial
 
 _DEVICE_SHARE = 0.7
 # A call on a CPU that is so long, ten thousand times what reading the clock takes, is timed by itself: a regression

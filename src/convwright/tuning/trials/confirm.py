@@ -12,11 +12,11 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.shortage import is_shortage
 from convwright.tuning.choose import choose, cost, surely_better
-from convwright.tuning.contest import SEED, Contest
-from convwright.tuning.doubt import unstable
-from convwright.tuning.heats import Stopwatch
-from convwright.tuning.looks import FAILURES, failure
-from convwright.tuning.trial import Trial
+from convwright.tuning.trials.contest import SEED, Contest
+from convwright.tuning.trials.doubt import unstable
+from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.looks import FAILURES, failure
+from convwright.tuning.trials.trial import Trial
 
 _FRESH_SEED = SEED + 1
 _MOST = 3

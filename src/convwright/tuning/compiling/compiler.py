@@ -1,4 +1,4 @@
-"""The process in which kernels are compiled: ``python -m convwright.tuning.compiler``.
+"""The process in which kernels are compiled: ``python -m convwright.tuning.compiling.compiler``.
 
 Requests come pickled on standard input, one after another. The answer to each is a byte on the file descriptor that the
 first argument names, so that whatever a compiler prints is no part of it. It ends when nobody asks for a while.

@@ -12,8 +12,8 @@ from convwright.measuring.data import Kind, kinds_of
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import ErrorCheck
 from convwright.tuning.budget import Budget
-from convwright.tuning.looks import FAILURES, failure
-from convwright.tuning.trial import Bench, Trial
+from convwright.tuning.trials.looks import FAILURES, failure
+from convwright.tuning.trials.trial import Bench, Trial
 
 # In the order in which they find faults: wrong results at all, then what Fourier and Winograd transforms make of an
 # infinity, and of channels of different scale.

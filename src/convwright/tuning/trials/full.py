@@ -13,11 +13,11 @@ from convwright.measuring.reference import Reference, reference_us
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.confirm import confirmed
-from convwright.tuning.contest import SEED, SPENT, Contest
-from convwright.tuning.extras import with_energy, with_peak
-from convwright.tuning.heats import Stopwatch, like, with_errors
-from convwright.tuning.looks import FAILURES, Looks, failure, none_had
+from convwright.tuning.trials.confirm import confirmed
+from convwright.tuning.trials.contest import SEED, SPENT, Contest
+from convwright.tuning.trials.extras import with_energy, with_peak
+from convwright.tuning.trials.heats import Stopwatch, like, with_errors
+from convwright.tuning.trials.looks import FAILURES, Looks, failure, none_had
 
 # Shares of the budget within which looks may begin, and a float64 reference of the whole output has to be made, or else
 # some elements of it have to do.

@@ -13,7 +13,7 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning.budget import Budget
-from convwright.tuning.trial import Bench
+from convwright.tuning.trials.trial import Bench
 
 Progress = Callable[[str, int, int], None]
 Trying = Callable[[Candidate], AbstractContextManager[None]]

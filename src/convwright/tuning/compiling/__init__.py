@@ -1,0 +1,1 @@
+"""Kernels compiled before a search and beside calls, in processes of their own."""

@@ -1,0 +1,1 @@
+"""What was found out, kept across processes."""

@@ -1,0 +1,1 @@
+"""Candidates run on real operands: looked at, checked, timed."""
