@@ -24,7 +24,6 @@ from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile_for
 from convwright.errors import BackendError, BadInput
 from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tensors import activate, empty
 from convwright.tuning.find import find
@@ -89,11 +88,6 @@ LARGEST_ERROR = {
     Arithmetic.FP16_ACC32: 2e-3,
     Arithmetic.BF16_ACC32: 1.5e-2,
 }
-
-
-@pytest.fixture(scope="module")
-def live() -> DeviceFacts:
-    return device_facts("cuda")
 
 
 def offers(text: str, device: DeviceFacts) -> list[Offer]:

@@ -18,7 +18,6 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.measuring.data import Kind, operands
 from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tensors import activate, torch_dtype
 from convwright.tuning.find import find
@@ -57,11 +56,6 @@ FP8 = [
     "mb16ic128ih16oc256kh1 dt:fp8_e4m3:fp8_e4m3:fp16 tag:nhwc",
 ]
 _FEW = 2
-
-
-@pytest.fixture(scope="module")
-def live() -> DeviceFacts:
-    return device_facts("cuda")
 
 
 def listed(problem: ConvProblem, live: DeviceFacts) -> tuple[list[Candidate], list[str]]:
