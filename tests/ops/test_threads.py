@@ -140,7 +140,8 @@ def test_memory_that_comes_and_goes(switching: None, monkeypatch: pytest.MonkeyP
             assert_close(cw.conv2d(x, w, b), expected, rtol=1e-4, atol=1e-4)
 
     together(work)
-    assert next(calls) > CALLS
+    # A slot asks until a third of its calls are refused, and then more and more rarely: some 18 times each.
+    assert next(calls) > CALLS // 3
 
 
 @pytest.mark.skipif(not TASKS.is_dir(), reason="this system does not tell what a process holds")
