@@ -52,6 +52,27 @@ def derive(dy: Tensor, activation: Activation, z: Tensor | None, out: Tensor) ->
     return _DERIVED[activation](dy, z, **{_TARGET[activation]: out})
 
 
+def ahead(
+    dy: Tensor,
+    activation: Activation,
+    *,
+    z: Tensor | None,
+    scale: Tensor | None,
+    db: Tensor | None,
+    into: Tensor | None,
+    through: Tensor | None,
+) -> Tensor:
+    """``dy`` as a gradient's convolution takes it: multiplied by the activation's derivative, which gives ``db``, and
+    by the scale.
+
+    It is made in ``into``, which is None where nothing changes it; ``through`` is memory where ``db`` is added to.
+    """
+    dz = dy if into is None else derive(dy, activation, z, into)
+    if db is not None:
+        bias_gradient(dz, db, through=through)
+    return dz if scale is None else dz.mul_(per_channel(scale, dz))
+
+
 def bias_gradient(dz: Tensor, db: Tensor, *, through: Tensor | None = None) -> Tensor:
     """``db``, with the sums of ``dz`` over images and positions in it; added to it where there is memory to go through.
 

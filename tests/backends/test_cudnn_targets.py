@@ -6,11 +6,14 @@ from functools import lru_cache
 
 import pytest
 
+from convwright.backends.cudnn.backend import Cudnn
 from convwright.backends.cudnn.classic.listing import FAMILIES
 from convwright.backends.cudnn.library import Missing, load
-from convwright.core.candidate import Candidate, Source
+from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.direction import Direction
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.ops.face import find
 from convwright.tuning.find import Findings
@@ -99,3 +102,13 @@ def test_classic_algorithms_are_known_where_the_rules_were_verified(
     else:
         unknown = f"unknown on {profile(name).architecture}: the rules for the classic API are verified on sm_90 only"
         assert set(refused.values()) == {unknown}
+
+
+@pytest.mark.parametrize("name", ["h200", "a100", "v100"])
+def test_what_the_classic_api_never_computes_is_said_of_every_device(name: str) -> None:
+    (refusal,) = (
+        offer
+        for offer in Cudnn().candidates(ConvProblem.parse("ic16ih8oc16kh3 dt:int8"), profile(name), Policy())
+        if offer.id == "cudnn/gemm"
+    )
+    assert refusal == Refusal("cudnn/gemm", "int8 is computed by the engines of cuDNN's graph API")

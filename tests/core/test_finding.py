@@ -66,3 +66,7 @@ def test_intervals_of_an_eager_call_add_up() -> None:
 def test_relative_halfwidth() -> None:
     assert Interval(10.0, 9.0, 11.0).relative_halfwidth == 0.1
     assert Interval(0.0, 0.0, 0.0).relative_halfwidth == inf
+
+
+def test_a_packing_time_below_0_makes_no_call_shorter() -> None:
+    assert measured(140.0, prepare=-90.0).eager_us(weights_change=True) == Interval(140.0, 139.0, 141.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convwright.core.direction import Role
-from convwright.core.fusing import is_rare, not_fused, rare_operands
+from convwright.core.fusing import is_rare, rare_operands, why_not_fused
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
@@ -16,7 +16,7 @@ FORWARD, DATA, WEIGHT = (f"mb2ic6ih11oc8kh3 dir:{name}" for name in ("forward", 
 def test_what_kernels_fuse(text: str) -> None:
     problem = ConvProblem.parse(text)
     assert not is_rare(problem)
-    assert not_fused(problem) is None
+    assert why_not_fused(problem) is None
     assert rare_operands(problem) == ()
 
 
@@ -34,7 +34,7 @@ def test_what_kernels_fuse(text: str) -> None:
 def test_what_is_work_of_its_own(text: str, by_name: str, operands: str) -> None:
     problem = ConvProblem.parse(text)
     assert is_rare(problem)
-    assert f"does not fuse {problem.epilogue}" in str(not_fused(problem))
+    assert f"does not fuse {problem.epilogue}" in str(why_not_fused(problem))
     assert [*rare_operands(problem)] == by_name.split()
     assert [*problem.operands] == operands.split()
     assert problem.outputs[-1] is problem.direction.output

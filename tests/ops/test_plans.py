@@ -166,8 +166,10 @@ def test_rarer_operands_are_given_by_name(algorithm: str) -> None:
 @pytest.mark.parametrize(
     ("ep", "given", "said"),
     [
-        ("scale", {}, "takes scale=, got none"),
-        ("bias", {"scale": torch.ones(6)}, "takes no operands by name, got scale"),
+        ("scale", {}, "takes `scale` beside its two operands, got none"),
+        ("bias", {"scale": torch.ones(6)}, "takes `bias` beside its two operands, got `scale`"),
+        ("scale+bias", {"scale": torch.ones(6)}, "takes `bias`, `scale` beside its two operands, got `scale`"),
+        ("scale", {"scale": torch.ones(6), "bias": torch.ones(6)}, "takes `scale` .*, got `bias`, `scale`"),
         ("accumulate", {}, "a problem that accumulates adds to `out`, which is missing"),
     ],
 )
@@ -175,3 +177,10 @@ def test_operands_that_do_not_belong_are_said(ep: str, given: dict[str, torch.Te
     ready = cw.plan(f"mb2ic4ih8oc6kh3ph1 ep:{ep}", algorithm="torch/default", device="cpu")
     with pytest.raises(BadInput, match=said):
         ready(torch.ones(2, 4, 8, 8), torch.ones(6, 4, 3, 3), **given)
+
+
+def test_what_has_a_gradient_serves_as_an_operand() -> None:
+    x, w, dy = torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3, requires_grad=True), torch.randn(2, 6, 8, 8)
+    y = F.conv2d(x, w, padding=1).relu()
+    ready = cw.plan("mb2ic4ih8oc6kh3ph1 dir:backward_data ep:relu", algorithm="unfuse(torch/default)", device="cpu")
+    assert not ready(dy, ready.prepare(w), z=y).requires_grad

@@ -102,8 +102,8 @@ def _check_like(pattern: str, row: Row, asked: Asked, policy: Policy) -> None:
 
     listed = listing.candidates(listing.direct(row.problem, asked.device, policy))
     if not any(is_like(candidate.id, pattern) for candidate in listed):
-        known = sorted({candidate.id.partition("[")[0] for candidate in listed})
-        raise BadInput(f"no algorithm here is called like {pattern!r}; for this problem there are {', '.join(known)}")
+        there_are = listing.names(listed)
+        raise BadInput(f"no algorithm here is called like {pattern!r}; for this problem there are {there_are}")
 
 
 def _caption(run: Run) -> str:

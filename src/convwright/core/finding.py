@@ -66,7 +66,7 @@ class Measurement(Record):
     def eager_us(self, *, weights_change: bool) -> Interval:
         """What one eager call takes: the slower of device and host, and the packing where weights change."""
         none = Interval(0.0, 0.0, 0.0)
-        prepare = self.prepare_us if weights_change and self.prepare_us else none
+        prepare = self.prepare_us if weights_change and self.prepare_us and self.prepare_us.value > 0 else none
         host, device = self.host_us or none, self.device_us
         return Interval(
             max(device.value + prepare.value, host.value),

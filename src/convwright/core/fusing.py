@@ -22,7 +22,7 @@ def rare_operands(problem: ConvProblem) -> tuple[Role, ...]:
     return tuple(role for role in (Role.SCALE, Role.Z, Role.DB) if role in problem.operands)
 
 
-def not_fused(problem: ConvProblem) -> str | None:
+def why_not_fused(problem: ConvProblem) -> str | None:
     """Why what fuses residual, bias and activation alone does not serve, or None where it may."""
     if not is_rare(problem):
         return None

@@ -172,8 +172,7 @@ class ConvProblem(Record):
         return full(self)
 
     def asking(self, direction: Direction) -> ConvProblem:
-        """The same convolution in another direction, without an epilogue: as autograd asks for gradients, which takes
-        the activation's derivative once for both."""
+        """The same convolution in another direction, without an epilogue, which autograd computes once for both."""
         if direction is self.direction:
             return self
         return replace(self, direction=direction, epilogue=Epilogue())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from convwright.backends.cudnn.library import Missing, load
+from convwright.backends.cudnn.library import Missing, in_figures, load
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
@@ -95,7 +95,7 @@ def _determinism(candidate: Candidate) -> str:
 
 def _version() -> str:
     number = cudnn_version()
-    return f"cuDNN {number // 10000}.{number // 100 % 100}.{number % 100}" if number else "cuDNN 9"
+    return f"cuDNN {in_figures(number)}" if number else "cuDNN 9"
 
 
 def _condition(name: str, *, engines: bool) -> str:

@@ -14,7 +14,7 @@ from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.emit.about import about_cache, adds_zeros, cudnn_version, on_the_host
-from convwright.emit.chosen import best, gpu
+from convwright.emit.chosen import best, check_epilogue, gpu
 from convwright.emit.emitted import EmittedC
 from convwright.emit.literals import (
     NO_ALGORITHM,
@@ -97,6 +97,7 @@ def emit_c_dynamic(
     check_dtype(kind.dtype)
     if kind.epilogue.activation not in _FUSED:
         raise BadInput(f"cuDNN's compiled pattern can fuse relu, not {kind.epilogue.activation}")
+    check_epilogue(kind.problem())
     check_policy(policy)
     facts, allowed = gpu(device), policy or Policy()
     known = store or session().store

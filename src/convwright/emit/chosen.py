@@ -34,6 +34,15 @@ def gpu(device: str | DeviceFacts | None) -> DeviceFacts:
     return facts
 
 
+def check_epilogue(problem: ConvProblem) -> None:
+    """Refuse an epilogue that no template writes."""
+    if is_rare(problem):
+        raise BadInput(
+            "a C file fuses residual, bias and relu behind a forward convolution, "
+            f"got the epilogue {problem.epilogue} on {problem.direction}"
+        )
+
+
 def by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate called ``algorithm``, or the reason why there is no C for it."""
     if not algorithm.startswith(f"{_BACKEND}/"):
@@ -41,6 +50,7 @@ def by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: P
             f"a C file runs an algorithm or an engine of cuDNN's, such as cudnn/gemm or cudnn/engine-48, "
             f"got {algorithm!r}"
         )
+    check_epilogue(problem)
     candidate = named(algorithm, problem, device, resolved(policy, problem, device))
     reason = _objection(candidate)
     if reason is not None:
@@ -54,6 +64,7 @@ def best(problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store
     What the store has a time of comes first, then engines in cuDNN's own order, then the classic API's algorithms,
     which have no order.
     """
+    check_epilogue(problem)
     found = find(problem, device=device, policy=policy, mode=Mode.HEURISTIC, store=store)
     listed = list(_permitted(found))
     measured = next((candidate for candidate, is_measured in listed if is_measured), None)
@@ -98,8 +109,6 @@ def _finalizes(candidate: Candidate, device: DeviceFacts) -> bool:
 def _objection(candidate: Candidate) -> str | None:
     """Why a candidate that Python can run cannot be run on raw pointers, or None where it can."""
     problem = candidate.problem
-    if is_rare(problem):
-        return f"in C nothing is added to what an output holds, got the epilogue {problem.epilogue}"
     if is_engine(candidate) or is_dense(problem.w, filter_layout(problem)):
         return None
     return (

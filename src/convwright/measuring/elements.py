@@ -13,7 +13,7 @@ from torch import Tensor
 
 from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
-from convwright.measuring.exact import behind, multiplied
+from convwright.measuring.exact import Pair, behind, multiplied
 from convwright.measuring.reference import Reference, readable
 
 # A CPU gathers and multiplies about 50 products a microsecond in float64: 10 ms for one kind of data.
@@ -78,23 +78,31 @@ def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, s
     places = [place.long() for place in elements.places]
     step = max(1, _MOST_PRODUCTS.get(device.type, _MOST_PRODUCTS["cpu"]) // max(problem.reduction, 1))
     parts = [[place[i : i + step] for place in places] for i in range(0, len(places[0]), step)]
-    sums = [_sums(problem, tensors, part) for part in parts]
+    pairs = _pairs(problem, tensors)
+    sums = [_sums(problem, pairs, part) for part in parts]
     empty = torch.zeros(0, dtype=torch.float64, device=device)
     y64, scale = (torch.cat([each[which] for each in sums] or [empty]) for which in (0, 1))
     y64, scale = behind(problem, y64, scale, dict(_taken(problem, tensors, elements)))
     return Reference(problem, elements, y64, scale, direction.output, Reference.of_bias(problem, tensors))
 
 
-def _sums(problem: ConvProblem, tensors: Mapping[Role, Tensor], places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _pairs(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> tuple[Pair, Pair | None]:
+    """What is multiplied, and what errors are scaled by where that is not the magnitude of the same."""
+    if problem.epilogue and problem.direction is not Direction.FORWARD:
+        return multiplied(problem, tensors)
+    first, second = problem.direction.operands
+    return (tensors[first], tensors[second]), None
+
+
+def _sums(problem: ConvProblem, pairs: tuple[Pair, Pair | None], places: Sequence[Tensor]) -> Pair:
     """Of each element its sum of products, and that of their magnitudes."""
-    terms = _TERMS[problem.direction]
-    if not problem.epilogue or problem.direction is Direction.FORWARD:
-        first, second = problem.direction.operands
-        a, b = terms(problem, tensors[first], tensors[second], places)
-        products = (a * b).flatten(1)
+    terms, (given, scaled) = _TERMS[problem.direction], pairs
+    a, b = terms(problem, *given, places)
+    products = (a * b).flatten(1)
+    if scaled is None:
         return products.sum(1), products.abs().sum(1)
-    (a, b), (c, d) = (terms(problem, *pair, places) for pair in multiplied(problem, tensors))
-    return (a * b).flatten(1).sum(1), (c * d).flatten(1).sum(1)
+    c, d = terms(problem, *scaled, places)
+    return products.sum(1), (c * d).flatten(1).sum(1)
 
 
 def _taken(problem: ConvProblem, tensors: Mapping[Role, Tensor], elements: Elements) -> Iterable[tuple[Role, Tensor]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from convwright.backends.cudnn.library import Missing, load
+from convwright.backends.cudnn.library import Missing, in_figures, load
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.finding import Finding
@@ -117,7 +117,7 @@ def _worded(known: Mapping[str, str]) -> Conditions:
     """The conditions as they are read: cuDNN's version with its points, convwright's with its commit."""
     words = dict(known)
     if "cudnn" in known:
-        words["cudnn"] = _cudnn(known["cudnn"])
+        words["cudnn"] = in_figures(int(known["cudnn"])) if known["cudnn"].isdigit() else known["cudnn"]
     if "convwright" in known and "commit" in known:
         digits, *dirty = known["commit"].split("-")
         words["convwright"] += f" ({'-'.join([digits[:_COMMIT_DIGITS], *dirty])})"
@@ -126,19 +126,6 @@ def _worded(known: Mapping[str, str]) -> Conditions:
     if known.get("throttle_reasons") == "none":
         del words["throttle_reasons"]
     return tuple(words.items())
-
-
-def _cudnn(counted: str) -> str:
-    """cuDNN's version as it is named; until 8 it counted by thousands, and since then by ten thousands.
-
-    >>> _cudnn("91900"), _cudnn("8907")
-    ('9.19.0', '8.9.7')
-    """
-    if not counted.isdigit():
-        return counted
-    number = int(counted)
-    major, rest = divmod(number, 10_000 if number >= 90_000 else 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _when(measured: Sequence[Measured], told: Mapping[str, Sequence[str]]) -> list[str]:

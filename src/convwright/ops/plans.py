@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -118,21 +118,26 @@ class BoundPlan:
         """A rarer epilogue takes ``scale=``, ``z=``, what its activation was applied to, and ``db=``, which the bias's
         gradient is written to; one that accumulates adds to ``out``."""
         if rare or self._is_rare:
-            self._check_rare(rare, out)
+            return self._rarely((first, second, bias, residual, out, workspace), rare)
         try:
-            return self._plan(first, second, bias, residual, out, workspace, **rare)
+            return self._plan(first, second, bias, residual, out, workspace)
         except SHORTAGES as error:
             if workspace is not None or not is_shortage(error):
                 raise
             raise short_of(self.candidate, self._facts, self.workspace_bytes, error) from error
 
-    def _check_rare(self, rare: Mapping[str, Tensor], out: Tensor | None) -> None:
-        names = rare_operands(self.problem)
-        if set(rare) != set(names):
-            wanted = ", ".join(f"{name}=" for name in names) or "no operands by name"
-            raise BadInput(f"{self.problem.key} takes {wanted}, got {', '.join(sorted(rare)) or 'none'}")
+    def _rarely(self, given: tuple[Tensor | None, ...], rare: Mapping[str, Tensor]) -> Tensor:
+        _, _, bias, residual, out, _ = given
+        added = {Role.BIAS: bias, Role.RESIDUAL: residual}
+        named = {*rare, *(role for role, tensor in added.items() if tensor is not None)}
+        wanted = {*rare_operands(self.problem), *(role for role in added if role in self.problem.operands)}
+        if named != wanted:
+            raise BadInput(f"{self.problem.key} takes {_listed(wanted)} beside its two operands, got {_listed(named)}")
         if self.problem.epilogue.accumulate and out is None:
             raise BadInput(f"a problem that accumulates adds to `out`, which is missing: {self.problem.key}")
+        plan: Callable[..., Tensor] = self._plan
+        with torch.no_grad():  # a result of PyTorch's serves as ``z``, whatever made it
+            return plan(*given, **rare)
 
     def launch(
         self,
@@ -176,3 +181,7 @@ class BoundPlan:
             at[roles[0]], at[roles[1]], address_of(bias), at.get(Role.RESIDUAL, 0), at[direction.output],
             address_of(workspace),
         )  # fmt: skip
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(f"`{name}`" for name in names)) or "none"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.fusing import not_fused
+from convwright.core.fusing import why_not_fused
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 
@@ -22,7 +22,7 @@ class Rewrite(ABC):
 
     def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         """The few arguments worth trying on ``problem``, with a refusal for others; where none is, one refusal."""
-        reason = not_fused(problem)
+        reason = why_not_fused(problem)
         if reason is None:
             yield from self.possible(problem, device)
         else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from torch import Tensor
 
-from convwright.around import bias_gradient, derive, finish_, per_channel
+from convwright.around import ahead, finish_
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
@@ -17,7 +17,7 @@ from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.rewrites.copying import Embeddings
-from convwright.rewrites.embedding import Embedding
+from convwright.rewrites.embedding import Embedded, Embedding
 from convwright.rewrites.rewrite import Rewrite
 from convwright.rewrites.scratch import Scratch, scratch_bytes
 
@@ -67,7 +67,7 @@ class _Unfused:
     def __init__(self, candidate: Candidate, inner_plan: Plan) -> None:
         problem = candidate.problem
         self.candidate = candidate
-        self.writes_out = inner_plan.writes_out or problem.epilogue.accumulate
+        self.writes_out = inner_plan.writes_out
         self._inner = inner_plan
         self._epilogue = problem.epilogue
         self._scratch = Scratch(_beside(problem), inner_plan.workspace_bytes)
@@ -76,6 +76,12 @@ class _Unfused:
 
     def prepare(self, weight: Tensor) -> Tensor:
         return self._inner.prepare(weight)
+
+    def _target(self, scratch: Mapping[Role, Embedded], out: Tensor | None) -> Tensor | None:
+        """Where the inner output goes; None where the inner plan makes one."""
+        if not self._epilogue.accumulate:
+            return out
+        return scratch[self._output].tensor if self._inner.writes_out else None
 
 
 class UnfuseForward(_Unfused):
@@ -93,8 +99,7 @@ class UnfuseForward(_Unfused):
         scale: Tensor | None = None,
     ) -> Tensor:
         scratch, inner_workspace = self._scratch.of(workspace, first.device)
-        target = scratch[self._output].tensor if self._output in scratch else out
-        y = self._inner(first, second, None, None, target, inner_workspace)
+        y = self._inner(first, second, None, None, self._target(scratch, out), inner_workspace)
         y = finish_(y, self._epilogue.activation, scale=scale, residual=residual, bias=bias)
         return y if out is None or not self._epilogue.accumulate else out.add_(y)
 
@@ -118,16 +123,11 @@ class UnfuseBackward(_Unfused):
     ) -> Tensor:
         scratch, inner_workspace = self._scratch.of(workspace, first.device)
         dy_first = self._output is Role.DX
-        dy = dz = first if dy_first else second
-        if Role.DY in scratch:
-            dz = derive(dy, self._epilogue.activation, z, scratch[Role.DY].tensor)
-        if db is not None:
-            bias_gradient(dz, db, through=scratch[Role.DB].tensor if Role.DB in scratch else None)
-        if scale is not None:
-            dz.mul_(per_channel(scale, dz))
+        into, through = (scratch[role].tensor if role in scratch else None for role in (Role.DY, Role.DB))
+        dy = first if dy_first else second
+        dz = ahead(dy, self._epilogue.activation, z=z, scale=scale, db=db, into=into, through=through)
         operands = (dz, second) if dy_first else (first, dz)
-        target = scratch[self._output].tensor if self._output in scratch else out
-        made = self._inner(*operands, None, None, target, inner_workspace)
+        made = self._inner(*operands, None, None, self._target(scratch, out), inner_workspace)
         return made if out is None or not self._epilogue.accumulate else out.add_(made)
 
 

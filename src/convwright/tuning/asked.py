@@ -25,8 +25,7 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
         if _is_of(algorithm, refusal.id):
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     everything = listing.candidates(listing.direct(problem, device, policy))
-    known = sorted({c.id.partition("[")[0] for c in everything})
-    raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {', '.join(known)}")
+    raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {listing.names(everything)}")
 
 
 def _is_of(algorithm: str, refused: str) -> bool:

@@ -146,6 +146,11 @@ def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:
     return backend(candidate.leaf.backend).fingerprint(device)
 
 
+def names(listed: Iterable[Candidate]) -> str:
+    """What there is, without configurations, as the end of a sentence."""
+    return ", ".join(sorted({candidate.id.partition("[")[0] for candidate in listed})) or "none without a rewrite"
+
+
 def candidates(offers: Iterable[Offer]) -> list[Candidate]:
     return [offer for offer in offers if isinstance(offer, Candidate)]
 

@@ -172,7 +172,8 @@ class Session:
         for candidate in listed:
             if listing.objection(candidate, found.policy) is None:
                 return Choice(candidate, found.device)
-        why = f"{listed[0].id} {listing.objection(listed[0], found.policy)}" if listed else "there is nothing"
+        first = next((f"{refusal.id}: {refusal.reason}" for refusal in found.refusals[-1:]), "there is nothing")
+        why = f"{listed[0].id} {listing.objection(listed[0], found.policy)}" if listed else first
         raise Refused(f"nothing that computes {found.problem.key} is allowed: {why}")
 
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:

@@ -10,7 +10,7 @@ import torch
 from convwright.backends.reference import direct, fft, fft_tiled, gemm, winograd
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.fusing import not_fused
+from convwright.core.fusing import why_not_fused
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -48,7 +48,7 @@ class Reference:
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         for name, algorithm in ALGORITHMS.items():
-            reason = not_fused(problem) or _too_narrow(problem, name)
+            reason = why_not_fused(problem) or _too_narrow(problem, name)
             yield from algorithm.offers(problem) if reason is None else (Refusal(f"reference/{name}", reason),)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:

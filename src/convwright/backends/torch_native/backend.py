@@ -12,7 +12,7 @@ from convwright.backends.torch_native.rare import RareTorchPlan
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
-from convwright.core.fusing import is_rare, not_fused
+from convwright.core.fusing import is_rare, why_not_fused
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -56,7 +56,7 @@ class TorchNative:
                 yield torch_candidate(problem, (("tf32", switch),))
         else:
             yield torch_candidate(problem, cpu=device.kind == "cpu")
-        reason = not_fused(problem)
+        reason = why_not_fused(problem)
         if reason is not None:
             yield from (Refusal(f"torch/{name}", reason) for name in _PLANS if name != "default")
             return

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from convwright.around import bias_gradient, derive, finish_, per_channel
+from convwright.around import ahead, finish_
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
-from convwright.core.epilogue import Epilogue
+from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
 
 Compute = Callable[..., Tensor]
@@ -68,6 +68,7 @@ class RareTorchPlan:
     def _ahead_of(self, problem: ConvProblem) -> Compute:
         dy_first = problem.direction is Direction.BACKWARD_DATA
         epilogue = self._epilogue
+        changed = epilogue.scale or epilogue.activation is not Activation.NONE
 
         def backward(
             first: Tensor,
@@ -79,11 +80,9 @@ class RareTorchPlan:
             db: Tensor | None,
         ) -> Tensor:
             dy = first if dy_first else second
-            dz = derive(dy, epilogue.activation, z, torch.empty_like(dy)) if z is not None else dy
-            if db is not None:
-                bias_gradient(dz, db, through=torch.empty_like(db) if epilogue.accumulate else None)
-            if scale is not None:
-                dz = dz * per_channel(scale, dz)
+            into = torch.empty_like(dy) if changed else None
+            through = torch.empty_like(db) if db is not None and epilogue.accumulate else None
+            dz = ahead(dy, epilogue.activation, z=z, scale=scale, db=db, into=into, through=through)
             return self._convolve(*((dz, second) if dy_first else (first, dz)), None, None)
 
         return backward

@@ -13,7 +13,7 @@ from convwright.backends.triton.implicit_gemm import offers
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
-from convwright.core.fusing import not_fused
+from convwright.core.fusing import why_not_fused
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -35,7 +35,7 @@ class TritonKernels:
         return _NOT_INSTALLED if find_spec("triton") is None else f"Triton {_triton_version()}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        reason = _device_reason(device) or _interpreter_reason(problem) or not_fused(problem)
+        reason = _device_reason(device) or _interpreter_reason(problem) or why_not_fused(problem)
         if reason is not None:
             yield Refusal("triton/implicit-gemm", reason)
             return

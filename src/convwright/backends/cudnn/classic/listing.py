@@ -158,12 +158,12 @@ def _ruled_bytes(
     problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic, algorithm: Algorithm
 ) -> int | str | None:
     """The answer of the rules, which ask no GPU, and cuDNN's planner only for workspaces that no rule tells."""
-    if reason := _arithmetic_objection(device, arithmetic):
+    if reason := _arithmetic_objection(device, arithmetic) or objection(problem):
         return reason
     if device.architecture not in VERIFIED_ON:
         verified = " and ".join(VERIFIED_ON)
         return f"unknown on {device.architecture}: the rules for the classic API are verified on {verified} only"
-    if reason := objection(problem) or epilogue_objection(problem, fuses=algorithm.fuses):
+    if reason := epilogue_objection(problem, fuses=algorithm.fuses):
         return reason
     answered = answer(problem, algorithm.name, arithmetic)
     return planned_bytes(problem, device, arithmetic) if answered is None else answered

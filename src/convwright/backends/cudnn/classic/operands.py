@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, Epilogue
-from convwright.core.fusing import not_fused
+from convwright.core.fusing import why_not_fused
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 
@@ -18,7 +18,7 @@ def objection(problem: ConvProblem) -> str | None:
     specs = (problem.x, problem.w, problem.y)
     if problem.dtype.narrow:
         return f"{problem.dtype} is computed by the engines of cuDNN's graph API"
-    if not is_alone(problem) and (reason := not_fused(problem)) is not None:
+    if not is_alone(problem) and (reason := why_not_fused(problem)) is not None:
         return reason
     if problem.epilogue.activation not in _FUSED:
         return f"the classic API can fuse relu, not {problem.epilogue.activation}"

@@ -9,7 +9,7 @@ from convwright.backends.cudnn.graph.tensor import DATA_TYPE, INT32, GraphTensor
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation
-from convwright.core.fusing import not_fused
+from convwright.core.fusing import why_not_fused
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import Refused
@@ -60,7 +60,7 @@ def graph_operands(problem: ConvProblem) -> dict[Role, TensorSpec]:
 def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
     """The graph, finalized. Where cuDNN refuses it, or could not be told of it, that is raised in words."""
     activation = problem.epilogue.activation
-    if (reason := not_fused(problem)) is not None:
+    if (reason := why_not_fused(problem)) is not None:
         raise Refused(reason)
     if activation not in (Activation.NONE, *_POINTWISE_MODE):
         raise Refused(f"cuDNN can fuse {', '.join(_POINTWISE_MODE)}, not {activation}")

@@ -1,0 +1,27 @@
+"""What stands around a convolution, and no template writes, is refused in both forms."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from convwright.backends.cudnn.library import Missing, load
+from convwright.emit.any_sizes import emit_c_dynamic
+from convwright.emit.one import emit_c
+from convwright.errors import BadInput
+
+pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
+
+
+@pytest.mark.parametrize("epilogue", ["accumulate", "scale+relu"])
+def test_an_epilogue_that_no_template_writes_is_refused(epilogue: str) -> None:
+    said = (
+        f"a C file fuses residual, bias and relu behind a forward convolution, got the epilogue {re.escape(epilogue)}"
+    )
+    with pytest.raises(BadInput, match=said):
+        emit_c_dynamic([], epilogue=epilogue, device="h200")
+    with pytest.raises(BadInput, match=said):
+        emit_c(f"mb2ic16ih12oc24kh3ph1 ep:{epilogue}", device="h200")
+    with pytest.raises(BadInput, match=said):
+        emit_c(f"mb2ic16ih12oc24kh3ph1 ep:{epilogue}", algorithm="cudnn/gemm", device="h200")
