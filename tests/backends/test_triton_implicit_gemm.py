@@ -19,9 +19,10 @@ from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm import algorithm_of, algorithms
 from convwright.backends.triton.implicit_gemm_call import kernel_call
-from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile, shared_limit
+from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of
+from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
