@@ -15,6 +15,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 
+NAME = "triton/implicit-gemm"
 _GROUP_M = 8
 
 

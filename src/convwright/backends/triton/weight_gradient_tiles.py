@@ -1,0 +1,168 @@
+"""The configurations of the weight's gradient: tiles, parts of the sum, and which few are worth trying on a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from convwright.backends.triton.channels_last import pixel_count
+from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MOST_WARPS,
+    SHARED_BYTES_PER_CYCLE,
+    STEP_CYCLES,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+
+MOST_CONFIGURATIONS = 8
+# Of one tile, so that an estimate that is wrong about tiles does not decide alone.
+_MOST_PARTINGS = 2
+# Tensor cores sum a part of fp16, bf16 or TF32 without ever rounding it. Each 16 pixels are cut at 2^-24 of the sum:
+# with so many pixels that is at most a quarter of fp16's roundoff.
+_MOST_PIXELS_OF_A_PART = 2**15
+# Blocks for each multiprocessor. Between these numbers some of them would wait for others.
+_BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
+_SECOND_KERNEL_CYCLES, _CYCLES_OF_A_PART = 2500, 25
+_REGISTERS = 65_536
+_OTHER_REGISTERS = 48  # of a thread, for addresses and masks
+
+
+@dataclass(frozen=True, slots=True)
+class PartedTile(Configuration):
+    """What one block computes: ``bm`` taps and input channels by ``bn`` output channels, ``bk`` pixels at a step, over
+    one of ``parts`` of all pixels.
+
+    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor.
+    """
+
+    bm: int
+    bn: int
+    bk: int
+    parts: int
+    warps: int
+    stages: int
+    regs: int | None = None
+
+    def runs_across_taps(self, channels: int, taps: int) -> bool:
+        """Whether a tile may hold several taps. It costs index arithmetic, and saves idle products."""
+        padded = -(-channels // self.bm) * self.bm
+        return taps > 1 and padded >= 1.3 * channels
+
+    def tiles(self, problem: ConvProblem) -> int:
+        """How many blocks compute one part."""
+        channels, taps = problem.c, prod(problem.taps)
+        if self.runs_across_taps(channels, taps):
+            rows = -(-channels * taps // self.bm)
+        else:
+            rows = -(-channels // self.bm) * taps
+        return rows * -(-problem.k // self.bn)
+
+    def steps(self, pixels: int) -> int:
+        """Of one part."""
+        return -(-pixels // (self.bk * self.parts))
+
+    def group(self, nbytes: int) -> int:
+        """How many neighbours in a row of the gradient a few threads load together; 0 where a whole warp may load one
+        row, since nothing is turned around in registers."""
+        return min(16, self.bn) if nbytes == 4 and self.bm >= 64 else 0
+
+    def shared_bytes(self, nbytes: int, *, split: bool) -> int:
+        """An upper bound."""
+        operands = (self.bm + self.bn) * self.bk * nbytes
+        if nbytes == 2:
+            return self.stages * operands
+        turned = self.bn * self.bk * nbytes * (1 + split)
+        return max((self.stages - 1) * operands + turned, self.bm * self.bn * 4)
+
+    def registers(self, *, split: bool) -> int:
+        """Of one thread, roughly: sums, with 3xTF32 those of one step too, and the parts of a tile's rows."""
+        threads = 32 * self.warps
+        return (self.bm * self.bn * (1 + split) + self.bm * self.bk * 2 * split) // threads + _OTHER_REGISTERS
+
+
+def _tile(bm: int, bn: int, bk: int, warps: int, stages: int, regs: int | None = None) -> PartedTile:
+    return PartedTile(bm, bn, bk, 1, warps, stages, regs)
+
+
+_HALF = (
+    _tile(128, 256, 64, 8, 3), _tile(256, 128, 64, 8, 3), _tile(256, 64, 64, 8, 4),
+    _tile(128, 128, 64, 8, 3), _tile(128, 128, 32, 8, 4), _tile(128, 64, 64, 4, 4), _tile(128, 32, 64, 4, 4),
+    _tile(64, 128, 64, 4, 4), _tile(64, 64, 64, 4, 4), _tile(64, 64, 32, 4, 4), _tile(64, 32, 64, 4, 4),
+    _tile(64, 16, 64, 4, 4), _tile(32, 64, 64, 4, 4), _tile(16, 64, 64, 4, 4),
+)  # fmt: skip
+_TF32 = (
+    _tile(128, 128, 32, 8, 3), _tile(128, 128, 32, 8, 4), _tile(128, 64, 32, 4, 4), _tile(128, 64, 32, 8, 4),
+    _tile(128, 32, 32, 4, 4), _tile(64, 128, 32, 4, 4), _tile(64, 64, 32, 4, 4), _tile(64, 32, 32, 4, 4),
+    _tile(64, 16, 32, 4, 4), _tile(32, 64, 32, 4, 4), _tile(16, 64, 32, 4, 4),
+)  # fmt: skip
+# Half of the registers hold the step's own sum, so larger tiles spill.
+_TF32X3 = (
+    _tile(128, 128, 32, 8, 3), _tile(128, 128, 16, 8, 4), _tile(128, 64, 32, 8, 3, 128),
+    _tile(128, 32, 32, 4, 3), _tile(64, 128, 32, 4, 3), _tile(64, 64, 32, 4, 3), _tile(64, 64, 16, 4, 4),
+    _tile(64, 32, 32, 4, 3), _tile(64, 16, 32, 4, 3), _tile(32, 64, 32, 4, 3), _tile(16, 64, 32, 4, 3),
+)  # fmt: skip
+TILES = {
+    Arithmetic.FP16_ACC32: _HALF,
+    Arithmetic.BF16_ACC32: _HALF,
+    Arithmetic.TF32: _TF32,
+    Arithmetic.TF32X3: _TF32X3,
+}
+
+
+def best_configurations(
+    problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, count: int = MOST_CONFIGURATIONS
+) -> tuple[PartedTile, ...]:
+    """The ``count`` configurations that should be fastest, by estimate, the best first."""
+    split, nbytes = arithmetic is Arithmetic.TF32X3, problem.dtype.nbytes
+    limit = shared_limit(device)
+    fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, split=split) <= limit]
+
+    def cycles(tile: PartedTile) -> float:
+        return _cycles(tile, problem, arithmetic, device)
+
+    ranked = [sorted(_parted(tile, problem, device), key=cycles)[:_MOST_PARTINGS] for tile in fitting]
+    return tuple(sorted((tile for tiles in ranked for tile in tiles), key=cycles)[:count])
+
+
+def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
+    """The tile with the numbers of parts that fill all multiprocessors alike, none of them without a step."""
+    pixels, tiles = pixel_count(problem), tile.tiles(problem)
+    steps = -(-pixels // tile.bk)
+    least = -(-pixels // _MOST_PIXELS_OF_A_PART)
+    filling = {each * sm_count(device) // tiles for each in _BLOCKS_EACH}
+    wanted = {min(max(parts, least), steps) for parts in filling | {1}}
+    for parts in sorted({-(-steps // -(-steps // parts)) for parts in wanted}):
+        yield replace(tile, parts=parts)
+
+
+def _cycles(tile: PartedTile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts) -> float:
+    """A rough time on the busiest multiprocessor: good enough to drop the configurations that cannot win."""
+    split, nbytes, sms = arithmetic is Arithmetic.TF32X3, problem.dtype.nbytes, sm_count(device)
+    mine = -(-tile.tiles(problem) * tile.parts // sms)
+    together = min(mine, _blocks_together(tile, nbytes, device, split=split))
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
+    loads = (tile.bm + tile.bn) * tile.bk * nbytes
+    # fp32 goes from shared memory to registers, and the columns back into it, once for each of their parts.
+    turned = loads + tile.bn * tile.bk * nbytes * (1 + split) if nbytes == 4 else 0
+    shared = (loads + turned) / SHARED_BYTES_PER_CYCLE + products / 2
+    step = max(products, loads / CACHE_BYTES_PER_CYCLE, shared) + STEP_CYCLES / together
+    cycles = mine * (tile.steps(pixel_count(problem)) * step + BLOCK_CYCLES / together)
+    if tile.parts == 1:
+        return cycles
+    summed = problem.w.numel * (2 * 4 * tile.parts + nbytes)
+    return cycles + summed / (sms * CACHE_BYTES_PER_CYCLE) + _SECOND_KERNEL_CYCLES + tile.parts * _CYCLES_OF_A_PART
+
+
+def _blocks_together(tile: PartedTile, nbytes: int, device: DeviceFacts, *, split: bool) -> int:
+    """How many blocks fit on a multiprocessor."""
+    by_shared = shared_limit(device) // tile.shared_bytes(nbytes, split=split)
+    by_registers = _REGISTERS // (32 * tile.warps * min(tile.regs or 255, tile.registers(split=split)))
+    return max(1, min(by_shared, by_registers, MOST_WARPS // tile.warps))
