@@ -51,7 +51,8 @@ class Operands:
 
     def expected(self, problem: ConvProblem) -> Tensor:
         """In float64, by PyTorch's autograd."""
-        return oracle(problem, {Role.X: self.x, Role.DY: self.dy})
+        zeros = torch.zeros(problem.w.shape, device=self.x.device)
+        return oracle(problem, {Role.X: self.x, Role.W: zeros, Role.DY: self.dy})
 
 
 def all_tiles(problem: ConvProblem, parts: int) -> list[Candidate]:
