@@ -17,13 +17,14 @@ from backends.triton_interpreted.weight_gradient_cases import NAMES, all_tiles, 
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.multiprocessor import shared_limit
-from convwright.backends.triton.weight_gradient import algorithms
+from convwright.backends.triton.weight_gradient import pitch
+from convwright.backends.triton.weight_gradient_algorithms import MOST_CONFIGURATIONS, algorithms
 from convwright.backends.triton.weight_gradient_call import kernel_calls
 from convwright.backends.triton.weight_gradient_plan import WeightGradientPlan
-from convwright.backends.triton.weight_gradient_tiles import MOST_CONFIGURATIONS, TILES, PartedTile
+from convwright.backends.triton.weight_gradient_tiles import PartedTile, tiles
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import Arithmetic, DType
+from convwright.core.dtype import DType
 from convwright.core.plan import Launchable
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -94,7 +95,8 @@ def test_few_configurations_are_listed_always_the_same(dtype: DType, device: Dev
             assert each.source is Source.RULE
             assert each.compiles
             assert each.deterministic
-            assert each.workspace_bytes == (4 * tile.parts * problem.w.numel if tile.parts > 1 else 0)
+            packed = 8 * problem.k * pitch(problem) if each.algorithm.endswith("packed") else 0
+            assert each.workspace_bytes == packed + (4 * tile.parts * problem.w.numel if tile.parts > 1 else 0)
 
 
 @not_interpreted
@@ -105,6 +107,14 @@ def test_parts_fill_the_gpu_and_none_of_them_is_idle() -> None:
         steps = -(-pixels // tile.bk)
         assert tile.tiles(LAYER) * tile.parts >= 0.75 * (H200.sm_count or 0), candidate.id
         assert (tile.parts - 1) * tile.steps(pixels) < steps, candidate.id
+
+
+@not_interpreted
+def test_what_cannot_be_packed_says_so() -> None:
+    problem = ConvProblem.parse("mb4ic16ih1024oc256kh1 dir:backward_weight tag:nhwc")
+    refused = [each for each in BACKEND.candidates(problem, H200, Policy()) if isinstance(each, Refusal)]
+    assert [each.id for each in refused] == ["triton/weight-gradient-3xtf32-packed"]
+    assert "at most 2^30 numbers, got 2,147,483,648" in refused[0].reason
 
 
 @not_interpreted
@@ -142,9 +152,8 @@ def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply(
         problem = in_dtype(LAYER, dtype)
         for algorithm in algorithms(dtype):
             candidate = next(each for each in all_tiles(problem, 7) if each.algorithm == algorithm.name)
-            compiled = kernel_calls(candidate)[0].compile("sm_90")
-            split = algorithm.arithmetic is Arithmetic.TF32X3
-            bound = TILES[algorithm.arithmetic][0].shared_bytes(dtype.nbytes, split=split)
+            compiled = kernel_calls(candidate)[-2].compile("sm_90")
+            bound = tiles(algorithm)[0].shared_bytes(algorithm, dtype.nbytes)
             assert compiled.metadata.shared <= bound, candidate.id
             assert "wgmma.mma_async" in compiled.asm["ptx"], candidate.id
             assert "cp.async.cg.shared.global" in compiled.asm["ptx"], "16 bytes are loaded at once"
@@ -176,6 +185,29 @@ def test_a_launch_of_parts_is_two_kernels(tmp_path: Path, monkeypatch: pytest.Mo
     ]  # fmt: skip
     with pytest.raises(BadInput, match=r"needs a workspace of 294,912 bytes, got none"):
         plan.launch(1024, 2048, 0, 0, 4096, 0, 55)
+
+
+@not_interpreted
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_packed_gradient_stands_ahead_of_the_sums(
+    parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = FakeCudaDriver(monkeypatch)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    candidate = next(each for each in all_tiles(SMALL, parts)[::-1] if each.algorithm.endswith("packed"))
+    plan = BACKEND.build(candidate, PRESENT)
+    assert isinstance(plan, WeightGradientPlan)
+    x, dy, dw = (torch.empty(8) for _ in range(3))
+    workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8)
+    at, packed_bytes = workspace.data_ptr(), 2 * 4 * 64 * 128  # 128 pixels for each of 64 channels
+    plan(x, dy, out=dw, workspace=workspace)
+    sums = at + packed_bytes if parts > 1 else dw.data_ptr()
+    expected = [[dy.data_ptr(), at, 0, 0], [x.data_ptr(), at, sums, 0, 0], [sums, dw.data_ptr(), 0, 0]]
+    assert [launched.arguments for launched in driver.launches] == expected[: parts + 1]
+    plan.launch(1024, 2048, 0, 0, 4096, at, 55)
+    sums = at + packed_bytes if parts > 1 else 4096
+    expected = [[2048, at, 0, 0], [1024, at, sums, 0, 0], [sums, 4096, 0, 0]]
+    assert [launched.arguments for launched in driver.launches[parts + 1 :]] == expected[: parts + 1]
 
 
 @not_interpreted

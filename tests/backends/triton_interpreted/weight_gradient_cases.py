@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from backends.triton_interpreted.cases import CASES, Case
-from convwright.backends.triton.weight_gradient import algorithms, candidate_of
-from convwright.backends.triton.weight_gradient_tiles import TILES
+from convwright.backends.triton.weight_gradient import candidate_of
+from convwright.backends.triton.weight_gradient_algorithms import algorithms
+from convwright.backends.triton.weight_gradient_tiles import tiles
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
@@ -60,5 +61,5 @@ def all_tiles(problem: ConvProblem, parts: int) -> list[Candidate]:
     return [
         candidate_of(problem, algorithm, replace(tile, parts=parts))
         for algorithm in algorithms(problem.dtype)
-        for tile in TILES[algorithm.arithmetic]
+        for tile in tiles(algorithm)
     ]

@@ -28,7 +28,8 @@ def _sum_over_pixels(
     X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
     Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     PADDED: tl.constexpr, WIDE: tl.constexpr, ROW_TAIL: tl.constexpr, FLAT: tl.constexpr, SPLIT: tl.constexpr,
-    STEPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    PITCH: tl.constexpr, STEPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    GROUP: tl.constexpr,
 ):
     # fmt: on
     """One tile of the matrix product in fp32 over STEPS steps of pixels from ``first`` on.
@@ -66,7 +67,12 @@ def _sum_over_pixels(
         x_tile = tl.load(x_at, mask=real, other=0.0)
 
         y_pixels = n * Y_N + p * Y_P + q * Y_Q
-        if GROUP:
+        if PITCH:
+            k = k_first + tl.arange(0, BN)
+            dy_at = dy + (m[:, None] + (k * PITCH)[None, :])
+            there = _kept((m < PITCH)[:, None], (k < K)[None, :], K_TAIL)
+            dy_tile = tl.load(dy_at, mask=there, other=0.0)
+        elif GROUP:
             # Tensor cores take fp32 along the sum only, so this tile is turned around on its way through registers
             # into shared memory. In one row of it the threads of a warp would meet in two banks; loaded so, they
             # lie across several rows.
@@ -81,11 +87,15 @@ def _sum_over_pixels(
 
         # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they
         # sum one step from zero, and the steps are added here in fp32, which rounds.
-        if SPLIT:
+        if SPLIT and PITCH:
+            dy_low = tl.load(dy_at + K * PITCH, mask=there, other=0.0)
+            total += dot_3xtf32(x_tile, dy_tile, dy_low, EXACT)
+        elif SPLIT:
             dy_high, dy_low = tf32_parts(dy_tile)
             total += dot_3xtf32(x_tile, dy_high, dy_low, EXACT)
         elif x_tile.dtype == tl.float32:
-            total = tl.dot(tf32(x_tile), tf32(dy_tile), total, input_precision="tf32")
+            dy_tile = dy_tile if PITCH else tf32(dy_tile)
+            total = tl.dot(tf32(x_tile), dy_tile, total, input_precision="tf32")
         else:
             total = tl.dot(x_tile, dy_tile, total)
     return total
@@ -112,7 +122,7 @@ def weight_gradient(
     W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
-    WIDE: tl.constexpr, SPLIT: tl.constexpr, FLAT: tl.constexpr,
+    WIDE: tl.constexpr, SPLIT: tl.constexpr, PITCH: tl.constexpr, FLAT: tl.constexpr,
     PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):
     # fmt: on
@@ -120,6 +130,7 @@ def weight_gradient(
 
     X_*, Y_* and W_* are strides; TOP and LEFT are padding; SPLIT computes fp32 by three TF32 products; FLAT lets a tile
     run across taps; WIDE makes offsets 64 bits wide; GROUP is how many neighbours in a row of dy a few threads load.
+    With a PITCH ``dy`` is packed, and that is the stride of its channels.
     """
     STEPS: tl.constexpr = (N * P * Q + BK * PARTS - 1) // (BK * PARTS)
     TILES_C: tl.constexpr = (C + BM - 1) // BM
@@ -149,7 +160,7 @@ def weight_gradient(
 
     total = _sum_over_pixels(
         x_rows, h, v, row_inside, dy, k_first, first, N, H, W, K, P, Q, X_N, X_H, X_W, Y_N, Y_P, Y_Q,
-        STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, SPLIT, STEPS, BM, BN, BK, GROUP,
+        STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, SPLIT, PITCH, STEPS, BM, BN, BK, GROUP,
     )  # fmt: skip
     if SPLIT:
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
@@ -158,7 +169,7 @@ def weight_gradient(
         if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
             whole = _sum_over_pixels(
                 x_rows, h, v, row_inside, dy, k_first, first, N, H, W, K, P, Q, X_N, X_H, X_W, Y_N, Y_P, Y_Q,
-                STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, False, STEPS, BM, BN, BK, GROUP,
+                STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, False, PITCH, STEPS, BM, BN, BK, GROUP,
             )  # fmt: skip
             total = tl.where(lost, whole, total)
 
@@ -170,6 +181,30 @@ def weight_gradient(
     else:
         rows = _weight_at(0, tap, c, R * S, S, W_K, W_C, W_R, W_S, FLIP)
         tl.store(out + (rows[:, None] + (k * W_K)[None, :]), total.to(out.dtype.element_ty), mask=kept)
+
+
+# fmt: off
+@triton.jit
+def packed_gradient(
+    dy, packed, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, WIDE: tl.constexpr, PITCH: tl.constexpr,
+    PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+):
+    # fmt: on
+    """packed = dy rounded to TF32, as K PITCH, and behind that the rest of it; pixels past the last are zeros."""
+    TILES: tl.constexpr = PITCH // PIXELS
+    m = tl.program_id(0) % TILES * PIXELS + tl.arange(0, PIXELS)
+    k = tl.program_id(0) // TILES * CHANNELS + tl.arange(0, CHANNELS)
+    n = m // (P * Q)
+    if WIDE:
+        n = n.to(tl.int64)
+    dy_at = dy + ((n * Y_N + m // Q % P * Y_P + m % Q * Y_Q)[:, None] + k[None, :])
+    value = tl.load(dy_at, mask=(m < N * P * Q)[:, None] & (k < K)[None, :], other=0.0)
+    high = tf32(value)
+    kept = (k < K)[None, :]
+    at = packed + (m[:, None] + (k * PITCH)[None, :])
+    tl.store(at, high, mask=kept)
+    tl.store(at + K * PITCH, value - high, mask=kept)
 
 
 # fmt: off

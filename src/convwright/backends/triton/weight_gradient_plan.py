@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
-from convwright.backends.triton.weight_gradient import workspace_bytes
+from convwright.backends.triton.weight_gradient import packed_bytes
+from convwright.backends.triton.weight_gradient_algorithms import algorithm_named
 from convwright.backends.triton.weight_gradient_call import kernel_calls
 from convwright.backends.triton.weight_gradient_tiles import PartedTile
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType
-from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BackendError, BadInput
-from convwright.tensors import allocator, carve
+from convwright.tensors import allocator
+
+# What a kernel's operand is: of the call, or a place in the workspace.
+_X, _DY, _DW, _PACKED, _SUMS = range(5)
 
 
 class WeightGradientPlan:
@@ -31,9 +33,9 @@ class WeightGradientPlan:
         problem = candidate.problem
         place = torch.device(device.torch_name or "cpu")
         self.candidate = candidate
-        self.workspace_bytes = workspace_bytes(problem, PartedTile.of(candidate))
-        self._launches = tuple(launches)
-        self._sums = TensorSpec((self.workspace_bytes // 4,), DType.FP32)
+        self.workspace_bytes = candidate.workspace_bytes or 0
+        self._sums_from = packed_bytes(problem, algorithm_named(candidate.algorithm, problem.dtype))
+        self._steps = tuple(zip(launches, _operands(candidate), strict=True))
         self._new_output = allocator(problem.w, place)
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=place)
 
@@ -44,16 +46,13 @@ class WeightGradientPlan:
     @classmethod
     def read(cls, candidate: Candidate, device: DeviceFacts, text: str) -> Self:
         """The plan whose ``text`` this is; Triton need not be loaded for it."""
-        texts = _texts(text)
-        needed = 1 if PartedTile.of(candidate).parts == 1 else 2
-        if len(texts) != needed:
-            raise BackendError(f"kernels that were kept cannot be read: {needed} are needed, there are {len(texts)}")
-        return cls(candidate, device, [DriverLaunch(Binary.read(each), device) for each in texts])
+        kept = _texts(text, len(_operands(candidate)))
+        return cls(candidate, device, [DriverLaunch(Binary.read(each), device) for each in kept])
 
     @property
     def text(self) -> str | None:
         """The compiled kernels and how they are launched; None in the interpreter."""
-        ready = [launch.binary.text for launch in self._launches if isinstance(launch, DriverLaunch)]
+        ready = [launch.binary.text for launch, _ in self._steps if isinstance(launch, DriverLaunch)]
         return json.dumps(ready) if ready else None
 
     def prepare(self, weight: Tensor) -> Tensor:
@@ -70,32 +69,36 @@ class WeightGradientPlan:
     ) -> Tensor:
         if out is None:
             out = self._new_output()
-        if not self.workspace_bytes:
-            self._launches[0](first, second, out)
-            return out
-        sums = carve(self._new_workspace() if workspace is None else workspace, 0, self._sums)
-        product, total = self._launches
-        product(first, second, sums)
-        total(sums, out)
+        if workspace is None and self.workspace_bytes:
+            workspace = self._new_workspace()
+        sums = workspace[self._sums_from :] if workspace is not None and self._sums_from else workspace
+        tensors = (first, second, out, workspace, sums)
+        for launch, places in self._steps:
+            launch(*[tensors[place] for place in places])
         return out
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
         """Run on these addresses."""
-        if not self.workspace_bytes:
-            self._launches[0].at((first, second, out), stream)
-            return
-        if not workspace:
+        if self.workspace_bytes and not workspace:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
-        product, total = self._launches
-        product.at((first, second, workspace), stream)
-        total.at((workspace, out), stream)
+        addresses = (first, second, out, workspace, workspace + self._sums_from)
+        for launch, places in self._steps:
+            launch.at([addresses[place] for place in places], stream)
 
 
-def _texts(text: str) -> list[str]:
+def _operands(candidate: Candidate) -> list[tuple[int, ...]]:
+    """Of each kernel, in the order of ``kernel_calls``."""
+    packed = algorithm_named(candidate.algorithm, candidate.problem.dtype).packed
+    parted = PartedTile.of(candidate).parts > 1
+    product = (_X, _PACKED if packed else _DY, _SUMS if parted else _DW)
+    return [*[(_DY, _PACKED)] * packed, product, *[(_SUMS, _DW)] * parted]
+
+
+def _texts(text: str, count: int) -> list[str]:
     try:
         texts = json.loads(text)
     except ValueError as error:
         raise BackendError(f"kernels that were kept cannot be read: {error}") from error
-    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-        raise BackendError("kernels that were kept cannot be read: they are no list of texts")
+    if not isinstance(texts, list) or len(texts) != count or not all(isinstance(each, str) for each in texts):
+        raise BackendError(f"kernels that were kept cannot be read: they are no list of {count} texts")
     return texts

@@ -18,11 +18,11 @@ from convwright.backends.triton.multiprocessor import (
     shared_limit,
     sm_count,
 )
+from convwright.backends.triton.weight_gradient_algorithms import Algorithm
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
-MOST_CONFIGURATIONS = 8
 # Of one tile, so that an estimate that is wrong about tiles does not decide alone.
 _MOST_PARTINGS = 2
 # Tensor cores sum a part of fp16, bf16 or TF32 without ever rounding it. Each 16 pixels are cut at 2^-24 of the sum:
@@ -30,7 +30,7 @@ _MOST_PARTINGS = 2
 _MOST_PIXELS_OF_A_PART = 2**15
 # Blocks for each multiprocessor. Between these numbers some of them would wait for others.
 _BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
-_SECOND_KERNEL_CYCLES, _CYCLES_OF_A_PART = 2500, 25
+_MORE_KERNEL_CYCLES, _CYCLES_OF_A_PART = 2500, 25
 _REGISTERS = 65_536
 _OTHER_REGISTERS = 48  # of a thread, for addresses and masks
 
@@ -69,18 +69,21 @@ class PartedTile(Configuration):
         """Of one part."""
         return -(-pixels // (self.bk * self.parts))
 
-    def group(self, nbytes: int) -> int:
-        """How many neighbours in a row of the gradient a few threads load together; 0 where a whole warp may load one
-        row, since nothing is turned around in registers."""
-        return min(16, self.bn) if nbytes == 4 and self.bm >= 64 else 0
+    def group(self, algorithm: Algorithm) -> int:
+        """How many neighbours in a row of dy a few threads load together; 0 where a whole warp may load one row, since
+        it is not turned around in registers."""
+        return min(16, self.bn) if algorithm.turned and self.bm >= 64 else 0
 
-    def shared_bytes(self, nbytes: int, *, split: bool) -> int:
+    def loaded(self, algorithm: Algorithm, nbytes: int) -> int:
+        """Bytes of one step."""
+        return (self.bm + self.bn * (1 + algorithm.packed)) * self.bk * nbytes
+
+    def shared_bytes(self, algorithm: Algorithm, nbytes: int) -> int:
         """An upper bound."""
-        operands = (self.bm + self.bn) * self.bk * nbytes
-        if nbytes == 2:
-            return self.stages * operands
-        turned = self.bn * self.bk * nbytes * (1 + split)
-        return max((self.stages - 1) * operands + turned, self.bm * self.bn * 4)
+        if not algorithm.turned:
+            return self.stages * self.loaded(algorithm, nbytes)
+        turned = self.bn * self.bk * nbytes * (1 + algorithm.split)
+        return max((self.stages - 1) * self.loaded(algorithm, nbytes) + turned, self.bm * self.bn * 4)
 
     def registers(self, *, split: bool) -> int:
         """Of one thread, roughly: sums, with 3xTF32 those of one step too, and the parts of a tile's rows."""
@@ -109,7 +112,7 @@ _TF32X3 = (
     _tile(128, 32, 32, 4, 3), _tile(64, 128, 32, 4, 3), _tile(64, 64, 32, 4, 3), _tile(64, 64, 16, 4, 4),
     _tile(64, 32, 32, 4, 3), _tile(64, 16, 32, 4, 3), _tile(32, 64, 32, 4, 3), _tile(16, 64, 32, 4, 3),
 )  # fmt: skip
-TILES = {
+_OF_ARITHMETIC = {
     Arithmetic.FP16_ACC32: _HALF,
     Arithmetic.BF16_ACC32: _HALF,
     Arithmetic.TF32: _TF32,
@@ -117,19 +120,23 @@ TILES = {
 }
 
 
-def best_configurations(
-    problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, count: int = MOST_CONFIGURATIONS
-) -> tuple[PartedTile, ...]:
-    """The ``count`` configurations that should be fastest, by estimate, the best first."""
-    split, nbytes = arithmetic is Arithmetic.TF32X3, problem.dtype.nbytes
-    limit = shared_limit(device)
-    fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, split=split) <= limit]
+def tiles(algorithm: Algorithm) -> tuple[PartedTile, ...]:
+    """All that there are for it, in one part."""
+    known = _OF_ARITHMETIC[algorithm.arithmetic]
+    # On packed gradients addresses take the registers that splitting does not: with fewer a hundred accesses spill.
+    return tuple(replace(tile, regs=None) for tile in known) if algorithm.packed else known
+
+
+def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[PartedTile, ...]:
+    """As many configurations as ``algorithm`` offers that should be fastest, by estimate, the best first."""
+    limit, nbytes = shared_limit(device), problem.dtype.nbytes
+    fitting = [tile for tile in tiles(algorithm) if tile.shared_bytes(algorithm, nbytes) <= limit]
 
     def cycles(tile: PartedTile) -> float:
-        return _cycles(tile, problem, arithmetic, device)
+        return _cycles(tile, problem, algorithm, device)
 
     ranked = [sorted(_parted(tile, problem, device), key=cycles)[:_MOST_PARTINGS] for tile in fitting]
-    return tuple(sorted((tile for tiles in ranked for tile in tiles), key=cycles)[:count])
+    return tuple(sorted((tile for tiles in ranked for tile in tiles), key=cycles)[: algorithm.configurations])
 
 
 def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
@@ -143,26 +150,36 @@ def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iter
         yield replace(tile, parts=parts)
 
 
-def _cycles(tile: PartedTile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts) -> float:
+def _cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the configurations that cannot win."""
-    split, nbytes, sms = arithmetic is Arithmetic.TF32X3, problem.dtype.nbytes, sm_count(device)
+    pixels, sms = pixel_count(problem), sm_count(device)
     mine = -(-tile.tiles(problem) * tile.parts // sms)
-    together = min(mine, _blocks_together(tile, nbytes, device, split=split))
-    products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
-    loads = (tile.bm + tile.bn) * tile.bk * nbytes
-    # fp32 goes from shared memory to registers, and the columns back into it, once for each of their parts.
-    turned = loads + tile.bn * tile.bk * nbytes * (1 + split) if nbytes == 4 else 0
-    shared = (loads + turned) / SHARED_BYTES_PER_CYCLE + products / 2
-    step = max(products, loads / CACHE_BYTES_PER_CYCLE, shared) + STEP_CYCLES / together
-    cycles = mine * (tile.steps(pixel_count(problem)) * step + BLOCK_CYCLES / together)
-    if tile.parts == 1:
-        return cycles
-    summed = problem.w.numel * (2 * 4 * tile.parts + nbytes)
-    return cycles + summed / (sms * CACHE_BYTES_PER_CYCLE) + _SECOND_KERNEL_CYCLES + tile.parts * _CYCLES_OF_A_PART
+    together = min(mine, _blocks_together(tile, algorithm, problem.dtype.nbytes, device))
+    step = _step_cycles(tile, algorithm, problem.dtype.nbytes) + STEP_CYCLES / together
+    cycles = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
+    moved = 0
+    if tile.parts > 1:
+        moved += problem.w.numel * (2 * 4 * tile.parts + problem.dtype.nbytes)
+        cycles += _MORE_KERNEL_CYCLES + tile.parts * _CYCLES_OF_A_PART
+    if algorithm.packed:
+        moved += 3 * pixels * problem.k * problem.dtype.nbytes
+        cycles += _MORE_KERNEL_CYCLES
+    return cycles + moved / (sms * CACHE_BYTES_PER_CYCLE)
 
 
-def _blocks_together(tile: PartedTile, nbytes: int, device: DeviceFacts, *, split: bool) -> int:
+def _step_cycles(tile: PartedTile, algorithm: Algorithm, nbytes: int) -> float:
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
+    loaded = tile.loaded(algorithm, nbytes)
+    shared = loaded
+    if nbytes == 4:  # rows go on to registers, and what is turned around there back again, once for each of its parts
+        shared += tile.bm * tile.bk * nbytes
+        shared += tile.bn * tile.bk * nbytes * (2 + algorithm.split) * algorithm.turned
+    # Tensor cores read their right operand from shared memory at half of what that gives.
+    return max(products, loaded / CACHE_BYTES_PER_CYCLE, shared / SHARED_BYTES_PER_CYCLE + products / 2)
+
+
+def _blocks_together(tile: PartedTile, algorithm: Algorithm, nbytes: int, device: DeviceFacts) -> int:
     """How many blocks fit on a multiprocessor."""
-    by_shared = shared_limit(device) // tile.shared_bytes(nbytes, split=split)
-    by_registers = _REGISTERS // (32 * tile.warps * min(tile.regs or 255, tile.registers(split=split)))
+    by_shared = shared_limit(device) // tile.shared_bytes(algorithm, nbytes)
+    by_registers = _REGISTERS // (32 * tile.warps * min(tile.regs or 255, tile.registers(split=algorithm.split)))
     return max(1, min(by_shared, by_registers, MOST_WARPS // tile.warps))
