@@ -23,8 +23,6 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
-# Of one tile, so that an estimate that is wrong about tiles does not decide alone.
-_MOST_PARTINGS = 2
 # Tensor cores sum a part of fp16, bf16 or TF32 without ever rounding it. Each 16 pixels are cut at 2^-24 of the sum:
 # with so many pixels that is at most a quarter of fp16's roundoff.
 _MOST_PIXELS_OF_A_PART = 2**15
@@ -32,7 +30,8 @@ _MOST_PIXELS_OF_A_PART = 2**15
 _BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
 _MORE_KERNEL_CYCLES, _CYCLES_OF_A_PART = 2500, 25
 _REGISTERS = 65_536
-_OTHER_REGISTERS = 48  # of a thread, for addresses and masks
+_MOST_REGISTERS, _SPILLED_AHEAD = 255, 32  # of a thread
+_OTHER_REGISTERS, _REGISTERS_OF_A_LOAD = 48, 6  # of a thread, for addresses and masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,19 @@ class PartedTile(Configuration):
         turned = self.bn * self.bk * nbytes * (1 + algorithm.split)
         return max((self.stages - 1) * self.loaded(algorithm, nbytes) + turned, self.bm * self.bn * 4)
 
-    def registers(self, *, split: bool) -> int:
-        """Of one thread, roughly: sums, with 3xTF32 those of one step too, and the parts of a tile's rows."""
-        threads = 32 * self.warps
-        return (self.bm * self.bn * (1 + split) + self.bm * self.bk * 2 * split) // threads + _OTHER_REGISTERS
+    def registers(self, problem: ConvProblem, algorithm: Algorithm) -> int:
+        """Of one thread, roughly: sums, with 3xTF32 those of one step too, and the parts of a tile's rows; and there
+        what it takes to load numbers one by one, since their place is not a multiple of 16 bytes."""
+        alone = self.bm * (problem.c % 4 > 0) + self.bn * (problem.k % 4 > 0 and not algorithm.packed)
+        held = self.bm * self.bn
+        if algorithm.split:
+            held += self.bm * self.bn + self.bm * self.bk * 2 + alone * self.bk * _REGISTERS_OF_A_LOAD
+        return held // (32 * self.warps) + _OTHER_REGISTERS
+
+    def spills(self, problem: ConvProblem, algorithm: Algorithm) -> bool:
+        """Whether it would do so in its loop; with a limit that it hardly exceeds it does so ahead of the loop."""
+        limit = _MOST_REGISTERS if self.regs is None else self.regs + _SPILLED_AHEAD
+        return self.registers(problem, algorithm) > limit
 
 
 def _tile(bm: int, bn: int, bk: int, warps: int, stages: int, regs: int | None = None) -> PartedTile:
@@ -128,15 +136,24 @@ def tiles(algorithm: Algorithm) -> tuple[PartedTile, ...]:
 
 
 def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[PartedTile, ...]:
-    """As many configurations as ``algorithm`` offers that should be fastest, by estimate, the best first."""
+    """As many configurations as ``algorithm`` offers that should be fastest, by estimate, the best first.
+
+    They are of different tiles but for the best one, which comes with two numbers of parts: how well a tile uses a
+    multiprocessor is what the estimate knows least.
+    """
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
-    fitting = [tile for tile in tiles(algorithm) if tile.shared_bytes(algorithm, nbytes) <= limit]
 
     def cycles(tile: PartedTile) -> float:
         return _cycles(tile, problem, algorithm, device)
 
-    ranked = [sorted(_parted(tile, problem, device), key=cycles)[:_MOST_PARTINGS] for tile in fitting]
-    return tuple(sorted((tile for tiles in ranked for tile in tiles), key=cycles)[: algorithm.configurations])
+    fitting = [
+        sorted(_parted(tile, problem, device), key=cycles)
+        for tile in tiles(algorithm)
+        if tile.shared_bytes(algorithm, nbytes) <= limit and not tile.spills(problem, algorithm)
+    ]
+    ranked = sorted(fitting, key=lambda partings: cycles(partings[0]))
+    chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][: algorithm.configurations]
+    return tuple(sorted(chosen, key=cycles))
 
 
 def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
@@ -154,7 +171,7 @@ def _cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device
     """A rough time on the busiest multiprocessor: good enough to drop the configurations that cannot win."""
     pixels, sms = pixel_count(problem), sm_count(device)
     mine = -(-tile.tiles(problem) * tile.parts // sms)
-    together = min(mine, _blocks_together(tile, algorithm, problem.dtype.nbytes, device))
+    together = min(mine, _blocks_together(tile, problem, algorithm, device))
     step = _step_cycles(tile, algorithm, problem.dtype.nbytes) + STEP_CYCLES / together
     cycles = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
     moved = 0
@@ -178,8 +195,8 @@ def _step_cycles(tile: PartedTile, algorithm: Algorithm, nbytes: int) -> float:
     return max(products, loaded / CACHE_BYTES_PER_CYCLE, shared / SHARED_BYTES_PER_CYCLE + products / 2)
 
 
-def _blocks_together(tile: PartedTile, algorithm: Algorithm, nbytes: int, device: DeviceFacts) -> int:
+def _blocks_together(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> int:
     """How many blocks fit on a multiprocessor."""
-    by_shared = shared_limit(device) // tile.shared_bytes(algorithm, nbytes)
-    by_registers = _REGISTERS // (32 * tile.warps * min(tile.regs or 255, tile.registers(split=algorithm.split)))
-    return max(1, min(by_shared, by_registers, MOST_WARPS // tile.warps))
+    by_shared = shared_limit(device) // tile.shared_bytes(algorithm, problem.dtype.nbytes)
+    registers = min(tile.regs or _MOST_REGISTERS, tile.registers(problem, algorithm))
+    return max(1, min(by_shared, _REGISTERS // (32 * tile.warps * registers), MOST_WARPS // tile.warps))
