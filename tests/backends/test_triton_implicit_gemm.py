@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -14,14 +13,16 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from backends.fake_cuda_driver import FakeCudaDriver
 from backends.triton_interpreted.cases import CASES
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm import algorithm_of, algorithms
 from convwright.backends.triton.implicit_gemm_call import kernel_call
-from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile, shared_limit
+from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of
+from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
@@ -140,56 +141,34 @@ def test_the_bound_on_shared_memory_holds_for_the_largest_tiles(
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A CUDA driver that writes down what it is asked to launch, and answers ``status``."""
-    seen: dict[str, Any] = {"status": 0, "loads": 0}
-
-    def enqueue(config: int, function: int, places: int, extra: int) -> int:
-        asked = launch._LaunchConfig.from_address(config)
-        seen["config"] = [getattr(asked, field[0]) for field in asked._fields_]
-        addresses = (ctypes.c_void_p * 7).from_address(places)
-        seen["arguments"] = [ctypes.c_uint64.from_address(at).value for at in addresses]
-        seen["function"] = function
-        return int(seen["status"])
-
-    def load(index: int, binary: Binary) -> int:
-        seen["loads"] += 1
-        return 77
-
-    class Driver:
-        cuLaunchKernelEx = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(enqueue)  # noqa: N815
-
-    monkeypatch.setattr(launch, "_driver", Driver)
-    monkeypatch.setattr(launch, "_load", load)
-    monkeypatch.setattr(launch, "_functions", {})
-    monkeypatch.setattr(launch, "_meaning", lambda status: f"CUDA_ERROR_LAUNCH_FAILED ({status})")
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
-    return seen
+def driver(monkeypatch: pytest.MonkeyPatch) -> FakeCudaDriver:
+    return FakeCudaDriver(monkeypatch)
 
 
 @not_interpreted
 def test_a_launch_hands_the_driver_addresses_stream_and_grid(
-    driver: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: FakeCudaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     call = kernel_call(offered(LAYER)[0])
     ready = launch_of(call, replace(H200, torch_name="cuda:1"))
     x, w, bias, y = (torch.empty(8) for _ in range(4))
     ready(x, w, bias, None, y)
-    assert driver["arguments"] == [x.data_ptr(), w.data_ptr(), bias.data_ptr(), 0, y.data_ptr(), 0, 0]
+    (launched,) = driver.launches
+    assert launched.arguments == [x.data_ptr(), w.data_ptr(), bias.data_ptr(), 0, y.data_ptr(), 0, 0]
     shared = call.compile("sm_90").metadata.shared
-    assert driver["config"] == [call.blocks, 1, 1, 32 * call.warps, 1, 1, shared, 1001, None, 0]
-    assert driver["function"] == 77
+    assert launched.config == [call.blocks, 1, 1, 32 * call.warps, 1, 1, shared, 1001, None, 0]
+    assert launched.function == 77
     launch_of(call, replace(H200, torch_name="cuda:1"))
-    assert driver["loads"] == 1, "a kernel is loaded once"
+    assert len(driver.loaded) == 1, "a kernel is loaded once"
 
 
 @not_interpreted
 def test_a_failed_launch_is_told_in_words(
-    driver: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: FakeCudaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    driver["status"] = 719
+    driver.status = 719
     ready = launch_of(kernel_call(offered(LAYER)[0]), replace(H200, torch_name="cuda:0"))
     with pytest.raises(BackendError, match=r"cuda:0 failed: CUDA_ERROR_LAUNCH_FAILED \(719\)"):
         ready(*(torch.empty(8) for _ in range(5)))

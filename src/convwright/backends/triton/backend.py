@@ -8,16 +8,22 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from convwright.backends.triton.implicit_gemm import offers
+from convwright.backends.triton import implicit_gemm, weight_gradient
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.fusing import why_not_fused
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
+
+if TYPE_CHECKING:
+    from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
+    from convwright.backends.triton.weight_gradient_plan import WeightGradientPlan
 
 _OLDEST_ARCHITECTURE = 80
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
@@ -35,35 +41,40 @@ class TritonKernels:
         return _NOT_INSTALLED if find_spec("triton") is None else f"Triton {_triton_version()}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        kernel = weight_gradient if problem.direction is Direction.BACKWARD_WEIGHT else implicit_gemm
         reason = _device_reason(device) or _interpreter_reason(problem) or why_not_fused(problem)
         if reason is not None:
-            yield Refusal("triton/implicit-gemm", reason)
+            yield Refusal(kernel.NAME, reason)
             return
-        yield from offers(problem, device)
+        yield from kernel.offers(problem, device)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
-
         reason = _device_reason(device)
         if reason is not None:
             raise BackendError(f"{candidate.id} {reason}")
-        return ImplicitGemmPlan.built(candidate, device)
+        return _plan_class(candidate).built(candidate, device)
 
     def written(self, plan: Plan) -> str | None:
-        from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
-
-        return plan.text if isinstance(plan, ImplicitGemmPlan) else None
+        return plan.text if isinstance(plan, _plan_class(plan.candidate)) else None
 
     def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
-        from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
-
-        return ImplicitGemmPlan.read(candidate, device, text)
+        return _plan_class(candidate).read(candidate, device, text)
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
         """Into Triton's own cache, where ``build`` finds it."""
         from convwright.backends.triton.implicit_gemm_call import kernel_call
+        from convwright.backends.triton.weight_gradient_call import kernel_calls
 
-        kernel_call(candidate).compile(device.architecture)
+        backward = candidate.problem.direction is Direction.BACKWARD_WEIGHT
+        for call in kernel_calls(candidate) if backward else (kernel_call(candidate),):
+            call.compile(device.architecture)
+
+
+def _plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[WeightGradientPlan]:
+    from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
+    from convwright.backends.triton.weight_gradient_plan import WeightGradientPlan
+
+    return WeightGradientPlan if candidate.problem.direction is Direction.BACKWARD_WEIGHT else ImplicitGemmPlan
 
 
 def _device_reason(device: DeviceFacts) -> str | None:

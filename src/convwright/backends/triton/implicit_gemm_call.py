@@ -6,9 +6,6 @@ from convwright.backends.triton.implicit_gemm import algorithm_of, blocks, const
 from convwright.backends.triton.implicit_gemm_tiles import Tile
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
-from convwright.core.dtype import DType
-
-_TRITON_NAME = {DType.FP16: "fp16", DType.BF16: "bf16", DType.FP32: "fp32"}
 
 
 def kernel_call(candidate: Candidate) -> KernelCall:
@@ -21,6 +18,6 @@ def kernel_call(candidate: Candidate) -> KernelCall:
         "x": problem.x.alignment, "w": problem.w.alignment, "bias": problem.dtype.nbytes,
         "residual": problem.y.alignment, "y": problem.y.alignment,
     }  # fmt: skip
-    pointers = {name: (_TRITON_NAME[problem.dtype], nbytes) for name, nbytes in alignment.items()}
+    pointers = {name: (problem.dtype.value, nbytes) for name, nbytes in alignment.items()}
     told = constants(problem, algorithm_of(candidate), tile)
     return KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)

@@ -10,35 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def _tf32_parts(value):
-    """Two TF32 numbers whose sum is ``value`` to 22 bits or more; the low one is NaN where ``value`` is not finite."""
-    # Half a unit of the last kept place is added to the bits, so the high part is rounded, not cut: a cut would
-    # leave low parts of one sign, and with them the neglected product of low parts would be a bias.
-    bits = value.to(tl.int32, bitcast=True)
-    high = ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    return high, value - high
-
-
-@triton.jit
-def _tf32(value):
-    """The TF32 number nearest to ``value``. Tensor cores by themselves cut, which errs 2.7 times as much."""
-    bits = value.to(tl.int32, bitcast=True)
-    # Adding to the bits could carry a NaN over into a zero.
-    finite = (bits & 0x7F800000) != 0x7F800000
-    return tl.where(finite, (bits + 0x1000) & -0x2000, bits).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _dot_3xtf32(x_tile, w_high, w_low, EXACT: tl.constexpr):
-    """The product of fp32 tiles by three TF32 products, small ones first, summed from zero; EXACT by all four."""
-    x_high, x_low = _tf32_parts(x_tile)
-    total = tl.dot(x_low, w_high, input_precision="tf32")
-    if EXACT:
-        total = tl.dot(x_low, w_low, total, input_precision="tf32")
-    total = tl.dot(x_high, w_low, total, input_precision="tf32")
-    return tl.dot(x_high, w_high, total, input_precision="tf32")
+from convwright.backends.triton.tf32 import dot_3xtf32, tf32, tf32_parts
 
 
 # fmt: off
@@ -97,13 +69,13 @@ def _sum_over_taps(
         if SPLIT and PACKED:
             low_at = w_at + K * DEPTH
             w_low = tl.load(low_at, mask=inside[:, None], other=0.0) if TAIL else tl.load(low_at)
-            total += _dot_3xtf32(x_tile, w_tile, w_low, EXACT)
+            total += dot_3xtf32(x_tile, w_tile, w_low, EXACT)
         elif SPLIT:
-            w_high, w_low = _tf32_parts(w_tile)
-            total += _dot_3xtf32(x_tile, w_high, w_low, EXACT)
+            w_high, w_low = tf32_parts(w_tile)
+            total += dot_3xtf32(x_tile, w_high, w_low, EXACT)
         elif x_tile.dtype == tl.float32:
-            w_tile = w_tile if PACKED else _tf32(w_tile)
-            total = tl.dot(_tf32(x_tile), w_tile, total, input_precision="tf32")
+            w_tile = w_tile if PACKED else tf32(w_tile)
+            total = tl.dot(tf32(x_tile), w_tile, total, input_precision="tf32")
         else:
             total = tl.dot(x_tile, w_tile, total)
     return total

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 
-from convwright.core.candidate import Candidate, Config
+from convwright.backends.triton.channels_last import pixel_count
+from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MOST_WARPS,
+    STEP_CYCLES,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
 MOST_TILES = 8
 
-# Shared memory that one block may ask for. An architecture that is not listed is taken to have the least.
-_SHARED_BYTES = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 232_448, 103: 232_448}
-_LEAST_SHARED_BYTES = 101_376
-
-# Products per cycle and multiprocessor on Hopper. Only their ratios matter, and those are alike on other devices.
-_PRODUCTS_PER_CYCLE = {
-    Arithmetic.FP16_ACC32: 2048,
-    Arithmetic.BF16_ACC32: 2048,
-    Arithmetic.TF32: 1024,
-    Arithmetic.TF32X3: 1024 / 3,
-}
-_CACHE_BYTES_PER_CYCLE = 32
-_TILE_CYCLES = 1500  # from a block's start to its first product, and its epilogue
-_STEP_CYCLES = 100  # barriers and waits of one step, where no other block fills them
-
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Configuration):
     """What one block computes: ``bm`` pixels by ``bn`` channels, ``bk`` of the sum at a step.
 
     ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor.
@@ -40,16 +35,6 @@ class Tile:
     warps: int
     stages: int
     regs: int | None = None
-
-    @property
-    def config(self) -> Config:
-        """As it stands in a candidate's id."""
-        named = zip((field.name for field in fields(self)), astuple(self), strict=True)
-        return tuple((name, value) for name, value in named if value is not None)
-
-    @classmethod
-    def of(cls, candidate: Candidate) -> Tile:
-        return cls(**{name: int(value) for name, value in candidate.config})
 
     def runs_across_taps(self, channels: int, taps: int) -> bool:
         """Whether a step of the sum may hold several taps. It costs index arithmetic, and saves idle products."""
@@ -95,12 +80,6 @@ TILES = {
 }
 
 
-def shared_limit(device: DeviceFacts) -> int:
-    """Bytes of shared memory that one block may ask for."""
-    name = device.architecture.removeprefix("sm_")
-    return _SHARED_BYTES.get(int(name), _LEAST_SHARED_BYTES) if name.isdigit() else _LEAST_SHARED_BYTES
-
-
 def best_tiles(
     problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
 ) -> tuple[Tile, ...]:
@@ -114,14 +93,12 @@ def best_tiles(
 def _cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, split: bool) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
     taps = problem.w.numel // (problem.k * problem.c)
-    pixels = problem.y.numel // problem.k
+    pixels = pixel_count(problem)
     blocks = -(-pixels // tile.bm) * -(-problem.k // tile.bn)
-    mine = -(-blocks // (device.sm_count or 100))
+    mine = -(-blocks // sm_count(device))
     fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, split=split))
-    together = min(mine, fitting, 16 // tile.warps)
+    together = min(mine, fitting, MOST_WARPS // tile.warps)
     steps = tile.steps(problem.c, taps)
-    # Below 64 rows the warp-group instructions do not serve, and the older ones run at half the rate.
-    rate = _PRODUCTS_PER_CYCLE[arithmetic] / (2 if tile.bm < 64 else 1)
-    products = tile.bm * tile.bn * tile.bk / rate
-    loads = (tile.bm + tile.bn * (1 + split)) * tile.bk * problem.dtype.nbytes / _CACHE_BYTES_PER_CYCLE
-    return mine * (steps * (max(products, loads) + _STEP_CYCLES / together) + _TILE_CYCLES / together)
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
+    loads = (tile.bm + tile.bn * (1 + split)) * tile.bk * problem.dtype.nbytes / CACHE_BYTES_PER_CYCLE
+    return mine * (steps * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together)

@@ -18,7 +18,9 @@ from torch import Tensor
 
 from convwright.backends.triton.kernel_call import KernelCall, interpreting
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
 from convwright.errors import BackendError, Refused
+from convwright.tensors import torch_dtype
 
 _LARGEST_SHARED_BYTES_BY_DEFAULT = 48 * 1024
 _MAX_DYNAMIC_SHARED_BYTES, _PREFER_SHARED = 8, 1  # CU_FUNC_ATTRIBUTE_…, CU_FUNC_CACHE_…
@@ -91,10 +93,18 @@ class _Interpreted:
         self._call = call
 
     def __call__(self, *operands: Tensor | None) -> None:
-        self._call.interpreted(*operands)
+        dtypes = [torch_dtype(DType(dtype)) for dtype, _ in self._call.pointers.values()]
+        self._call.interpreted(*map(_numbers, operands, dtypes))
 
     def at(self, addresses: Sequence[int], stream: int) -> None:
         raise Refused(f"Triton's interpreter runs {self._call.kernel.__name__} on tensors, not on addresses")
+
+
+def _numbers(operand: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A workspace's bytes as what a kernel has in them; other operands as they are."""
+    if operand is None or operand.dtype is not torch.uint8:
+        return operand
+    return operand[: operand.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
 class _LaunchConfig(ctypes.Structure):

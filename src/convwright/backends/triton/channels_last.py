@@ -1,0 +1,73 @@
+"""What kernels on channels-last operands ask of a problem, and what they are told about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+
+_OFFSETS_32_BITS = 2**31
+MOST_ELEMENTS = _OFFSETS_32_BITS // 2
+
+
+def shape_reason(problem: ConvProblem, dtypes: Iterable[str]) -> str | None:
+    """Why a kernel for 1 or 2 dimensions without groups cannot compute ``problem``, or None where it can."""
+    if problem.dtype not in dtypes:
+        return f"computes {', '.join(dtypes)}, not {problem.dtype}"
+    if problem.rank > 2:
+        return f"serves 1 or 2 spatial dimensions, got {problem.rank}"
+    if problem.groups != 1:
+        return f"serves `groups` = 1, got {problem.groups}"
+    return None
+
+
+def operand_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str | None:
+    """The same for what is read or written pixel by pixel: how it lies, and how large it is."""
+    for name, spec in named.items():
+        if spec.shape[1] > 1 and spec.strides[1] != 1:
+            return f"needs a channels-last `{name}` (stride 1 along channels), got stride {spec.strides[1]}"
+    pixels = pixel_count(problem)
+    if pixels == 0:
+        return f"needs something to compute, got a batch of {problem.n}"
+    if pixels >= MOST_ELEMENTS:
+        return f"serves at most 2^30 output pixels, got {pixels:,}"
+    if problem.w.numel >= MOST_ELEMENTS:
+        return f"serves at most 2^30 weights, got {problem.w.numel:,}"
+    for name, spec in named.items():
+        image = span(spec.shape[1:], spec.strides[1:])
+        if image >= MOST_ELEMENTS:
+            return f"serves images that span at most 2^30 elements, one of `{name}` spans {image:,}"
+    return None
+
+
+def pixel_count(problem: ConvProblem) -> int:
+    """Output pixels of the whole batch."""
+    return problem.y.numel // problem.k
+
+
+def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last, both counted."""
+    return sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
+
+
+def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
+    """Sizes, strides and window for a kernel. One spatial dimension becomes the second of two."""
+    (H, W), (R, S), (P, Q) = (pair(spec.shape[2:], 1) for spec in (problem.x, problem.w, problem.y))
+    (x_h, x_w), (y_p, y_q) = (pair(spec.strides[2:], 0) for spec in (problem.x, problem.y))
+    (stride_h, stride_w), (dilation_h, dilation_w) = pair(problem.stride, 1), pair(problem.dilation, 1)
+    top, left = pair(tuple(before for before, _ in problem.padding), 0)
+    spans = (span(spec.shape, spec.strides) for spec in (problem.x, problem.y))
+    return {
+        "N": problem.n, "C": problem.c, "H": H, "W": W, "K": problem.k, "R": R, "S": S, "P": P, "Q": Q,
+        "X_N": problem.x.strides[0], "X_H": x_h, "X_W": x_w,
+        "Y_N": problem.y.strides[0], "Y_P": y_p, "Y_Q": y_q,
+        "STRIDE_H": stride_h, "STRIDE_W": stride_w, "TOP": top, "LEFT": left,
+        "DILATION_H": dilation_h, "DILATION_W": dilation_w,
+        "FLIP": problem.flip, "PADDED": any(side for sides in problem.padding for side in sides),
+        "WIDE": max(spans) >= MOST_ELEMENTS,
+    }  # fmt: skip
+
+
+def pair(values: tuple[int, ...], missing: int) -> tuple[int, int]:
+    return (missing, values[0]) if len(values) == 1 else (values[0], values[1])

@@ -1,0 +1,28 @@
+"""How a kernel is configured, as it stands in a candidate's id."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Self
+
+from convwright.core.candidate import Candidate, Config
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+class Configuration:
+    """What dataclasses of whole numbers have in common; None is what is left to the compiler."""
+
+    __slots__ = ()
+
+    @property
+    def config(self: DataclassInstance) -> Config:
+        """As it stands in a candidate's id."""
+        named = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return tuple((name, value) for name, value in named if value is not None)
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> Self:
+        values: dict[str, Any] = {name: int(value) for name, value in candidate.config}
+        return cls(**values)

@@ -1,0 +1,40 @@
+"""What one multiprocessor can do, for rough estimates that tell which configurations cannot win."""
+
+from __future__ import annotations
+
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+
+# Shared memory that one block may ask for. An architecture that is not listed is taken to have the least.
+_SHARED_BYTES = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 232_448, 103: 232_448}
+_LEAST_SHARED_BYTES = 101_376
+
+# Products per cycle and multiprocessor on Hopper. Only their ratios matter, and those are alike on other devices.
+_PRODUCTS_PER_CYCLE = {
+    Arithmetic.FP16_ACC32: 2048,
+    Arithmetic.BF16_ACC32: 2048,
+    Arithmetic.TF32: 1024,
+    Arithmetic.TF32X3: 1024 / 3,
+}
+CACHE_BYTES_PER_CYCLE = 32
+SHARED_BYTES_PER_CYCLE = 128
+MOST_WARPS = 16  # of kernels with as many registers as these
+BLOCK_CYCLES = 1500  # from a block's start to its first product, and its epilogue
+STEP_CYCLES = 100  # barriers and waits of one step, where no other block fills them
+_SM_COUNT = 100  # of a device that does not tell
+
+
+def shared_limit(device: DeviceFacts) -> int:
+    """Bytes of shared memory that one block may ask for."""
+    name = device.architecture.removeprefix("sm_")
+    return _SHARED_BYTES.get(int(name), _LEAST_SHARED_BYTES) if name.isdigit() else _LEAST_SHARED_BYTES
+
+
+def sm_count(device: DeviceFacts) -> int:
+    return device.sm_count or _SM_COUNT
+
+
+def products_per_cycle(arithmetic: Arithmetic, rows: int) -> float:
+    """Of tiles of so many rows. Below 64 the warp-group instructions do not serve, and the older ones run at half the
+    rate."""
+    return _PRODUCTS_PER_CYCLE[arithmetic] / (2 if rows < 64 else 1)

@@ -1,0 +1,37 @@
+"""Products of fp32 numbers by TF32 tensor cores, as Triton kernels compute them."""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tf32_parts(value):
+    """Two TF32 numbers whose sum is ``value`` to 22 bits or more; the low one is NaN where ``value`` is not finite."""
+    # Half a unit of the last kept place is added to the bits, so the high part is rounded, not cut: a cut would
+    # leave low parts of one sign, and with them the neglected product of low parts would be a bias.
+    bits = value.to(tl.int32, bitcast=True)
+    high = ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return high, value - high
+
+
+@triton.jit
+def tf32(value):
+    """The TF32 number nearest to ``value``. Tensor cores by themselves cut, which errs 2.7 times as much."""
+    bits = value.to(tl.int32, bitcast=True)
+    # Adding to the bits could carry a NaN over into a zero.
+    finite = (bits & 0x7F800000) != 0x7F800000
+    return tl.where(finite, (bits + 0x1000) & -0x2000, bits).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def dot_3xtf32(left, right_high, right_low, EXACT: tl.constexpr):
+    """The product of fp32 tiles by three TF32 products, small ones first, summed from zero; EXACT by all four."""
+    left_high, left_low = tf32_parts(left)
+    total = tl.dot(left_low, right_high, input_precision="tf32")
+    if EXACT:
+        total = tl.dot(left_low, right_low, total, input_precision="tf32")
+    total = tl.dot(left_high, right_low, total, input_precision="tf32")
+    return tl.dot(left_high, right_high, total, input_precision="tf32")

@@ -1,0 +1,121 @@
+"""The weight's gradient as an implicit GEMM: what it serves, and what its kernels are told about a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from convwright.backends.triton.channels_last import (
+    MOST_ELEMENTS,
+    operand_reason,
+    pair,
+    pixel_count,
+    shape_reason,
+    span,
+    window_constants,
+)
+from convwright.backends.triton.weight_gradient_algorithms import DTYPES, Algorithm, algorithms
+from convwright.backends.triton.weight_gradient_tiles import PartedTile, best_configurations
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.problem import ConvProblem
+
+NAME = "triton/weight-gradient"
+_SUM_BLOCK, _SUM_ROWS, _SUM_BYTES = 128, 32, 4
+_PITCH = 64  # a multiple of which are all addresses of a packed gradient's rows, in numbers
+_PACK_TILE = {"PIXELS": 64, "CHANNELS": 32}
+
+
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+    """Every configuration worth trying, or why the algorithm cannot serve."""
+    for algorithm in algorithms(problem.dtype):
+        reason = refusal_reason(problem, algorithm)
+        if reason is not None:
+            yield Refusal(algorithm.id, reason)
+            continue
+        for tile in best_configurations(problem, algorithm, device):
+            yield candidate_of(problem, algorithm, tile)
+
+
+def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> Candidate:
+    workspace_bytes = packed_bytes(problem, algorithm) + sums_bytes(problem, tile)
+    return Candidate(
+        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
+        compiles=True,
+    )  # fmt: skip
+
+
+def refusal_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
+    """Why the kernel cannot compute ``problem``, or None where it can."""
+    if problem.direction is not Direction.BACKWARD_WEIGHT:
+        return f"computes gradients of weights, not {problem.direction}"
+    operands = {"input": problem.x, "gradient": problem.y}
+    return shape_reason(problem, DTYPES) or operand_reason(problem, operands) or _size_reason(problem, algorithm)
+
+
+def _size_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
+    spanned = span(problem.w.shape, problem.w.strides)
+    if spanned >= MOST_ELEMENTS:
+        return f"serves weights that span at most 2^30 elements, got {spanned:,}"
+    packed = packed_bytes(problem, algorithm) // _SUM_BYTES
+    if packed >= MOST_ELEMENTS:
+        return f"packs gradients into at most 2^30 numbers, got {packed:,}"
+    return None
+
+
+def pitch(problem: ConvProblem) -> int:
+    """Pixels from one channel of a packed gradient to the next."""
+    return -(-pixel_count(problem) // _PITCH) * _PITCH
+
+
+def packed_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
+    """What both parts of a packed gradient take, at the workspace's start."""
+    return 2 * problem.k * pitch(problem) * _SUM_BYTES if algorithm.packed else 0
+
+
+def sums_bytes(problem: ConvProblem, tile: PartedTile) -> int:
+    """What the sums of all parts take, in fp32, behind that."""
+    return problem.w.numel * tile.parts * _SUM_BYTES if tile.parts > 1 else 0
+
+
+def blocks(problem: ConvProblem, tile: PartedTile) -> int:
+    """How many programs the launch of the product needs."""
+    return tile.tiles(problem) * tile.parts
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> dict[str, int | bool]:
+    """What the kernel of the product is compiled for."""
+    return window_constants(problem) | _weight_strides(problem) | {
+        "SPLIT": algorithm.split, "PITCH": pitch(problem) if algorithm.packed else 0,
+        "FLAT": tile.runs_across_taps(problem.c, prod(problem.taps)),
+        "PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group(algorithm),
+    }  # fmt: skip
+
+
+def pack_blocks(problem: ConvProblem) -> int:
+    return pitch(problem) // _PACK_TILE["PIXELS"] * -(-problem.k // _PACK_TILE["CHANNELS"])
+
+
+def pack_constants(problem: ConvProblem) -> dict[str, int | bool]:
+    """What the kernel that packs dy is compiled for."""
+    needed = ("N", "K", "P", "Q", "Y_N", "Y_P", "Y_Q", "WIDE")
+    told = {name: value for name, value in window_constants(problem).items() if name in needed}
+    return told | {"PITCH": pitch(problem)} | _PACK_TILE
+
+
+def sum_blocks(problem: ConvProblem) -> int:
+    return -(-problem.w.numel // _SUM_BLOCK)
+
+
+def sum_constants(problem: ConvProblem, tile: PartedTile) -> dict[str, int | bool]:
+    """What the kernel that adds the parts is compiled for."""
+    R, S = pair(problem.taps, 1)
+    sizes = {"C": problem.c, "K": problem.k, "R": R, "S": S, "FLIP": problem.flip}
+    rows = min(_SUM_ROWS, 1 << (tile.parts - 1).bit_length())
+    return sizes | _weight_strides(problem) | {"PARTS": tile.parts, "ROWS": rows, "BLOCK": _SUM_BLOCK}
+
+
+def _weight_strides(problem: ConvProblem) -> dict[str, int]:
+    W_R, W_S = pair(problem.w.strides[2:], 0)
+    return {"W_K": problem.w.strides[0], "W_C": problem.w.strides[1], "W_R": W_R, "W_S": W_S}

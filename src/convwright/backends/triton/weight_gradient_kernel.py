@@ -1,0 +1,230 @@
+"""The kernels: the gradient of a weight as one matrix product whose left matrix is never written down.
+
+Rows are the weight's taps and input channels (r, s, c), columns are its output channels k, and the sum runs over output
+pixels (n, p, q). Input and gradient lie as N H W C, so that both matrices are contiguous across the sum, not along it.
+The sum is long and the product small: it is divided into parts, each of which several programs compute.
+"""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from convwright.backends.triton.tf32 import dot_3xtf32, tf32, tf32_parts
+
+
+@triton.jit
+def _kept(inside, k_inside, TAIL: tl.constexpr):
+    """The mask of a tile of the gradient: of its pixels, and of its channels where some lie past the end."""
+    return inside & k_inside if TAIL else inside
+
+
+# fmt: off
+@triton.jit
+def _sum_over_pixels(
+    x_rows, h, v, row_inside, dy, k_first, first,
+    N: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    PADDED: tl.constexpr, WIDE: tl.constexpr, ROW_TAIL: tl.constexpr, FLAT: tl.constexpr, SPLIT: tl.constexpr,
+    PITCH: tl.constexpr, STEPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    # fmt: on
+    """One tile of the matrix product in fp32 over STEPS steps of pixels from ``first`` on.
+
+    ``x_rows`` is where each row reads at the output pixel (0, 0, 0), and (h, v) that place in the image.
+    """
+    M: tl.constexpr = N * P * Q
+    K_TAIL: tl.constexpr = K % BN != 0
+    # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
+    EXACT: tl.constexpr = M <= 32
+
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in tl.range(STEPS):
+        m = first + step * BK + tl.arange(0, BK)
+        inside = m < M
+        n = m // (P * Q)
+        p = m // Q % P
+        q = m % Q
+        if WIDE:
+            n = n.to(tl.int64)
+
+        x_at = x_rows[:, None] + (n * X_N + p * (STRIDE_H * X_H) + q * (STRIDE_W * X_W))[None, :]
+        real = inside[None, :]
+        if PADDED:
+            # What lies before an image is far behind its end as a number without a sign.
+            if FLAT:
+                h_read = h[:, None] + (p * STRIDE_H)[None, :]
+                v_read = v[:, None] + (q * STRIDE_W)[None, :]
+            else:
+                h_read = (h + p * STRIDE_H)[None, :]
+                v_read = (v + q * STRIDE_W)[None, :]
+            real = real & (h_read.to(tl.uint32) < H) & (v_read.to(tl.uint32) < W)
+        if ROW_TAIL:
+            real = real & row_inside[:, None]
+        x_tile = tl.load(x_at, mask=real, other=0.0)
+
+        y_pixels = n * Y_N + p * Y_P + q * Y_Q
+        if PITCH:
+            k = k_first + tl.arange(0, BN)
+            dy_at = dy + (m[:, None] + (k * PITCH)[None, :])
+            there = _kept((m < PITCH)[:, None], (k < K)[None, :], K_TAIL)
+            dy_tile = tl.load(dy_at, mask=there, other=0.0)
+        elif GROUP:
+            # Tensor cores take fp32 along the sum only, so this tile is turned around on its way through registers
+            # into shared memory. In one row of it the threads of a warp would meet in two banks; loaded so, they
+            # lie across several rows.
+            k = k_first + tl.arange(0, BN // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+            dy_at = dy + (y_pixels[:, None, None] + k[None, :, :])
+            dy_tile = tl.load(dy_at, mask=_kept(inside[:, None, None], (k < K)[None, :, :], K_TAIL), other=0.0)
+            dy_tile = tl.reshape(dy_tile, (BK, BN))
+        else:
+            k = k_first + tl.arange(0, BN)
+            dy_at = dy + (y_pixels[:, None] + k[None, :])
+            dy_tile = tl.load(dy_at, mask=_kept(inside[:, None], (k < K)[None, :], K_TAIL), other=0.0)
+
+        # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they
+        # sum one step from zero, and the steps are added here in fp32, which rounds.
+        if SPLIT and PITCH:
+            dy_low = tl.load(dy_at + K * PITCH, mask=there, other=0.0)
+            total += dot_3xtf32(x_tile, dy_tile, dy_low, EXACT)
+        elif SPLIT:
+            dy_high, dy_low = tf32_parts(dy_tile)
+            total += dot_3xtf32(x_tile, dy_high, dy_low, EXACT)
+        elif x_tile.dtype == tl.float32:
+            dy_tile = dy_tile if PITCH else tf32(dy_tile)
+            total = tl.dot(tf32(x_tile), dy_tile, total, input_precision="tf32")
+        else:
+            total = tl.dot(x_tile, dy_tile, total)
+    return total
+
+
+@triton.jit
+def _weight_at(
+    k, tap, c, TAPS: tl.constexpr, S: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+):  # fmt: skip
+    """Where an element of the weight's gradient lies."""
+    lying = TAPS - 1 - tap if FLIP else tap
+    return k * W_K + c * W_C + (lying // S * W_R + lying % S * W_S)
+
+
+# fmt: off
+@triton.jit
+def weight_gradient(
+    x, dy, out,
+    N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
+    WIDE: tl.constexpr, SPLIT: tl.constexpr, PITCH: tl.constexpr, FLAT: tl.constexpr,
+    PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+):
+    # fmt: on
+    """out = the gradient; where there are several PARTS, out = their sums in fp32 as PARTS K R S C.
+
+    X_*, Y_* and W_* are strides; TOP and LEFT are padding; SPLIT computes fp32 by three TF32 products; FLAT lets a tile
+    run across taps; WIDE makes offsets 64 bits wide; GROUP is how many neighbours in a row of dy a few threads load.
+    With a PITCH ``dy`` is packed, and that is the stride of its channels.
+    """
+    STEPS: tl.constexpr = (N * P * Q + BK * PARTS - 1) // (BK * PARTS)
+    TILES_C: tl.constexpr = (C + BM - 1) // BM
+    TILES_M: tl.constexpr = (R * S * C + BM - 1) // BM if FLAT else R * S * TILES_C
+    TILES_N: tl.constexpr = (K + BN - 1) // BN
+    ROW_TAIL: tl.constexpr = (R * S * C if FLAT else C) % BM != 0
+
+    # All programs of one part read the same pixels, which then stay in the cache.
+    program = tl.program_id(0)
+    part = program // (TILES_M * TILES_N)
+    tile_m = program // TILES_N % TILES_M
+    k_first = program % TILES_N * BN
+
+    if FLAT:
+        row = tile_m * BM + tl.arange(0, BM)
+        tap = row // C
+        c = row % C
+        row_inside = row < R * S * C
+    else:
+        tap = tile_m // TILES_C
+        c = tile_m % TILES_C * BM + tl.arange(0, BM)
+        row_inside = c < C
+    h = tap // S * DILATION_H - TOP
+    v = tap % S * DILATION_W - LEFT
+    x_rows = x + (h * X_H + v * X_W + c)
+    first = part * (STEPS * BK)
+
+    total = _sum_over_pixels(
+        x_rows, h, v, row_inside, dy, k_first, first, N, H, W, K, P, Q, X_N, X_H, X_W, Y_N, Y_P, Y_Q,
+        STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, SPLIT, PITCH, STEPS, BM, BN, BK, GROUP,
+    )  # fmt: skip
+    if SPLIT:
+        # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
+        # of the numbers as they are, in the rare tile that needs it.
+        lost = total != total
+        if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
+            whole = _sum_over_pixels(
+                x_rows, h, v, row_inside, dy, k_first, first, N, H, W, K, P, Q, X_N, X_H, X_W, Y_N, Y_P, Y_Q,
+                STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, False, PITCH, STEPS, BM, BN, BK, GROUP,
+            )  # fmt: skip
+            total = tl.where(lost, whole, total)
+
+    k = k_first + tl.arange(0, BN)
+    kept = row_inside[:, None] & (k < K)[None, :]
+    if PARTS > 1:
+        sums = out + part.to(tl.int64) * (K * R * S * C)
+        tl.store(sums + ((tap * C + c)[:, None] + (k * (R * S * C))[None, :]), total, mask=kept)
+    else:
+        rows = _weight_at(0, tap, c, R * S, S, W_K, W_C, W_R, W_S, FLIP)
+        tl.store(out + (rows[:, None] + (k * W_K)[None, :]), total.to(out.dtype.element_ty), mask=kept)
+
+
+# fmt: off
+@triton.jit
+def packed_gradient(
+    dy, packed, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, WIDE: tl.constexpr, PITCH: tl.constexpr,
+    PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+):
+    # fmt: on
+    """packed = dy rounded to TF32, as K PITCH, and behind that the rest of it; pixels past the last are zeros."""
+    TILES: tl.constexpr = PITCH // PIXELS
+    m = tl.program_id(0) % TILES * PIXELS + tl.arange(0, PIXELS)
+    k = tl.program_id(0) // TILES * CHANNELS + tl.arange(0, CHANNELS)
+    n = m // (P * Q)
+    if WIDE:
+        n = n.to(tl.int64)
+    dy_at = dy + ((n * Y_N + m // Q % P * Y_P + m % Q * Y_Q)[:, None] + k[None, :])
+    value = tl.load(dy_at, mask=(m < N * P * Q)[:, None] & (k < K)[None, :], other=0.0)
+    high = tf32(value)
+    kept = (k < K)[None, :]
+    at = packed + (m[:, None] + (k * PITCH)[None, :])
+    tl.store(at, high, mask=kept)
+    tl.store(at + K * PITCH, value - high, mask=kept)
+
+
+# fmt: off
+@triton.jit
+def sum_of_parts(
+    sums, dw, C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    # fmt: on
+    """dw = the sum of ``sums`` over its PARTS, ROWS of them at a time and always in one order, rounded once."""
+    ROW: tl.constexpr = R * S * C
+    SIZE: tl.constexpr = K * ROW
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    kept = at < SIZE
+    total = tl.zeros((BLOCK,), tl.float32)
+    for first in tl.range(0, PARTS, ROWS):
+        part = first + tl.arange(0, ROWS)
+        sums_at = sums + (part.to(tl.int64)[:, None] * SIZE + at[None, :])
+        total += tl.sum(tl.load(sums_at, mask=(part < PARTS)[:, None] & kept[None, :], other=0.0), axis=0)
+    row = at % ROW
+    to = _weight_at(at // ROW, row // C, row % C, R * S, S, W_K, W_C, W_R, W_S, FLIP)
+    tl.store(dw + to, total.to(dw.dtype.element_ty), mask=kept)

@@ -1,0 +1,202 @@
+"""The configurations of the weight's gradient: tiles, parts of the sum, and which few are worth trying on a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from convwright.backends.triton.channels_last import pixel_count
+from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MOST_WARPS,
+    SHARED_BYTES_PER_CYCLE,
+    STEP_CYCLES,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
+from convwright.backends.triton.weight_gradient_algorithms import Algorithm
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+
+# Tensor cores sum a part of fp16, bf16 or TF32 without ever rounding it. Each 16 pixels are cut at 2^-24 of the sum:
+# with so many pixels that is at most a quarter of fp16's roundoff.
+_MOST_PIXELS_OF_A_PART = 2**15
+# Blocks for each multiprocessor. Between these numbers some of them would wait for others.
+_BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
+_MORE_KERNEL_CYCLES, _CYCLES_OF_A_PART = 2500, 25
+_REGISTERS = 65_536
+_MOST_REGISTERS, _SPILLED_AHEAD = 255, 32  # of a thread
+_OTHER_REGISTERS, _REGISTERS_OF_A_LOAD = 48, 6  # of a thread, for addresses and masks
+
+
+@dataclass(frozen=True, slots=True)
+class PartedTile(Configuration):
+    """What one block computes: ``bm`` taps and input channels by ``bn`` output channels, ``bk`` pixels at a step, over
+    one of ``parts`` of all pixels.
+
+    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor.
+    """
+
+    bm: int
+    bn: int
+    bk: int
+    parts: int
+    warps: int
+    stages: int
+    regs: int | None = None
+
+    def runs_across_taps(self, channels: int, taps: int) -> bool:
+        """Whether a tile may hold several taps. It costs index arithmetic, and saves idle products."""
+        padded = -(-channels // self.bm) * self.bm
+        return taps > 1 and padded >= 1.3 * channels
+
+    def tiles(self, problem: ConvProblem) -> int:
+        """How many blocks compute one part."""
+        channels, taps = problem.c, prod(problem.taps)
+        if self.runs_across_taps(channels, taps):
+            rows = -(-channels * taps // self.bm)
+        else:
+            rows = -(-channels // self.bm) * taps
+        return rows * -(-problem.k // self.bn)
+
+    def steps(self, pixels: int) -> int:
+        """Of one part."""
+        return -(-pixels // (self.bk * self.parts))
+
+    def group(self, algorithm: Algorithm) -> int:
+        """How many neighbours in a row of dy a few threads load together; 0 where a whole warp may load one row, since
+        it is not turned around in registers."""
+        return min(16, self.bn) if algorithm.turned and self.bm >= 64 else 0
+
+    def loaded(self, algorithm: Algorithm, nbytes: int) -> int:
+        """Bytes of one step."""
+        return (self.bm + self.bn * (1 + algorithm.packed)) * self.bk * nbytes
+
+    def shared_bytes(self, algorithm: Algorithm, nbytes: int) -> int:
+        """An upper bound."""
+        if not algorithm.turned:
+            return self.stages * self.loaded(algorithm, nbytes)
+        turned = self.bn * self.bk * nbytes * (1 + algorithm.split)
+        return max((self.stages - 1) * self.loaded(algorithm, nbytes) + turned, self.bm * self.bn * 4)
+
+    def registers(self, problem: ConvProblem, algorithm: Algorithm) -> int:
+        """Of one thread, roughly: sums, with 3xTF32 those of one step too, and the parts of a tile's rows; and there
+        what it takes to load numbers one by one, since their place is not a multiple of 16 bytes."""
+        alone = self.bm * (problem.c % 4 > 0) + self.bn * (problem.k % 4 > 0 and not algorithm.packed)
+        held = self.bm * self.bn
+        if algorithm.split:
+            held += self.bm * self.bn + self.bm * self.bk * 2 + alone * self.bk * _REGISTERS_OF_A_LOAD
+        return held // (32 * self.warps) + _OTHER_REGISTERS
+
+    def spills(self, problem: ConvProblem, algorithm: Algorithm) -> bool:
+        """Whether it would do so in its loop; with a limit that it hardly exceeds it does so ahead of the loop."""
+        limit = _MOST_REGISTERS if self.regs is None else self.regs + _SPILLED_AHEAD
+        return self.registers(problem, algorithm) > limit
+
+
+def _tile(bm: int, bn: int, bk: int, warps: int, stages: int, regs: int | None = None) -> PartedTile:
+    return PartedTile(bm, bn, bk, 1, warps, stages, regs)
+
+
+_HALF = (
+    _tile(128, 256, 64, 8, 3), _tile(256, 128, 64, 8, 3), _tile(256, 64, 64, 8, 4),
+    _tile(128, 128, 64, 8, 3), _tile(128, 128, 32, 8, 4), _tile(128, 64, 64, 4, 4), _tile(128, 32, 64, 4, 4),
+    _tile(64, 128, 64, 4, 4), _tile(64, 64, 64, 4, 4), _tile(64, 64, 32, 4, 4), _tile(64, 32, 64, 4, 4),
+    _tile(64, 16, 64, 4, 4), _tile(32, 64, 64, 4, 4), _tile(16, 64, 64, 4, 4),
+)  # fmt: skip
+_TF32 = (
+    _tile(128, 128, 32, 8, 3), _tile(128, 128, 32, 8, 4), _tile(128, 64, 32, 4, 4), _tile(128, 64, 32, 8, 4),
+    _tile(128, 32, 32, 4, 4), _tile(64, 128, 32, 4, 4), _tile(64, 64, 32, 4, 4), _tile(64, 32, 32, 4, 4),
+    _tile(64, 16, 32, 4, 4), _tile(32, 64, 32, 4, 4), _tile(16, 64, 32, 4, 4),
+)  # fmt: skip
+# Half of the registers hold the step's own sum, so larger tiles spill.
+_TF32X3 = (
+    _tile(128, 128, 32, 8, 3), _tile(128, 128, 16, 8, 4), _tile(128, 64, 32, 8, 3, 128),
+    _tile(128, 32, 32, 4, 3), _tile(64, 128, 32, 4, 3), _tile(64, 64, 32, 4, 3), _tile(64, 64, 16, 4, 4),
+    _tile(64, 32, 32, 4, 3), _tile(64, 16, 32, 4, 3), _tile(32, 64, 32, 4, 3), _tile(16, 64, 32, 4, 3),
+)  # fmt: skip
+_OF_ARITHMETIC = {
+    Arithmetic.FP16_ACC32: _HALF,
+    Arithmetic.BF16_ACC32: _HALF,
+    Arithmetic.TF32: _TF32,
+    Arithmetic.TF32X3: _TF32X3,
+}
+
+
+def tiles(algorithm: Algorithm) -> tuple[PartedTile, ...]:
+    """All that there are for it, in one part."""
+    known = _OF_ARITHMETIC[algorithm.arithmetic]
+    # On packed gradients addresses take the registers that splitting does not: with fewer a hundred accesses spill.
+    return tuple(replace(tile, regs=None) for tile in known) if algorithm.packed else known
+
+
+def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[PartedTile, ...]:
+    """As many configurations as ``algorithm`` offers that should be fastest, by estimate, the best first.
+
+    They are of different tiles but for the best one, which comes with two numbers of parts: how well a tile uses a
+    multiprocessor is what the estimate knows least.
+    """
+    limit, nbytes = shared_limit(device), problem.dtype.nbytes
+
+    def cycles(tile: PartedTile) -> float:
+        return _cycles(tile, problem, algorithm, device)
+
+    fitting = [
+        sorted(_parted(tile, problem, device), key=cycles)
+        for tile in tiles(algorithm)
+        if tile.shared_bytes(algorithm, nbytes) <= limit and not tile.spills(problem, algorithm)
+    ]
+    ranked = sorted(fitting, key=lambda partings: cycles(partings[0]))
+    chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][: algorithm.configurations]
+    return tuple(sorted(chosen, key=cycles))
+
+
+def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
+    """The tile with the numbers of parts that fill all multiprocessors alike, none of them without a step."""
+    pixels, tiles = pixel_count(problem), tile.tiles(problem)
+    steps = -(-pixels // tile.bk)
+    least = -(-pixels // _MOST_PIXELS_OF_A_PART)
+    filling = {each * sm_count(device) // tiles for each in _BLOCKS_EACH}
+    wanted = {min(max(parts, least), steps) for parts in filling | {1}}
+    for parts in sorted({-(-steps // -(-steps // parts)) for parts in wanted}):
+        yield replace(tile, parts=parts)
+
+
+def _cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
+    """A rough time on the busiest multiprocessor: good enough to drop the configurations that cannot win."""
+    pixels, sms = pixel_count(problem), sm_count(device)
+    mine = -(-tile.tiles(problem) * tile.parts // sms)
+    together = min(mine, _blocks_together(tile, problem, algorithm, device))
+    step = _step_cycles(tile, algorithm, problem.dtype.nbytes) + STEP_CYCLES / together
+    cycles = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
+    moved = 0
+    if tile.parts > 1:
+        moved += problem.w.numel * (2 * 4 * tile.parts + problem.dtype.nbytes)
+        cycles += _MORE_KERNEL_CYCLES + tile.parts * _CYCLES_OF_A_PART
+    if algorithm.packed:
+        moved += 3 * pixels * problem.k * problem.dtype.nbytes
+        cycles += _MORE_KERNEL_CYCLES
+    return cycles + moved / (sms * CACHE_BYTES_PER_CYCLE)
+
+
+def _step_cycles(tile: PartedTile, algorithm: Algorithm, nbytes: int) -> float:
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
+    loaded = tile.loaded(algorithm, nbytes)
+    shared = loaded
+    if nbytes == 4:  # rows go on to registers, and what is turned around there back again, once for each of its parts
+        shared += tile.bm * tile.bk * nbytes
+        shared += tile.bn * tile.bk * nbytes * (2 + algorithm.split) * algorithm.turned
+    # Tensor cores read their right operand from shared memory at half of what that gives.
+    return max(products, loaded / CACHE_BYTES_PER_CYCLE, shared / SHARED_BYTES_PER_CYCLE + products / 2)
+
+
+def _blocks_together(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> int:
+    """How many blocks fit on a multiprocessor."""
+    by_shared = shared_limit(device) // tile.shared_bytes(algorithm, problem.dtype.nbytes)
+    registers = min(tile.regs or _MOST_REGISTERS, tile.registers(problem, algorithm))
+    return max(1, min(by_shared, _REGISTERS // (32 * tile.warps * registers), MOST_WARPS // tile.warps))

@@ -1,0 +1,171 @@
+"""The weight's gradient in Triton's interpreter. Its own process runs this, as it does for the implicit GEMM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+
+pytest.importorskip("triton")
+
+from backends.triton_interpreted.cases import CASES, Case
+from backends.triton_interpreted.weight_gradient_cases import NAMES, Operands, all_tiles, gradient, with_gaps
+from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.weight_gradient import pitch
+from convwright.backends.triton.weight_gradient_tiles import PartedTile
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType
+from convwright.core.error_rule import absolute_objection
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
+from convwright.measuring.error import ErrorCheck
+from convwright.measuring.machine import device_facts
+from convwright.tensors import torch_dtype
+from problem_space import operands, oracle, problems, run
+
+BACKEND, CPU = TritonKernels(), device_facts("cpu")
+FP16_AND_FP32 = [DType.FP16, DType.FP32]
+PLAIN = Case((2, 12, 7, 8), (10, 12, 2, 2), padding=((1, 1), (1, 1)))
+
+
+def offered(problem: ConvProblem) -> list[Candidate]:
+    offers = list(BACKEND.candidates(problem, CPU, Policy()))
+    found = [offer for offer in offers if isinstance(offer, Candidate)]
+    assert found
+    assert found == offers
+    return found
+
+
+def computed(candidate: Candidate, given: Operands) -> torch.Tensor:
+    plan = BACKEND.build(candidate, CPU)
+    workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8)
+    given.out.fill_(float("nan"))
+    assert plan(given.x, given.dy, out=given.out, workspace=workspace) is given.out
+    return given.out
+
+
+@pytest.mark.parametrize("dtype", FP16_AND_FP32)
+@pytest.mark.parametrize("name", NAMES)
+def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
+    problem = gradient(CASES[name], dtype)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = given.expected(problem).to(torch_dtype(dtype))
+    for candidate in offered(problem)[::4]:
+        assert torch.equal(computed(candidate, given), expected), candidate.id
+
+
+# 70 channels fill no tile, 35 make one run across taps; 36 pixels leave a tail in each step and part.
+@pytest.mark.parametrize(("channels", "parts"), [(35, 1), (70, 2)])
+@pytest.mark.parametrize("dtype", FP16_AND_FP32)
+def test_every_tile_handles_its_tails(dtype: DType, channels: int, parts: int) -> None:
+    case = Case((1, channels, 9, 18), (35, channels, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2))
+    problem = gradient(case, dtype)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = given.expected(problem).to(torch_dtype(dtype))
+    for candidate in all_tiles(problem, parts):
+        assert torch.equal(computed(candidate, given), expected), candidate.id
+
+
+@pytest.mark.parametrize("parts", [2, 3, 33, 70])
+def test_parts_add_up(parts: int) -> None:
+    """Also where there are more of them than a program loads at once, and where the last have nothing to sum."""
+    problem = gradient(PLAIN, DType.FP32)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = given.expected(problem).float()
+    for candidate in all_tiles(problem, parts)[::12]:
+        packed = 8 * problem.k * pitch(problem) if candidate.algorithm.endswith("packed") else 0
+        assert candidate.workspace_bytes == packed + 4 * problem.w.numel * parts
+        assert torch.equal(computed(candidate, given), expected), candidate.id
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("layout", ["nchw", "nhwc", "gaps"])
+@pytest.mark.parametrize("name", ["flipped", "1-D"])
+def test_the_gradient_is_written_wherever_the_weight_lies(name: str, layout: str, parts: int) -> None:
+    problem = gradient(CASES[name], DType.FP32, Layout.NHWC if layout == "nhwc" else Layout.NCHW)
+    problem = with_gaps(problem) if layout == "gaps" else problem
+    given = operands(problem, seed=1)
+    for candidate in all_tiles(problem, parts)[-1:0:-11]:
+        plan = BACKEND.build(candidate, CPU)
+        torch.testing.assert_close(run(plan, given).double(), oracle(problem, given), rtol=0, atol=0)
+
+
+@settings(max_examples=15)
+@drawn(problems(least_images=1), st.sampled_from(FP16_AND_FP32), st.integers(1, 3), st.data())
+def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, parts: int, data: st.DataObject) -> None:
+    specs = {role: replace(getattr(drawn_problem, role).dense(Layout.NHWC), dtype=dtype) for role in "xy"}
+    w = replace(drawn_problem.w, dtype=dtype)
+    problem = replace(drawn_problem, **specs, w=w).asking(Direction.BACKWARD_WEIGHT)
+    if problem.rank > 2 or problem.groups > 1:
+        assert all(isinstance(offer, Refusal) for offer in BACKEND.candidates(problem, CPU, Policy()))
+        return
+    given = operands(problem, seed=2)
+    expected = oracle(problem, given)
+    for candidate in (offered(problem)[0], data.draw(st.sampled_from(all_tiles(problem, parts)))):
+        plan = BACKEND.build(candidate, CPU)
+        torch.testing.assert_close(run(plan, given).double(), expected, rtol=0, atol=0, msg=candidate.id)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("dtype", FP16_AND_FP32)
+def test_errors_on_every_kind_of_data_are_explained(dtype: DType) -> None:
+    """Infinities and NaNs among them."""
+    problem = gradient(PLAIN, dtype)
+    check = ErrorCheck(problem, "cpu")
+    for candidate in all_tiles(problem, 2)[::5]:
+        plan = BACKEND.build(candidate, CPU)
+        errors = check.errors(lambda by_role, plan=plan: plan(by_role["x"], by_role["dy"]))
+        assert absolute_objection(problem, candidate.arithmetic, errors, Policy()) is None, candidate.id
+
+
+def test_a_long_sum_in_3xtf32_is_as_good_as_its_rounding() -> None:
+    problem = gradient(Case((2, 8, 50, 50), (9, 8, 1, 1)), DType.FP32)
+    given = Operands.of(problem, "cpu", integers=False)
+    given.x.abs_()
+    given.dy.abs_()
+    expected = given.expected(problem)
+    for parts, place in ((1, 5), (6, 5), (6, 16)):
+        candidate = all_tiles(problem, parts)[place]
+        assert candidate.algorithm.startswith("weight-gradient-3xtf32")
+        error = (computed(candidate, given).double() - expected).norm() / expected.norm()
+        assert error < 1e-6, candidate.id
+
+
+def test_tf32_is_rounded_and_not_cut() -> None:
+    """Inputs rounded to 11 bits err by 2^-11.75 on average; cut, as the tensor cores do, by 2.7 times as much."""
+    problem = gradient(PLAIN, DType.FP32)
+    given = Operands.of(problem, "cpu", integers=False)
+    expected = given.expected(problem)
+    candidate = all_tiles(problem, 2)[-1]
+    assert candidate.algorithm == "weight-gradient-tf32"
+    error = (computed(candidate, given).double() - expected).norm() / expected.norm()
+    assert 2e-4 < error < 4e-4
+
+
+def test_output_and_workspace_are_made_where_none_are_given() -> None:
+    problem = gradient(PLAIN, DType.FP16, Layout.NCHW)
+    given = Operands.of(problem, "cpu", integers=True)
+    plan = BACKEND.build(all_tiles(problem, 2)[-1], CPU)
+    dw = plan(given.x, given.dy)
+    assert dw.stride() == problem.w.strides
+    assert torch.equal(dw, given.expected(problem).half())
+
+
+def test_a_tile_may_run_across_taps_or_not() -> None:
+    tile = PartedTile(64, 64, 32, 1, 4, 4)
+    assert tile.runs_across_taps(35, taps=2)
+    assert not tile.runs_across_taps(56, taps=2)
+    assert not tile.runs_across_taps(35, taps=1)
+
+
+def test_the_interpreter_is_not_asked_for_bf16() -> None:
+    (offer,) = BACKEND.candidates(gradient(PLAIN, DType.BF16), CPU, Policy())
+    assert isinstance(offer, Refusal)
+    assert offer.id == "triton/weight-gradient"
+    assert "bf16" in offer.reason
