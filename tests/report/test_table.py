@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from convwright.core.candidate import Refusal
+from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.core.profiles import profile
@@ -116,8 +117,26 @@ def test_a_narrow_table_keeps_names_and_reasons_and_has_no_blank_lines(width: in
 def test_a_narrow_table_leaves_out_first_what_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     unmeasured = [replace(row, measurement=None, note="was not measured") for row in ROWS[:2]]
     monkeypatch.setitem(globals(), "ROWS", unmeasured)
-    assert rows_of(printed(80, refusals=False))[0].split() == ["candidate", "limit", "µs", "why"]
-    assert "device µs" in printed(200)
+    head = ["candidate", "workspace", "arithmetic", "limit", "µs"]
+    assert rows_of(printed(80, refusals=False))[0].split() == head
+    assert rows_of(printed(200, refusals=False))[0].split() == head
+
+
+def test_what_is_true_of_every_row_where_nothing_was_measured_stands_once() -> None:
+    note = "was not measured: it is elsewhere"
+    rows = [replace(row, measurement=None, failure=None, note=note) for row in ROWS[:3]]
+    narrow = replace(rows[2].candidate, arithmetic=Arithmetic.FP16_ACC32, algorithm="narrow")
+    policy = Policy(arithmetic=frozenset({row.candidate.arithmetic for row in rows[:2]}))
+    found_rows = [*rows[:2], replace(rows[2], candidate=narrow)]
+    verdicts = choose(found_rows, None, policy)
+    out = StringIO()
+    found = Findings(PROBLEM, profile("h200"), policy, Mode.HEURISTIC, verdicts, (), None)
+    print_findings(found, Console(file=out, width=100))
+    text = out.getvalue()
+    assert text.count("it is elsewhere") == 1
+    assert "Nothing was measured: it is elsewhere.\n" in text
+    assert "1 not allowed:\n" in text
+    assert text.index("1 not allowed") < text.index(narrow.id)
 
 
 def test_a_count_of_one_is_singular() -> None:

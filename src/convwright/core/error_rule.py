@@ -93,7 +93,7 @@ def error_objection(
             if not isfinite(theirs):
                 continue  # PyTorch's own call goes wrong on this data
             if not isfinite(ours):
-                return f"gives wrong infinities or NaNs on {error.kind} data"
+                return _infinite(error)
             if ours > max(policy.max_error * theirs, least):
                 allowed = f"{policy.max_error:g}x allowed"
                 return f"{name} on {error.kind} data is {ours:.2g}, PyTorch's is {theirs:.2g} ({allowed})"
@@ -116,9 +116,16 @@ def absolute_objection(
         if policy.finite_inputs and error.kind in NON_FINITE_KINDS:
             continue
         if not isfinite(error.relative_l2) or not isfinite(error.scaled_max):
-            return f"gives wrong infinities or NaNs on {error.kind} data"
+            return _infinite(error)
         if error.scaled_max > bound:
             return (
                 f"largest scaled error on {error.kind} data is {error.scaled_max:.2g}, at most {bound:.2g} is explained"
             )
     return None
+
+
+def _infinite(error: KindError) -> str:
+    """What an infinite error says: beside a finite one in the norm, that the sum of no products is not 0."""
+    if isfinite(error.relative_l2):
+        return f"is not 0 on {error.kind} data where nothing is summed"
+    return f"gives wrong infinities or NaNs on {error.kind} data"

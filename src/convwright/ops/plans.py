@@ -80,6 +80,7 @@ class BoundPlan:
         self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
         self._launch = ready.launch if isinstance(ready, Launchable) else None
         self._is_rare = is_rare(self.problem)
+        self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
         self._packed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def __repr__(self) -> str:
@@ -117,7 +118,7 @@ class BoundPlan:
     ) -> Tensor:
         """A rarer epilogue takes ``scale=``, ``z=``, what its activation was applied to, and ``db=``, which the bias's
         gradient is written to; one that accumulates adds to ``out``."""
-        if rare or self._is_rare:
+        if rare or self._is_rare or (bias is None) is self._adds_bias or (residual is None) is self._adds_residual:
             return self._rarely((first, second, bias, residual, out, workspace), rare)
         try:
             return self._plan(first, second, bias, residual, out, workspace)

@@ -16,7 +16,7 @@ from convwright.report.columns import fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions
 from convwright.report.unstable import print_unstable
 from convwright.tuning.choose import Verdict
-from convwright.tuning.find import Findings
+from convwright.tuning.find import NOT_MEASURED, Findings
 
 _UNKNOWN = "–"
 
@@ -25,14 +25,18 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
     """The problem, its limits, one row per candidate with its reason, what is unstable, and what was refused."""
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {_amount(found)} · mode {found.mode}"))
-    console.print(_table(found, console.width))
+    why = _why_nothing(found)
+    listed = [verdict for verdict in found.verdicts if why is None or verdict.reason == verdict.finding.note]
+    console.print(_table(found, listed, console.width))
+    if why is not None:
+        console.print(Text(f"Nothing was measured: {why}.", style="dim"))
     measured = measured_in(found, (verdict.finding for verdict in found.verdicts))
     print_conditions(measured, console, permitted_in([found], conditions_now(found.device)))
     print_unstable(((v.finding.candidate.id, v.finding.unstable) for v in found.verdicts), console)
-    if refusals and found.refusals:
-        console.print(f"{len(found.refusals)} refused:")
-        for reason, names in _by_reason(found).items():
-            console.print(Text(f"  {', '.join(names)}: {reason}", style="dim"))
+    not_allowed = [(v.finding.candidate.id, v.reason) for v in found.verdicts if v not in listed]
+    _print_reasons("not allowed", not_allowed, console)
+    if refusals:
+        _print_reasons("refused", [(refusal.id, refusal.reason) for refusal in found.refusals], console)
 
 
 def _amount(found: Findings) -> str:
@@ -40,33 +44,51 @@ def _amount(found: Findings) -> str:
     return f"{problem.flops / 1e9:.3g} GFLOP, {problem.bytes / 1e6:.3g} MB at least"
 
 
-def _by_reason(found: Findings) -> dict[str, list[str]]:
+def _print_reasons(said: str, pairs: Sequence[tuple[str, str]], console: Console) -> None:
+    """Each reason once, behind all that it is true of."""
+    if not pairs:
+        return
     reasons: dict[str, list[str]] = {}
-    for refusal in found.refusals:
-        reasons.setdefault(refusal.reason, []).append(refusal.id)
-    return reasons
+    for name, reason in pairs:
+        reasons.setdefault(reason, []).append(name)
+    console.print(f"{len(pairs)} {said}:")
+    for reason, names in reasons.items():
+        console.print(Text(f"  {', '.join(names)}: {reason}", style="dim"))
 
 
-def _table(found: Findings, width: int) -> Table:
+def _table(found: Findings, verdicts: Sequence[Verdict], width: int) -> Table:
     """All columns where there is room for them, else those that decide."""
     table = Table(box=None, pad_edge=False)
-    rows = [_cells(verdict, found) for verdict in found.verdicts]
+    rows = [_cells(verdict, found) for verdict in verdicts]
     shown = _shown(rows, width)
     for name in shown:
         if name in _FOLDED:
             table.add_column(name, overflow="fold", min_width=least_width(width))
         else:
             table.add_column(name, justify="left" if name == "arithmetic" else "right", no_wrap=True)
-    for verdict, row in zip(found.verdicts, rows, strict=True):
+    for verdict, row in zip(verdicts, rows, strict=True):
         table.add_row(*(Text(row[name], style="bold green" if verdict.won else "") for name in shown))
     return table
 
 
 def _shown(rows: Sequence[dict[str, str]], width: int) -> list[str]:
     wide = width >= _WIDE
+    if is_empty(rows, "device µs"):
+        alike = len({row["why"] for row in rows}) == 1
+        known = [name for name in _BEFORE if not is_empty(rows, name) and not (alike and name == "why")]
+        return fitting(rows, known, kept=("candidate",), folded=_FOLDED, width=width)
     names = [name for name in _COLUMNS if wide or name in _DECISIVE]
     known = [name for name in names if name in _KEPT or not is_empty(rows, name) or (wide and name not in _IF_ANY)]
     return fitting(rows, known, kept=_KEPT, folded=_FOLDED, width=width)
+
+
+def _why_nothing(found: Findings) -> str | None:
+    """What is true of all rows where nothing was measured; None where something was."""
+    if any(verdict.finding.measurement is not None for verdict in found.verdicts):
+        return None
+    notes = {verdict.finding.note for verdict in found.verdicts}
+    (note,) = notes if len(notes) == 1 else (None,)
+    return note.removeprefix(NOT_MEASURED) if note is not None and note.startswith(NOT_MEASURED) else None
 
 
 _COLUMNS = (
@@ -75,6 +97,8 @@ _COLUMNS = (
 )  # fmt: skip
 # Shown where any candidate has them.
 _IF_ANY = ("peak", "energy mJ")
+# What is known where nothing was measured, as of a device that is elsewhere.
+_BEFORE = ("candidate", "workspace", "arithmetic", "limit µs", "why")
 _DECISIVE = ("candidate", "device µs", "limit µs", "why")
 _KEPT = _FOLDED = ("candidate", "why")
 _WIDE = 150

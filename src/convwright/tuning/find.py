@@ -31,6 +31,7 @@ from convwright.tuning.trials.verify import still_holds
 from convwright.tuning.trials.warm_up import warm_up
 
 FULL_BUDGET_US = 30e6
+NOT_MEASURED = "was not measured: "
 _CHAINS_IN_QUICK = 3
 
 
@@ -105,7 +106,7 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
     recall = search.recall()
     if search.device.present:
         listed += recall.beyond(listed)
-    known, note = recall.known(listed), f"was not measured: {why}"
+    known, note = recall.known(listed), f"{NOT_MEASURED}{why}"
     rows = [known.get(candidate.id) or Finding(candidate, note=note) for candidate in listed]
     return _ranked(search, rows, [*refusals, *listing.refusals(offers)])
 
