@@ -83,3 +83,37 @@ def test_kernels_are_a_gpus(
     assert (code, out) == (2, "")
     assert err.startswith(f"convwright: {sentence}")
     assert err.count("\n") == 1
+
+
+def test_tf32_is_asked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for word, wanted in (("--no-tf32", False), ("--tf32", True)):
+        code, out, _ = run(capsys, monkeypatch, "mb8ic64ih56oc64kh3ph1", "--device", "h200", word, "--json")
+        assert code == 0
+        rows = json.loads(out)["candidates"]
+        assert any(row["permitted"] for row in rows if row["arithmetic"] == "tf32") == wanted
+        assert any(row["permitted"] for row in rows if row["arithmetic"] == "fp32")
+        assert not any(row["permitted"] for row in rows if row["arithmetic"] == "fp16-acc32")
+
+
+@pytest.mark.parametrize("words", [["--budget", "3"], ["--energy"], ["--isolate"]])
+def test_what_is_for_measuring_is_refused_elsewhere(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(capsys, monkeypatch, "ic16ih8oc16kh3", "--device", "h200", *words)
+    assert code == 2
+    assert f"NVIDIA H200 is elsewhere: nothing is measured, so that {words[0]} would be ignored" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("cudnn/engine-1[bad", 2, "a configuration is written in brackets, for example cudnn/engine-38[k2=1], got"),
+        ("reference/gemm[oops]", 0, "it has no such configuration; reference/gemm is one"),
+    ],
+)
+def test_a_configuration_that_there_is_not_is_none(
+    name: str, code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, out, err = run(capsys, monkeypatch, "ic16ih8oc16kh3", "--device", "h200", "--why", name)
+    assert ended == code
+    assert said in out + err

@@ -8,6 +8,7 @@ import typer
 
 from convwright.cli.interrupt import stoppable
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.naming import one_of
 
 TARGET = "module:function or path/to/file.py:function, which returns a model and an example of its input."
@@ -25,6 +26,7 @@ def advise(
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -48,7 +50,7 @@ def advise(
         finite_inputs=finite_inputs,
     )
     kept = stoppable("before all was measured; searches that were done are remembered")
-    with kept, stdout_kept(as_json), progress_bar() as progress:
+    with with_tf32(tf32), kept, stdout_kept(as_json), progress_bar() as progress:
         subject = Subject.made(called(target, load(target)), by=target)
         advice = look(
             subject.model, subject.example,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from convwright.cli.interrupt import stopped
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -38,10 +38,7 @@ def bench(
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
     epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
-    tf32: Annotated[
-        bool | None,
-        typer.Option("--tf32/--no-tf32", help="PyTorch's flag for fp32 convolutions on a GPU; by default as it is."),
-    ] = None,
+    tf32: Tf32 = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
     ] = None,
@@ -71,7 +68,7 @@ def bench(
 
     Ctrl-C stops it; with --out and --resume the next run goes on from there.
     """
-    from convwright import flags, suites
+    from convwright import suites
     from convwright.cli.plots import Plots
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
@@ -104,7 +101,7 @@ def bench(
     asked = Asked(suite.name, device_facts(device), one_of(Mode, "mode", mode), policy, tf32)
     runs = asked.device.present and mode != Mode.HEURISTIC
     plots = Plots(plot, plot_fit, None if algorithms is None else tuple(algorithms.split(",")), tuple(sweeps))
-    with nullcontext() if tf32 is None else flags.tf32(tf32):
+    with with_tf32(tf32):
         plots.check(suite.rows, asked, runs=runs)
         if resume and out is None:
             raise BadInput("--resume goes on with the file that --out names, got no --out")

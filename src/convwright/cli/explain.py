@@ -17,6 +17,7 @@ from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, opened
+from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.naming import one_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def explain(
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     path: StorePath = None,
@@ -61,7 +63,7 @@ def explain(
         finite_inputs=finite_inputs,
     )
     facts = device_facts(device)
-    with nullcontext(session().store) if path is None else opened(path) as store:
+    with with_tf32(tf32), nullcontext(session().store) if path is None else opened(path) as store:
         found = find(text, device=facts, mode="heuristic", policy=policy, store=store)
         key = found.problem.key
         memory = Memory(store.findings(key, facts.key), store.quarantined(key, facts.key), time.time())
@@ -70,6 +72,7 @@ def explain(
     words += ["--device", (device or facts.torch_name or "cuda") if facts.present else "cuda"]
     words += _given("--max-workspace", max_workspace)
     words += _given("--max-error", max_error, 2.0) + _given("--objective", objective, "time")
+    words += [] if tf32 is None else ["--tf32" if tf32 else "--no-tf32"]
     words += ["--deterministic"] * deterministic + ["--finite-inputs"] * finite_inputs
     sections = sections_of(found, memory, command=shlex.join(words))
     if as_json:

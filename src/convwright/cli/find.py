@@ -11,6 +11,7 @@ from convwright.cli.interrupt import stoppable
 from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
+from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -40,6 +41,7 @@ def find(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
     ] = None,
+    tf32: Tf32 = None,
     mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms) or full (30 s).")] = "full",
     budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
@@ -70,6 +72,7 @@ def find(
     """Every way of computing a convolution: time, limit, errors, workspace, and why each won, lost or was refused."""
 
     from convwright.core.policy import Objective, Policy
+    from convwright.measuring.machine import device_facts
     from convwright.naming import check_above_0
     from convwright.ops.face import find as search
     from convwright.report.kernels import print_kernels
@@ -90,10 +93,14 @@ def find(
     else:
         problem = _described(input, weight, windows, groups)
     problem = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
+    options = {"--budget": budget, "--isolate": isolate, "--energy": energy}
+    facts = device_facts(device)
+    if not facts.present:
+        _check_nothing_measured(options, f"{facts.name} is elsewhere: nothing is measured")
     if why is not None:
-        options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--kernels": kernels}
-        _check_nothing_measured(options)
-        _print_reason(problem, why, device, as_json=as_json)
+        _check_nothing_measured(options | {"--kernels": kernels}, "--why measures nothing")
+        with with_tf32(tf32):
+            _print_reason(problem, why, device, as_json=as_json)
         return
     policy = Policy(
         max_workspace_bytes=max_workspace,
@@ -102,7 +109,8 @@ def find(
         objective=one_of(Objective, "objective", objective),
         finite_inputs=finite_inputs,
     )
-    with stoppable("before the search was done, of which nothing is kept"), progress_bar() as bar:
+    done = stoppable("before the search was done, of which nothing is kept")
+    with with_tf32(tf32), done, progress_bar() as bar:
         found = search(
             problem, device=device, mode=mode, policy=policy, budget_us=None if budget is None else budget * 1e6,
             trust=trust, isolate=isolate, energy=energy, kernels=kernels,
@@ -117,10 +125,10 @@ def find(
             print_kernels(found.kernels, output())
 
 
-def _check_nothing_measured(options: Mapping[str, object]) -> None:
+def _check_nothing_measured(options: Mapping[str, object], why: str) -> None:
     for option, given in options.items():
         if given:
-            raise BadInput(f"--why measures nothing, so that {option} would be ignored")
+            raise BadInput(f"{why}, so that {option} would be ignored")
 
 
 def _print_reason(problem: str, algorithm: str, device: str | None, *, as_json: bool) -> None:

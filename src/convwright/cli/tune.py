@@ -9,6 +9,7 @@ import typer
 from convwright.cli.advise import TARGET
 from convwright.cli.interrupt import stopped
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -27,6 +28,7 @@ def tune(
     max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     plan_only: Annotated[
@@ -62,7 +64,7 @@ def tune(
         finite_inputs=finite_inputs,
     )
     done, steps = 0, 0
-    with stdout_kept(as_json), progress_bar() as bar:
+    with with_tf32(tf32), stdout_kept(as_json), progress_bar() as bar:
         subject = Subject.made(called(target, load(target)), by=target)
 
         def progress(step: int, total: int, what: str) -> None:

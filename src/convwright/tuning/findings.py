@@ -58,7 +58,7 @@ class Findings:
             "choice": self.choice.candidate.id if self.choice else None,
             "baseline": self.baseline.candidate.id if self.baseline else None,
             "unstable": self.unstable,
-            "candidates": [_row(verdict, self.device) for verdict in self.verdicts],
+            "candidates": [_row(verdict, self.device, self.policy) for verdict in self.verdicts],
             "refusals": [{"id": refusal.id, "reason": refusal.reason} for refusal in self.refusals],
             **({} if self.kernels is None else {"kernels": _launches(self.kernels)}),
         }
@@ -71,7 +71,7 @@ def _launches(kernels: Mapping[str, tuple[Kernel, ...] | None]) -> dict[str, Any
     }
 
 
-def _row(verdict: Verdict, device: DeviceFacts) -> dict[str, Any]:
+def _row(verdict: Verdict, device: DeviceFacts, policy: Policy) -> dict[str, Any]:
     candidate, measurement = verdict.finding.candidate, verdict.finding.measurement
     bound = limits(candidate, device)
     return {
@@ -85,10 +85,21 @@ def _row(verdict: Verdict, device: DeviceFacts) -> dict[str, Any]:
         "arithmetic_limit_us": bound.arithmetic_us,
         "eager_us": verdict.eager_us,
         "remembered": verdict.finding.remembered,
+        "permitted": _is_permitted(candidate, policy),
         "allowed": verdict.allowed,
         "reason": verdict.reason,
         "measurement": measurement.to_json() if measurement else None,
     }
+
+
+def _is_permitted(candidate: Candidate, policy: Policy) -> bool:
+    """Whether policy allows a candidate as it is known before anything runs, measured or not."""
+    reason = policy.objection(
+        workspace_bytes=candidate.workspace_bytes,
+        arithmetic=candidate.arithmetic,
+        deterministic=candidate.deterministic,
+    )
+    return reason is None
 
 
 def _workspace(candidate: Candidate, measurement: Measurement | None) -> int | None:

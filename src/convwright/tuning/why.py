@@ -69,6 +69,8 @@ def why(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> Reason:
     """
     id_ = algorithm if "/" in algorithm or "(" in algorithm else f"{_UNNAMED}/{algorithm}"
     id_ = listing.spelled(id_, problem)
+    if id_.count("[") != id_.count("]"):
+        raise BadInput(f"a configuration is written in brackets, for example cudnn/engine-38[k2=1], got {algorithm!r}")
     if (within := next(listing.inside(id_, problem, device), None)) is not None:
         step, inner_id = within
         return _inside(problem, id_, device, why(step.inner, inner_id, device))
@@ -102,6 +104,8 @@ def _listed(problem: ConvProblem, id_: str, device: DeviceFacts) -> Reason:
         if not offers:
             raise
     first = next(iter(listing.candidates(offers)), offers[0])
+    if "[" in id_ and isinstance(first, Candidate):
+        return Reason(problem, device, id_, False, f"it has no such configuration; {first.id} is one")
     if isinstance(first, Refusal):
         return Reason(problem, device, id_, False, first.reason)
     return _served(first, device, id_)
