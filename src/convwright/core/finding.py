@@ -23,6 +23,10 @@ class Interval(Record):
     low: float
     high: float
 
+    def at_least(self, least: float) -> Interval:
+        """The same where nothing is less."""
+        return Interval(max(self.value, least), max(self.low, least), max(self.high, least))
+
     @property
     def relative_halfwidth(self) -> float:
         return (self.high - self.low) / 2 / abs(self.value) if self.value else float("inf")
@@ -66,7 +70,8 @@ class Measurement(Record):
     def eager_us(self, *, weights_change: bool) -> Interval:
         """What one eager call takes: the slower of device and host, and the packing where weights change."""
         none = Interval(0.0, 0.0, 0.0)
-        prepare = self.prepare_us if weights_change and self.prepare_us and self.prepare_us.value > 0 else none
+        # Kept by earlier versions, it may be noise below 0.
+        prepare = self.prepare_us.at_least(0.0) if weights_change and self.prepare_us else none
         host, device = self.host_us or none, self.device_us
         return Interval(
             max(device.value + prepare.value, host.value),

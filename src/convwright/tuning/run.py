@@ -78,13 +78,19 @@ class Run:
         return Hooks(self._recall.trying, search.progress, search.energy, self._lineup.hear, later, self._around)
 
     def _worth_measuring(self, listed: Iterable[Candidate]) -> Iterator[Candidate]:
+        """What is not settled; ahead of it PyTorch's own call, for only times of one search are to be compared."""
+        own: Candidate | None = None
         for candidate in listed:
             finding = self._recall.finding(candidate)
             if finding is not None and not (self._afresh and finding.failure is None):
                 self._known[candidate.id] = finding
                 if _is_settled(finding, self._search):
+                    own = candidate if candidate == self._baseline else own
                     continue
             if is_torch(candidate) or listing.objection(candidate, self._search.policy) is None:
+                if own is not None:
+                    yield own
+                    own = None
                 yield candidate
 
     def _is_built(self, candidate: Candidate) -> bool:

@@ -128,7 +128,4 @@ def _nothing() -> None:
 
 def _interval(timing: Timing | None) -> Interval | None:
     """The time; 0 where it drowned in noise, for it is added to others."""
-    if timing is None:
-        return None
-    took_us = timing.call_us
-    return Interval(max(took_us.value, 0.0), max(took_us.low, 0.0), max(took_us.high, 0.0))
+    return None if timing is None else timing.call_us.at_least(0.0)
