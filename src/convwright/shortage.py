@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 import torch
 
-from convwright.core.finding import OUT_OF_MEMORY
+from convwright.core.finding import OUT_OF_MEMORY, says_out_of_memory
 from convwright.errors import BackendError, first_line
 
 # What is raised where memory is short: PyTorch's own error is a RuntimeError, and so are those of its CPU allocator, of
 # CUDA's driver and of the libraries.
 SHORTAGES = (RuntimeError, MemoryError)
-_SAYING_SO = (OUT_OF_MEMORY, "can't allocate memory", "could not allocate", "ALLOC_FAILED")
 
 
 class OutOfMemory(BackendError, torch.OutOfMemoryError):
@@ -29,7 +28,7 @@ def is_shortage(error: BaseException) -> bool:
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _SAYING_SO)
+    return isinstance(error, RuntimeError) and says_out_of_memory(str(error))
 
 
 def shortage(error: BaseException) -> str:

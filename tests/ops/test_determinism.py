@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import pytest
@@ -12,11 +12,12 @@ from torch import Tensor
 
 import convwright as cw
 from convwright.ops import decide
+from convwright.ops import runner as runners
 from convwright.ops.form import CONV2D
 from convwright.settings import settings
 from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
-from ops.prefer import count_calls, randn
+from ops.prefer import count_calls, prefer, randn
 from tuning.made import FakeTuner
 
 CALLS = 40
@@ -108,6 +109,73 @@ def test_a_layer_of_pytorchs_own_is_looked_at_each_time(fake: FakeTuner, monkeyp
         called = count_calls(monkeypatch)
         assert same_bits(lambda: cw.conv2d(large, w))
     assert len(called) == CALLS
+
+
+class Scarce:
+    """A workspace that is there as long as ``is_there``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_there, own = True, runners.workspace
+
+        def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
+            give = own(nbytes, device)
+            return lambda: give() if self.is_there else self.refuse()
+
+        monkeypatch.setattr(runners, "workspace", workspace)
+
+    @staticmethod
+    def refuse() -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.parametrize("asked", [strictly, by_cudnns_flag, nullcontext])
+def test_where_there_is_no_memory_nothing_else_serves(
+    asked: Callable, fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, dtype=torch.float32)
+    called, scarce = count_calls(monkeypatch), Scarce(monkeypatch)
+    policy = cw.Policy(deterministic=True) if asked is nullcontext else None
+    with asked():
+        cw.find(x, w, policy=policy)
+        before = cw.conv2d(x, w, policy=policy)
+        scarce.is_there = False
+        for _ in range(3):
+            with pytest.raises(cw.OutOfMemory, match=r"^reference/gemm needs .* equal calls have to give equal bits$"):
+                cw.conv2d(x, w, policy=policy)
+        scarce.is_there = True
+        assert torch.equal(cw.conv2d(x, w, policy=policy), before)
+    assert len(called) == 2
+
+
+def test_one_that_cannot_be_built_is_not_replaced_either(fake: FakeTuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, dtype=torch.float32)
+    ours = partial(cw.conv2d, x, w, policy=cw.Policy(deterministic=True))
+    with monkeypatch.context() as patched:
+        patched.setattr(sessions, "_plan", lambda candidate, device: Scarce.refuse())
+        for _ in range(2):
+            with pytest.raises(cw.OutOfMemory, match=r"equal calls have to give equal bits$"):
+                ours()
+    called = count_calls(monkeypatch)
+    assert same_bits(ours)
+    assert len(called) == CALLS
+
+
+def test_what_serves_for_want_of_memory_stays_once_a_flag_is_set(
+    fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, dtype=torch.float32)
+    prefer(monkeypatch, "reference/gemm")
+    called, scarce = count_calls(monkeypatch), Scarce(monkeypatch)
+    scarce.is_there = False
+    with pytest.warns(cw.MemoryWarning):
+        assert len([cw.conv2d(x, w) for _ in range(3)]) == 3
+    scarce.is_there = True
+    with strictly():
+        assert same_bits(lambda: cw.conv2d(x, w))
+    assert called == []
+    for _ in range(8):
+        cw.conv2d(x, w)
+    assert called != []
 
 
 def test_what_serves_inside_a_capture_serves_behind_it(fake: FakeTuner, monkeypatch: pytest.MonkeyPatch) -> None:

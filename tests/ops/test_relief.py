@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -269,25 +269,152 @@ def test_what_policy_forbids_does_not_serve(memory: Memory, monkeypatch: pytest.
         cw.conv2d(x, w)
 
 
-def test_a_candidate_that_cannot_be_built_for_want_of_memory_is_replaced(
-    monkeypatch: pytest.MonkeyPatch,
+class Builder:
+    """Builds plans, but for those ``without`` memory for it, and counts how often it was asked for one of these."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *without: str) -> None:
+        self.without, self.refused, self._own = set(without), 0, sessions._plan
+        monkeypatch.setattr(sessions, "_plan", self)
+        self.cache_clear = self._own.cache_clear
+
+    def __call__(self, candidate: Candidate, device: Any) -> Any:
+        if candidate.id in self.without:
+            self.refused += 1
+            raise RuntimeError("CUDA error: out of memory")
+        return self._own(candidate, device)
+
+
+def test_a_candidate_that_cannot_be_built_for_want_of_memory_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    called, (x, w), builder = count_calls(monkeypatch), operands(), Builder(monkeypatch, GEMM)
+    expected = F.conv2d(x, w)
+    with pytest.warns(cw.MemoryWarning, match=f"^torch/default serves: {GEMM} needs [0-9,]+ bytes") as said:
+        assert_close(cw.conv2d(x, w), expected)
+    with pytest.raises(cw.OutOfMemory):
+        cw.conv2d(x, w, algorithm=GEMM)
+    builder.refused, tried = 1, []
+    for _ in range(8):
+        assert_close(cw.conv2d(x, w), expected)
+        tried.append(builder.refused)
+    assert tried == [2, 2, 3, 3, 3, 3, 4, 4]  # again after 1, 3 and 7 calls
+    assert (last().candidate.id, len(said), called) == ("torch/default", 1, [])
+    builder.without.clear()
+    for _ in range(8):
+        assert_close(cw.conv2d(x, w), expected)
+    assert len(called) == 2
+    assert (last().candidate.id, last().note) == (GEMM, None)
+
+
+def test_one_that_came_to_be_built_is_relieved_like_any_other(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, told: list[str]
 ) -> None:
     prefer(monkeypatch, GEMM)
+    called, (x, w), builder = count_calls(monkeypatch), operands(), Builder(monkeypatch, GEMM)
+    cw.conv2d(x, w)
+    builder.without.clear()
+    cw.conv2d(x, w)
+    memory.most = 0
+    assert_close([cw.conv2d(x, w) for _ in range(50)], [F.conv2d(x, w)] * 50)
+    assert called == ["forward"]
+    assert 1 < memory.refused <= 7
+    memory.most = 1 << 60
+    for _ in range(64):
+        cw.conv2d(x, w)
+    assert len(called) > 1
+
+
+def test_memory_is_looked_at_before_what_could_not_be_built_is_built(
+    monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    prefer(monkeypatch, GEMM)
+    (x, w), builder = operands(), Builder(monkeypatch, GEMM)
+    monkeypatch.setattr(reliefs, "free_memory_bytes", lambda device: 1)
+    assert_close([cw.conv2d(x, w) for _ in range(50)], [F.conv2d(x, w)] * 50)
+    assert builder.refused == 1
+
+
+@pytest.mark.parametrize("beyond", [0, 4096, None])
+def test_the_next_best_serves_for_one_that_cannot_be_built(beyond: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a candidate says that it needs more workspace than was measured, or where only building tells."""
+    known = Known(monkeypatch, {"torch/default": 100.0, WINOGRAD: 10.0, GEMM: 20.0})
+    x, w = randn(2, 4, 18, 18, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
+    known.learn(x, w)
+    most, less = sorted((WINOGRAD, GEMM), key=lambda id_: -known.bytes[id_])
+    asked = known.session.choose(cw.problem(x, w), device_facts("cpu"), cw.Policy(), most)
+    said = None if beyond is None else known.bytes[most] + beyond
+    asked = replace(asked, candidate=replace(asked.candidate, workspace_bytes=said))
+    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: asked)
+    Builder(monkeypatch, most)
+    needed = "memory to be built" if said is None else f"{said:,} bytes of workspace"
+    with pytest.warns(cw.MemoryWarning, match=re.escape(f"{less} serves: {most} needs {needed}, and ran out")):
+        assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w), rtol=1e-3, atol=1e-3)
+    assert last().candidate.id == less
+
+
+def test_of_one_that_nobody_knows_anything_about_what_needs_no_workspace_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = Known(monkeypatch, {"torch/default": 100.0, "torch/onednn": 10.0, WINOGRAD: 1.0})
+    x, w = randn(2, 4, 18, 18, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
+    known.learn(x, w)
+    assert known.bytes["torch/onednn"] == 0 < known.bytes[WINOGRAD]
+    asked = known.session.choose(cw.problem(x, w), device_facts("cpu"), cw.Policy(), GEMM)
+    asked = replace(asked, candidate=replace(asked.candidate, workspace_bytes=None))
+    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: asked)
+    Builder(monkeypatch, GEMM)
+    with pytest.warns(cw.MemoryWarning, match=f"^torch/onednn serves: {GEMM} needs memory to be built"):
+        assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w), rtol=1e-3, atol=1e-3)
+
+
+def test_inside_a_capture_what_is_ready_serves(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the store, a plan that is built, or a warning, until the capture is over."""
+    known = Known(monkeypatch, {"torch/default": 100.0, WINOGRAD: 10.0, GEMM: 20.0})
+    x, w = randn(2, 4, 18, 18, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
+    known.learn(x, w)
+    most, less = sorted((WINOGRAD, GEMM), key=lambda id_: -known.bytes[id_])
+    asked = known.session.choose(cw.problem(x, w), device_facts("cpu"), cw.Policy(), most)
+    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: asked)
+    ours = partial(cw.conv2d, x, w, policy=cw.Policy())
+    near, expected = partial(assert_close, rtol=1e-3, atol=1e-3), F.conv2d(x, w)
+    near(ours(), expected)
+
+    def forbidden(*_: Any) -> Any:
+        raise AssertionError("inside a capture")
+
+    memory.most = known.bytes[less]
+    with monkeypatch.context() as inside, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inside.setattr(reliefs, "capturing", lambda device: True)
+        inside.setattr(Store, "findings", forbidden)
+        inside.setattr(sessions, "_plan", forbidden)
+        assert all(torch.equal(ours(), expected) for _ in range(5))
+        assert memory.refused == 1
+        assert last().candidate.id == "torch/default"
+        assert str(last().note).startswith(f"{most} needs")
+    with pytest.warns(cw.MemoryWarning, match=re.escape(f"{less} serves: {most} needs")):
+        near(ours(), expected)
+    assert (last().candidate.id, memory.refused) == (less, 2)
+    memory.most = 1 << 60
+    for _ in range(16):
+        near(ours(), expected)
+    assert (last().candidate.id, last().note) == (most, None)
+    memory.most = known.bytes[less]
+    with monkeypatch.context() as inside:
+        inside.setattr(reliefs, "capturing", lambda device: True)
+        inside.setattr(sessions, "_plan", forbidden)
+        near(ours(), expected)
+    assert last().candidate.id == less  # which has served before
+
+
+def test_inside_a_capture_nothing_serves_that_policy_forbids(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
     x, w = operands()
-
-    own = sessions._plan
-
-    def short(candidate: Candidate, device: Any) -> Any:
-        if candidate.id == GEMM:
-            raise RuntimeError("CUDA error: out of memory")
-        return own(candidate, device)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(sessions, "_plan", short)
-        with pytest.warns(cw.MemoryWarning, match="torch/default serves"):
-            assert_close(cw.conv2d(x, w), F.conv2d(x, w))
-        with pytest.raises(cw.OutOfMemory):
-            cw.conv2d(x, w, algorithm=GEMM)
+    cw.conv2d(x, w)
+    memory.most = 0
+    monkeypatch.setattr(reliefs, "capturing", lambda device: True)
+    monkeypatch.setattr(Session, "torchs_own", lambda self, problem, device, policy: None)
+    with pytest.raises(cw.OutOfMemory, match="nothing that needs less is allowed"):
+        cw.conv2d(x, w)
 
 
 def test_other_errors_stay_what_they_are(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

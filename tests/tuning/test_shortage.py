@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from convwright.shortage import OutOfMemory, is_shortage, needing, shortage
 from convwright.tuning.compiling.beside import BEING_COMPILED, Beside
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.session import Session
 from convwright.tuning.trials import confirm, full, trial, verify, warm_up
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, MadePlan, Way
@@ -124,6 +126,30 @@ def test_what_is_compiled_beside_and_has_no_memory_is_tried_another_time(made: M
     assert rows(found)["compiled/kernel"].note == BEING_COMPILED
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "failed: CUDA out of memory. Tried to allocate 9.00 GiB.",
+        "failed: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    ],
+)
+def test_what_failed_so_under_an_earlier_version_is_tried_again(failure: str, made: Made, tmp_path: Path) -> None:
+    made.quick = {"fast": Way(500.0), "broken": Way(600.0)}
+    with Store.open(tmp_path / "findings.sqlite") as store:
+        fresh = rows(search(store))
+        prints = {id_: entry.fingerprint for id_, entry in store.findings(PROBLEM.key, CPU.key).items()}
+        assert fresh["quick/fast"].measurement is not None
+        for id_, said in (("quick/fast", failure), ("quick/broken", "failed: it gives NaN")):
+            store.record(PROBLEM.key, CPU.key, id_, prints["quick/fast"], None, said)
+        found = search(store)
+        assert found.choice is not None
+        assert (found.choice.candidate.id, found.choice.remembered) == ("quick/fast", False)
+        assert rows(found)["quick/broken"].failure == "failed: it gives NaN"
+        again = search(store)
+        assert rows(again)["quick/fast"].remembered
+        assert Session(Mode.QUICK, store).knows(PROBLEM, CPU, Policy())
+
+
 class ShortPlan(MadePlan):
     """Runs out of memory from a certain call on."""
 
@@ -209,6 +235,10 @@ def test_a_remembered_winner_stays_where_nothing_can_be_timed(
         (BackendError("cudnnCreate: cuDNN could not allocate device memory (status 4004)"), True),
         (RuntimeError("Triton Error [CUDA]: out of memory"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"), False),
         (RuntimeError("out of resource: shared memory, Required: 300000"), False),
         (ValueError("out of memory"), False),
         (OSError("no such file"), False),

@@ -112,6 +112,19 @@ def test_a_search_is_known_within_its_scope_only(path: Path) -> None:
         assert store.findings(PROBLEM, DEVICE) == {}
 
 
+def test_what_is_forgotten_is_gone_with_the_searches_that_rest_on_it(path: Path) -> None:
+    with Store.open(path) as store:
+        for candidate in ("torch/default", "cudnn/gemm"):
+            record(store, candidate)
+        for device in (DEVICE, "A100"):
+            store.record_search(PROBLEM, device, "quick", ["torch/default"])
+        store.forget(PROBLEM, DEVICE, ["cudnn/gemm"])
+    with Store.open(path) as store:
+        assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
+        assert store.search(PROBLEM, DEVICE, "quick") is None
+        assert store.search(PROBLEM, "A100", "quick") == ("torch/default",)
+
+
 def test_a_search_does_not_outlive_what_it_rests_on(path: Path) -> None:
     """Under the old versions it would say that nothing need be tried, while nothing is known any more."""
     with Store.open(path) as store:

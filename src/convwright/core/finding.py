@@ -13,6 +13,17 @@ from convwright.core.record import Record
 UNSTABLE = "unstable"
 # And so what memory was too short for, which may be there another time.
 OUT_OF_MEMORY = "out of memory"
+# What libraries say of that: PyTorch, its CPU allocator, cuDNN in words, cuBLAS and cuDNN 8, cuDNN 9.
+_SAYING_SO = (OUT_OF_MEMORY, "can't allocate memory", "could not allocate", "ALLOC_FAILED", "ALLOCATION_FAILED")
+
+
+def says_out_of_memory(said: str) -> bool:
+    """Whether what an error or a failure says is that there is no memory.
+
+    >>> says_out_of_memory("failed: CUDA out of memory."), says_out_of_memory("failed: out of registers")
+    (True, False)
+    """
+    return any(words in said for words in _SAYING_SO)
 
 
 @dataclass(frozen=True, slots=True)

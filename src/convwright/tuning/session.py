@@ -182,15 +182,17 @@ class Session:
             return None
         return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
 
-    def smaller(self, choice: Choice, policy: Policy, most_bytes: int) -> Choice | None:
-        """What may serve in the place of a choice with at most so much workspace: the best that was measured, or
-        PyTorch's own call; None where ``policy`` does not allow that. Nothing is measured."""
+    def smaller(self, choice: Choice, policy: Policy, needed_bytes: int | None) -> Choice | None:
+        """What may serve with less workspace in the place of a choice that needs so much: the best that was measured,
+        or PyTorch's own call; None where ``policy`` does not allow that. Nothing is measured, and where nothing can
+        need less the store is not read."""
         problem, device = choice.candidate.problem, choice.device
         search = self._asked(problem, device, policy, self.mode)
-        known = search.policy
+        known, recall = search.policy, search.recall()
+        most_bytes = -1 if needed_bytes == 0 else recall.less_bytes(choice.candidate, needed_bytes)
         limit = most_bytes if known.max_workspace_bytes is None else min(known.max_workspace_bytes, most_bytes)
         search = replace(search, policy=replace(known, max_workspace_bytes=max(limit, 0)))
-        found = best_known(search, search.recall()) if most_bytes > 0 else None
+        found = best_known(search, recall) if most_bytes >= 0 else None
         if found is not None:
             return _choice(found[0].finding, found[1], device, policy)
         own = self.torchs_own(problem, device, policy)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Finding, Measurement
+from convwright.core.finding import Finding, Measurement, says_out_of_memory
 from convwright.core.once import once
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -28,7 +28,12 @@ class Recall:
 
     @once
     def _stored(self) -> Mapping[str, Stored]:
-        return self.store.findings(self.problem.key, self.device.key)
+        entries = self.store.findings(self.problem.key, self.device.key)
+        # Earlier versions kept a want of memory as if it were the candidate's own failure.
+        short = [id_ for id_, each in entries.items() if each.failure and says_out_of_memory(each.failure)]
+        if short:
+            self.store.forget(self.problem.key, self.device.key, short)
+        return {id_: entry for id_, entry in entries.items() if id_ not in short}
 
     @once
     def _quarantined(self) -> Mapping[str, Quarantined]:
@@ -53,6 +58,8 @@ class Recall:
     def tried(self, mode: Mode, direct: Sequence[Candidate]) -> tuple[str, ...] | None:
         """What an earlier search tried under the same permission that was at least as thorough and knew all of
         ``direct``; None where there was none."""
+        if not self._stored:
+            return None  # a search rests on findings, and is forgotten with them where they are read and do not count
         thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
         searches = (self.store.search(self.problem.key, self.device.key, self._scope(each)) for each in thorough)
         done = [ids for ids in searches if ids is not None]
@@ -76,6 +83,13 @@ class Recall:
     def measured(self) -> dict[str, Measurement]:
         """All measurements, under whatever versions they were taken."""
         return {id_: entry.measurement for id_, entry in self._stored.items() if entry.measurement is not None}
+
+    def less_bytes(self, candidate: Candidate, needed_bytes: int | None) -> int:
+        """The most workspace that is less than a candidate needs, and less than it was measured to need; none where
+        neither is known. Below 0 there is no such thing."""
+        measured = self.measured().get(candidate.id)
+        known = (needed_bytes, None if measured is None else measured.workspace_bytes)
+        return min((nbytes - 1 for nbytes in known if nbytes is not None), default=0)
 
     def record(self, fresh: Iterable[Finding]) -> None:
         """Keep what was measured, and what failed; not what is unstable, which nobody is to believe later."""

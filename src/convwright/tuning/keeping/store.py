@@ -118,8 +118,19 @@ class Store:
         known = {candidate: _stored(*columns) for candidate, *columns in rows}
         unreadable = [candidate for candidate, stored in known.items() if stored is None]
         if unreadable:
-            self._forget(problem_key, device_key, unreadable)
+            self.forget(problem_key, device_key, unreadable)
         return {candidate: stored for candidate, stored in known.items() if stored is not None}
+
+    def forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
+        """Make findings as if they had never been, and so the searches that rest on them."""
+        subject = (problem_key, device_key)
+        places = [(*subject, candidate) for candidate in candidate_ids]
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.executemany(f"DELETE FROM finding {_OF_SUBJECT} AND candidate = ?", places)
+            connection.execute(f"DELETE FROM search {_OF_SUBJECT}", subject)
+
+        self._database.transaction(delete)
 
     def record_search(self, problem_key: str, device_key: str, scope: str, candidate_ids: Iterable[str]) -> None:
         """Keep that, within ``scope``, these candidates were tried to the end, so that nobody need search again."""
@@ -244,17 +255,6 @@ class Store:
         if not last or now - last[0][0] > _USED_EVERY_S:
             with self._tolerantly():
                 self._database.execute("INSERT OR REPLACE INTO used VALUES (?, ?, ?)", (*subject, now))
-
-    def _forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
-        """Findings that cannot be read are as if they had never been, and so are the searches that rest on them."""
-        subject = (problem_key, device_key)
-        places = [(*subject, candidate) for candidate in candidate_ids]
-
-        def delete(connection: sqlite3.Connection) -> None:
-            connection.executemany(f"DELETE FROM finding {_OF_SUBJECT} AND candidate = ?", places)
-            connection.execute(f"DELETE FROM search {_OF_SUBJECT}", subject)
-
-        self._database.transaction(delete)
 
     @contextmanager
     def _tolerantly(self) -> Iterator[None]:
