@@ -18,6 +18,8 @@ from convwright.tuning.trials.candidates import measure_candidates
 from convwright.tuning.trials.checks import FEWEST_KINDS
 from convwright.tuning.trials.contest import Hooks
 
+# One call may take this share of what is left of a budget; longer ones are compared with nothing.
+_MOST_AGAIN = 0.05
 _IN_THIS_PROCESS = "was not tried: it is compiled in this process, for which only a full search has time"
 
 
@@ -85,13 +87,18 @@ class Run:
             if finding is not None and not (self._afresh and finding.failure is None):
                 self._known[candidate.id] = finding
                 if _is_settled(finding, self._search):
-                    own = candidate if candidate == self._baseline else own
+                    own = candidate if candidate == self._baseline and self._can_be_timed_again(finding) else own
                     continue
             if is_torch(candidate) or listing.objection(candidate, self._search.policy) is None:
                 if own is not None:
                     yield own
                     own = None
                 yield candidate
+
+    def _can_be_timed_again(self, finding: Finding) -> bool:
+        """Whether there is time for calls of what is known, and for others beside it."""
+        measured = finding.measurement
+        return measured is not None and measured.device_us.value <= _MOST_AGAIN * self._search.budget.left_us
 
     def _is_built(self, candidate: Candidate) -> bool:
         kernels = self._search.kernels

@@ -58,8 +58,7 @@ class Recall:
     def tried(self, mode: Mode, direct: Sequence[Candidate]) -> tuple[str, ...] | None:
         """What an earlier search tried under the same permission that was at least as thorough and knew all of
         ``direct``; None where there was none."""
-        if not self._stored:
-            return None  # a search rests on findings, and is forgotten with them where they are read and do not count
+        _ = self._stored  # a search rests on findings, and is forgotten with them where they are read and do not count
         thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
         searches = (self.store.search(self.problem.key, self.device.key, self._scope(each)) for each in thorough)
         done = [ids for ids in searches if ids is not None]
