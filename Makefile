@@ -16,6 +16,7 @@ BIN = .venv/bin
 PY = $(BIN)/python
 PIP = $(PY) -m pip --disable-pip-version-check install --quiet
 READY = .venv/ready
+STYLE = $(PY) -m ruff check . && $(PY) -m ruff format --check .
 
 # Programs of one line each; exit status 0 is yes.
 SYSTEM_TORCH_SEES_CUDA = import sys, torch; version = tuple(map(int, torch.__version__.split(".")[:2])); \
@@ -64,13 +65,16 @@ demo: $(READY) ## Show what convwright does, in less than a minute.
 	@echo; echo "== From Python: examples/first_look.py"
 	@$(DEMO) $(PY) examples/first_look.py
 
-test: lint ## Check style, types and behaviour.
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(ALONE))
+# Types are checked while tests run: that keeps one core busy for most of a minute.
+test: $(READY) ## Check style, types and behaviour.
+	$(STYLE)
+	@$(PY) -m mypy > .venv/types.txt 2>&1 & types=$$!; \
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(ALONE)); tests=$$?; \
+	wait $$types; types=$$?; cat .venv/types.txt; exit $$(( tests > types ? tests : types ))
 	$(PY) -m pytest -q $(ALONE)
 
 lint: $(READY) ## Check style and types only.
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
+	$(STYLE)
 	$(PY) -m mypy
 
 format: $(READY) ## Bring the code into the house style.

@@ -271,3 +271,11 @@ def test_conv2d_into_obeys_too(monkeypatch: pytest.MonkeyPatch) -> None:
             cw.conv2d_into(buffer[:, 4:], buffer[:, :4], w)
         assert_close(torch.autograd.grad(buffer[:, 4:].sum(), w), torch.autograd.grad(F.conv2d(x, w).sum(), w))
         assert called == ["forward", "backward_weight"]
+
+
+def test_an_algorithm_of_another_direction_is_refused_with_its_reason() -> None:
+    x, w = randn(2, 4, 8, 8, grad=True), randn(4, 4, 3, 3, grad=True)
+    named = {"forward": GEMM, "backward_data": GEMM, "backward_weight": "torch/onednn"}
+    said = "^torch/onednn cannot compute .*dir:backward_weight.*: "
+    with cw.algorithms(**named), pytest.raises(Refused, match=said):  # type: ignore[arg-type]
+        gradients(x, w)

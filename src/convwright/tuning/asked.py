@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from convwright.core.candidate import Candidate
+from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
@@ -24,8 +25,21 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
     for refusal in listing.refusals(offers):
         if _is_of(algorithm, refusal.id):
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
+    if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
+        raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
     everything = listing.candidates(listing.direct(problem, device, policy))
     raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {listing.names(everything)}")
+
+
+def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> str | None:
+    """Why an algorithm of another direction cannot serve; None where no direction has one of that name."""
+    for direction in Direction:
+        if direction is problem.direction or problem.dtype.narrow:
+            continue
+        for offer in listing.of_family(algorithm, problem.asking(direction), device, policy):
+            if _is_of(algorithm, offer.id):
+                return offer.reason if isinstance(offer, Refusal) else f"computes {direction}, not {problem.direction}"
+    return None
 
 
 def _is_of(algorithm: str, refused: str) -> bool:

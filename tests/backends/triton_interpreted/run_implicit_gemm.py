@@ -44,7 +44,7 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
     expected = exact(oracle(problem, given), problem)
     offers = list(BACKEND.candidates(problem, CPU, Policy()))
     assert offers
-    for offer in offers:
+    for offer in offers[::3]:  # every tile has its turn below
         assert isinstance(offer, Candidate)
         given.out.fill_(float("nan"))
         assert torch.equal(run(offer, given), expected), offer.id
