@@ -33,9 +33,9 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
 
 def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> str | None:
     """Why an algorithm of another direction cannot serve; None where no direction has one of that name."""
-    for direction in Direction:
-        if direction is problem.direction or problem.dtype.narrow:
-            continue
+    if "(" in algorithm or problem.dtype.narrow:
+        return None  # rewrites are asked about in any direction, and narrow dtypes have but one
+    for direction in (each for each in Direction if each is not problem.direction):
         for offer in listing.of_family(algorithm, problem.asking(direction), device, policy):
             if _is_of(algorithm, offer.id):
                 return offer.reason if isinstance(offer, Refusal) else f"computes {direction}, not {problem.direction}"

@@ -14,6 +14,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.kernels import Kernel
 from convwright.settings import Mode
+from convwright.tuning import listing
 from convwright.tuning.choose import Verdict
 
 
@@ -85,21 +86,11 @@ def _row(verdict: Verdict, device: DeviceFacts, policy: Policy) -> dict[str, Any
         "arithmetic_limit_us": bound.arithmetic_us,
         "eager_us": verdict.eager_us,
         "remembered": verdict.finding.remembered,
-        "permitted": _is_permitted(candidate, policy),
+        "permitted": listing.objection(candidate, policy) is None,  # measured or not
         "allowed": verdict.allowed,
         "reason": verdict.reason,
         "measurement": measurement.to_json() if measurement else None,
     }
-
-
-def _is_permitted(candidate: Candidate, policy: Policy) -> bool:
-    """Whether policy allows a candidate as it is known before anything runs, measured or not."""
-    reason = policy.objection(
-        workspace_bytes=candidate.workspace_bytes,
-        arithmetic=candidate.arithmetic,
-        deterministic=candidate.deterministic,
-    )
-    return reason is None
 
 
 def _workspace(candidate: Candidate, measurement: Measurement | None) -> int | None:
