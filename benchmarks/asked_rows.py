@@ -35,12 +35,11 @@ class Asked:
 
 def rows(options: argparse.Namespace) -> Iterator[Asked]:
     """All that is asked for, one setting after the other."""
-    first, last = options.rows
     for dtype, batch, direction in product(options.dtype, options.batch, options.direction):
         suite = suites.load(options.suite).with_(
             dtype=dtype, batch=batch, direction=direction, layout=options.layout, epilogue=options.epilogue
         )
         flagged = options.device.startswith("cuda") and DType.parse(dtype) is DType.FP32
         for tf32 in options.tf32 if flagged else (None,):
-            for index, row in list(enumerate(suite.rows))[first:last]:
+            for index, row in list(enumerate(suite.rows))[options.rows]:
                 yield Asked(index, row.name, row.problem, batch, tf32)

@@ -43,7 +43,7 @@ _FINITE = ("normal", "positive", "channel-scaled", "large")
 
 def questions(options: argparse.Namespace) -> Iterator[Answer]:
     suite = suites.load(options.suite)
-    for row, setting, layout in product(suite.rows[slice(*options.rows)], options.settings, LAYOUTS):
+    for row, setting, layout in product(suite.rows[options.rows], options.settings, LAYOUTS):
         dtype, tf32 = SETTINGS[setting]
         problem = suite.with_(dtype=dtype, layout=layout).rows[suite.rows.index(row)].problem
         yield {"name": row.name, "setting": setting, "layout": layout, "problem": problem.key, "tf32": tf32}
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--budget-s", type=float, default=5.0, help="for each search")
-    parser.add_argument("--rows", type=sliced, default=(None, None), help="the rows from:to, as a slice")
+    parser.add_argument("--rows", type=sliced, default=slice(None), help="as a slice: from:to, from:to:step")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no search after so long")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--resume", action="store_true", help="leave out what is in that file already")

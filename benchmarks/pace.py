@@ -32,13 +32,13 @@ class Pace:
                 self._longest_s = max(self._longest_s, perf_counter() - begun_s)
 
 
-def sliced(text: str) -> tuple[int | None, int | None]:
-    """The ends of a slice.
+def sliced(text: str) -> slice:
+    """The rows that are meant, as in Python: from, to, and every how many.
 
-    >>> sliced("40:"), sliced("0:40")
-    ((40, None), (0, 40))
+    >>> sliced("40:"), sliced("0:94:3")
+    (slice(40, None, None), slice(0, 94, 3))
     """
-    first, colon, last = text.partition(":")
-    if not colon:
+    ends = [int(word) if word else None for word in text.split(":")]
+    if len(ends) < 2:
         raise ValueError(text)
-    return int(first) if first else None, int(last) if last else None
+    return slice(*ends)

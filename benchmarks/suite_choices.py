@@ -245,7 +245,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a row")
     parser.add_argument("--kernels", type=int, default=24, help="compiled ahead of a row's search at most")
     parser.add_argument("--time-s", type=float, default=0.3, help="for timing a row, three times that where need be")
-    parser.add_argument("--rows", type=sliced, default=(None, None), help="the rows from:to, as a slice")
+    parser.add_argument("--rows", type=sliced, default=slice(None), help="as a slice: from:to, from:to:step")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--resume", action="store_true")

@@ -83,6 +83,11 @@ def test_coarser_arithmetic_has_a_larger_bound() -> None:
     assert bound(Arithmetic.FP32) < scaled_bound(Arithmetic.FP32, DType.FP32, 1000)
 
 
+def test_sums_of_fp8_are_kept_in_fewer_bits_and_still_tell_a_product_that_is_missing() -> None:
+    fp8, exact = (scaled_bound(each, DType.FP32, 288) * 2.0**-24 for each in (Arithmetic.FP8_ACC32, Arithmetic.FP32))
+    assert exact < 2.0**-14.6 < fp8 < 1 / 288
+
+
 def test_a_sum_of_int8_that_is_off_by_one_is_wrong_however_it_is_stored() -> None:
     def told(text: str, off_by: float, result: float) -> str | None:
         problem = ConvProblem.parse(f"mb2ic64ih9oc8kh3 dt:int8:int8:{text}")

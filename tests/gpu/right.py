@@ -21,6 +21,7 @@ def check(candidate: Candidate) -> None:
     problem = candidate.problem
     trial = Trial(candidate, Bench(problem, device_facts("cuda"), Mode.FULL, seed=0))
     errors = ErrorCheck(problem, "cuda", kinds=KINDS).errors(trial.run)
-    assert absolute_objection(problem, candidate.arithmetic, errors, Policy()) is None, candidate.id
+    objection = absolute_objection(problem, candidate.arithmetic, errors, Policy())
+    assert objection is None, f"{candidate.id}: {objection}"
     trial.call()()
     torch.cuda.synchronize()

@@ -150,12 +150,16 @@ def test_runs_allocate_nothing_on_the_device_and_are_captured(live: DeviceFacts,
     in_c, operands = InC(candidate, live, tmp_path), Operands.of(candidate.problem)
     out, workspace = operands.out(), scratch(in_c.workspace_bytes)
     expected = in_c(operands, out, workspace).clone()
-    torch.cuda.synchronize()
-    free_bytes, _ = torch.cuda.mem_get_info()
-    for _ in range(200):
-        in_c(operands, out, workspace)
-    torch.cuda.synchronize()
-    assert torch.cuda.mem_get_info()[0] >= free_bytes
+
+    def taken_bytes() -> int:
+        torch.cuda.synchronize()
+        free_bytes, _ = torch.cuda.mem_get_info()
+        for _ in range(200):
+            in_c(operands, out, workspace)
+        torch.cuda.synchronize()
+        return free_bytes - torch.cuda.mem_get_info()[0]
+
+    assert min(taken_bytes() for _ in range(10)) <= 0  # other processes may take some meanwhile
     out.fill_(math.nan)
     torch.cuda.synchronize()
     captured = torch.cuda.CUDAGraph()

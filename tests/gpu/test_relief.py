@@ -61,7 +61,8 @@ def test_a_shortage_inside_a_capture_leaves_it_whole(monkeypatch: pytest.MonkeyP
                 y = cw.conv2d(x, w, policy=cw.Policy())
         last = cw.last_choice()
         assert last is not None
-        assert (last.candidate.id, "out of memory" in str(last.note)) == ("torch/default", True)
+        assert last.candidate.id.startswith("torch/default")
+        assert "out of memory" in str(last.note)
         y.zero_()
         graph.replay()
         assert_close(y.double(), exact, rtol=1e-2, atol=1e-1)

@@ -16,6 +16,8 @@ from convwright.core.problem import ConvProblem
 NON_FINITE_KINDS = ("infinity", "nan")
 _SMOOTH = frozenset({Activation.SILU, Activation.GELU, Activation.HARDSWISH})
 _UNIT = {Arithmetic.TF32: 2.0**-11, Arithmetic.FP64: 2.0**-53}
+# Tensor cores of sm_89 and sm_90 add 32 products of fp8 at a time, and keep 13 bits behind the point of each such sum.
+_FP8_AT_A_TIME, _FP8_SUM = 32, 2.0**-13
 
 
 def arithmetic_roundoff(arithmetic: Arithmetic, dtype: DType) -> float:
@@ -34,13 +36,14 @@ def scaled_bound(
     """The largest scaled error, in units of the dtype's roundoff, that a correct candidate can show.
 
     Both inputs and the output are rounded once; sums of ``reduction`` terms in fp32 (fp64 for fp64) add at most one
-    accumulator roundoff each. A smooth activation is some steps of arithmetic more; what it is given may be rounded.
+    accumulator roundoff each; of fp8, whose sums are kept in fewer bits than their type has, one for 32 terms. A smooth activation is some steps of arithmetic more; what it is given may be rounded.
     ``roundings`` are those of an epilogue that other work than the convolution's computes.
     """
     accumulator = 2.0**-53 if dtype is DType.FP64 else 2.0**-24
     split = 2.0**-21 if arithmetic is Arithmetic.TF32X3 else 0.0
     rounded = 3 * arithmetic_roundoff(arithmetic, dtype) + roundings * dtype.roundoff
-    absolute = rounded + (reduction + 3) * accumulator + split
+    fewer = (reduction / _FP8_AT_A_TIME + 1) * _FP8_SUM if arithmetic is Arithmetic.FP8_ACC32 else 0.0
+    absolute = rounded + (reduction + 3) * accumulator + split + fewer
     smooth = dtype.roundoff + 4 * accumulator if activation in _SMOOTH else 0.0
     return (activation.slope * absolute + smooth) / dtype.roundoff
 
