@@ -41,9 +41,10 @@ def told(line: Line) -> str:
     times = " ".join(f"{name} {_time(line, name)}" for name in (OURS, *line["beside"]))
     errors = " ".join(f"{line['errors'][name]['relative_l2']:.1e}" for name in (OURS, *line["beside"]))
     beside = ", ".join(f"{faster(line['ratios'][name]['ratio']).value:.3f} of {name}" for name in line["beside"])
+    wrong = "".join(f"; {name} {objection}" for name, objection in line.get("objections", {}).items())
     return (
         f"{line['name']:20} {line['choice'] + other:48} {times} µs; times as fast: {beside}; "
-        f"{line['outcome'].upper()} beside {line['best']}; errors {errors}"
+        f"{line['outcome'].upper()} beside {line['best']}; errors {errors}{wrong}"
     )
 
 
@@ -78,12 +79,28 @@ def _of_setting(name: str, lines: Sequence[Line]) -> str:
     said += [f"  {each}: {mean_in_words(line['ratios'][each]['ratio'] for line in good)}" for each in _beside(good)]
     if good:
         said.append(f"  the best of them: {mean_in_words(line['ratio'] for line in good)}")
+    said += [f"  {words}" for words in outside_the_rule(good)]
     for outcome in (Outcome.SLOW, Outcome.AMBIGUOUS):
         rows = [line for line in good if line["outcome"] == outcome]
         if rows:
             said.append(f"  {outcome.upper()}: {', '.join(map(_named, rows))}")
     said += [f"  failed: {line['name']}: {line['failure']}" for line in lines if line["failure"]]
     return "\n".join(said)
+
+
+def outside_the_rule(lines: Sequence[Line]) -> list[str]:
+    """Which of PyTorch's calls the error rule objects to, on how many rows, and how often they are the fastest there."""
+    said = []
+    for name in _beside(lines):
+        wrong = [line for line in lines if name in line.get("objections", {})]
+        quicker = [line for line in wrong if _us(line, name) < _us(line, line["best"])]
+        if wrong:
+            said.append(f"the error rule objects to {name} on {len(wrong)} rows, and it is faster on {len(quicker)}")
+    return said
+
+
+def _us(line: Line, name: str) -> float:
+    return float(line["times_us"][name]["value"])
 
 
 def _beside(lines: Sequence[Line]) -> list[str]:

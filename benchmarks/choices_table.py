@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from choices_summary import by_setting, latest
+from choices_summary import by_setting, latest, outside_the_rule
 from retiming import faster
 
 from convwright.measuring.compare import Outcome
@@ -33,7 +33,9 @@ def table(lines: Sequence[Line]) -> str:
     about = (
         f"{where}; device time, hot cache, all sides interleaved and replayed from CUDA graphs, in a process that only "
         f"read what another had found in {good[0]['budget_s']:g} s a row, on other inputs; weights "
-        f"{good[0]['weights']}; geometric means." + (f" {failed} rows failed." if failed else "")
+        f"{good[0]['weights']}; geometric means."
+        + (f" {failed} rows failed." if failed else "")
+        + "".join(f" {words[0].upper()}{words[1:]}, and is not counted there." for words in outside_the_rule(good))
     )
     return "\n".join([told[0], "|" + "---|" * len(head), *told[1:], "", about])
 

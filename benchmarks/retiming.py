@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,18 @@ _MOST_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of the timer: our call beside others, of which ``best`` is the fastest."""
+    """One run of the timer: our call beside others, of which ``best`` is the fastest that is not wrong."""
 
     timings: Mapping[str, Timing]
     verdicts: Mapping[str, Verdict]
     best: str
 
     @classmethod
-    def of(cls, timings: Mapping[str, Timing]) -> Attempt:
+    def of(cls, timings: Mapping[str, Timing], wrong: Container[str]) -> Attempt:
         others = [name for name in timings if name != OURS]
         verdicts = {name: compare(timings[OURS], timings[name]) for name in others}
-        return cls(timings, verdicts, min(others, key=lambda name: timings[name].call_us.value))
+        best = min((name for name in others if name not in wrong), key=lambda name: timings[name].call_us.value)
+        return cls(timings, verdicts, best)
 
     @property
     def verdict(self) -> Verdict:
@@ -36,14 +37,14 @@ class Attempt:
         return self.verdicts[self.best]
 
 
-def attempts(take: Callable[[], Mapping[str, Timing]], *, narrow: float) -> list[Attempt]:
+def attempts(take: Callable[[], Mapping[str, Timing]], *, narrow: float, wrong: Container[str] = ()) -> list[Attempt]:
     """Runs of the timer, again as long as the ratio is known to no more than ± ``narrow``, three at most.
 
     That other work on the machine disturbed a run is no result of it.
     """
-    taken = [Attempt.of(take())]
+    taken = [Attempt.of(take(), wrong)]
     while taken[-1].verdict.ratio.relative_halfwidth > narrow and len(taken) < _MOST_ATTEMPTS:
-        taken.append(Attempt.of(take()))
+        taken.append(Attempt.of(take(), wrong))
     return taken
 
 

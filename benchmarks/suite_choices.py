@@ -9,7 +9,9 @@ keeps what it finds in a store. The third knows nothing but that store: it takes
 interleaved with the calls of PyTorch's that ``--beside`` names (see `torch_calls`). On a GPU this is device time, all
 sides alike replayed from CUDA graphs; while one process times, the one that searches waits. Where weights change, what
 packs them is a part of the choice's call, as the layout conversions of a candidate are in any case. The errors of all
-sides are taken on the same inputs.
+sides are taken on the same inputs. With its flag ``benchmark`` on PyTorch takes algorithms that spread an infinity over
+numbers, which none may that is chosen here, but with ``--finite-inputs``: where the error rule objects to what it took,
+the row says so, and the choice is held against the best of the others.
 
 What ``compile`` needs is compiled before that, in several processes whose autotuning disturbs one another: these leave
 their compiled kernels on disk and nothing else, so that the third process chooses among those anew, by itself.
@@ -46,9 +48,11 @@ from torch_autotuning import Autotuners, caches
 import convwright as cw
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
+from convwright.core.error_rule import error_objection
+from convwright.core.finding import KindError
 from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
-from convwright.measuring.data import Kind, operands
+from convwright.measuring.data import Kind, kinds_of, operands
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import errors_of
 from convwright.measuring.machine import device_facts
@@ -71,7 +75,7 @@ def flagged(question: Answer) -> ConvProblem:
 
 
 def policy(options: argparse.Namespace) -> Policy:
-    return Policy(objective="device-time", weights=options.weights)
+    return Policy(objective="device-time", weights=options.weights, finite_inputs=options.finite_inputs)
 
 
 def compiling(options: argparse.Namespace) -> None:
@@ -106,7 +110,8 @@ def retimed(options: argparse.Namespace, question: Answer) -> Answer:
     errors = {name: errors_of(call(), reference) for name, call in calls.items()}
     ready_s = perf_counter()
     take = partial(measure_together, calls, device=options.device, budget_us=options.time_s * 1e6, seed=SEED)
-    taken = attempts(take, narrow=NARROW)
+    objections = wrong_calls(problem, options)
+    taken = attempts(take, narrow=NARROW, wrong=objections)
     best = narrowest(taken)
     timings = best.timings
     answer = {
@@ -114,6 +119,7 @@ def retimed(options: argparse.Namespace, question: Answer) -> Answer:
         "workspace_bytes": choice.plan().workspace_bytes,
         "times_us": {name: asdict(timing.call_us) for name, timing in timings.items()},
         "errors": {name: {"relative_l2": l2, "scaled_max": most} for name, (l2, most) in errors.items()},
+        "objections": objections,
         "ratios": {name: verdict.to_json() for name, verdict in best.verdicts.items()},
         "best": best.best, "ratio": asdict(best.verdict.ratio), "outcome": best.verdict.outcome,
         "attempts": len(taken), "samples": timings[OURS].samples,
@@ -124,6 +130,21 @@ def retimed(options: argparse.Namespace, question: Answer) -> Answer:
     del calls, given, reference
     released(options)
     return answer
+
+
+def wrong_calls(problem: ConvProblem, options: argparse.Namespace) -> dict[str, str]:
+    """What the error rule has against another call of PyTorch's than its own, by the call's name."""
+    if "benchmark" not in options.beside:
+        return {}
+    names, kinds = ("default", "benchmark"), kinds_of(problem, (Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.INFINITY))
+    errors: dict[str, list[KindError]] = {name: [] for name in names}
+    for kind in kinds:
+        given = operands(problem, kind, options.device, seed=SEED)
+        reference = sampled_reference(problem, given)
+        for name, call in torch_calls.calls(names, problem, given).items():
+            errors[name].append(KindError(kind.value, *errors_of(call(), reference)))
+    objection = error_objection(problem, errors["benchmark"], errors["default"], policy(options))
+    return {} if objection is None else {"benchmark": objection}
 
 
 def ours(choice: Choice, problem: ConvProblem, given: dict[Role, Tensor], weights: Weights) -> torch_calls.Call:
@@ -195,7 +216,7 @@ def one(asked: Asked, searcher: Stage, retimer: Stage, options: argparse.Namespa
     line = {
         "benchmark": "suite choices", "suite": options.suite, "index": asked.index, "name": asked.name,
         "problem": asked.problem.key, "batch": asked.batch, "tf32": asked.tf32,
-        "beside": options.beside, "weights": options.weights,
+        "beside": options.beside, "weights": options.weights, "finite_inputs": options.finite_inputs,
         "search_mode": options.mode, "budget_s": options.budget_s, "seed": SEED,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
@@ -241,6 +262,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epilogue", help="for example bias+relu")
     parser.add_argument("--beside", type=_one_of(*torch_calls.NAMES), default=["default", "benchmark"])
     parser.add_argument("--weights", default="changing", choices=tuple(Weights))
+    parser.add_argument("--finite-inputs", action="store_true", help="allow what spreads infinities")
     parser.add_argument("--mode", default="full", help="of the search")
     parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a row")
     parser.add_argument("--kernels", type=int, default=24, help="compiled ahead of a row's search at most")

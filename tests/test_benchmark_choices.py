@@ -52,6 +52,18 @@ def test_a_choice_is_held_against_the_fastest_other() -> None:
     assert (str(attempt.verdict.outcome), str(attempt.verdicts["default"].outcome)) == ("slow", "fast")
 
 
+def test_a_call_that_is_wrong_is_not_held_against_a_choice() -> None:
+    timings = {"ours": timing(10.0), "default": timing(20.0), "benchmark": timing(8.0)}
+    (attempt,) = retiming.attempts(lambda: timings, narrow=0.02, wrong={"benchmark": "spreads an infinity"})
+    assert attempt.best == "default"
+    row = {
+        "beside": ["default", "benchmark"], "objections": {"benchmark": "…"}, "best": "default",
+        "ratios": attempt.verdicts, "times_us": {name: {"value": each.call_us.value} for name, each in timings.items()},
+    }  # fmt: skip
+    said = choices_summary.outside_the_rule([row, {**row, "objections": {}}])
+    assert said == ["the error rule objects to benchmark on 1 rows, and it is faster on 1"]
+
+
 def test_a_disturbed_run_is_taken_again_and_the_narrowest_counts() -> None:
     spreads = iter([0.5, 0.3, 0.4, 0.0])
     taken = retiming.attempts(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
 from convwright.backends.cudnn.backend import Cudnn
+from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.graph.listing import PREFIX
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate
@@ -14,17 +17,20 @@ from convwright.core.profiles import profile
 from convwright.settings import Mode
 from convwright.tuning.find import find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.listing import candidates
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 
 PROBLEM, H200 = ConvProblem.parse("mb32ic256ih14oc256kh3ph1"), profile("h200")
 
 
-def test_elsewhere_what_cudnn_proposes_comes_before_the_classic_algorithms() -> None:
+def test_what_cudnn_proposes_comes_before_the_classic_algorithms_and_what_it_does_not_after_them() -> None:
     found = [offer for offer in Cudnn().candidates(PROBLEM, H200, Policy()) if isinstance(offer, Candidate)]
-    kinds = [candidate.algorithm.startswith(PREFIX) for candidate in found]
-    assert kinds == sorted(kinds, reverse=True)
-    assert len(set(kinds)) == 2
+    runs = [len(list(run)) for _, run in groupby(found, lambda each: each.algorithm.startswith(PREFIX))]
+    proposed, others = graph.offers(PROBLEM, H200)
+    classic = [offer for offer in found if not offer.algorithm.startswith(PREFIX)]
+    assert runs == [len(candidates(proposed)), len(classic), len(candidates(others))]
+    assert found[0] == candidates(proposed)[0]
 
 
 def test_a_list_begins_with_cudnns_first_engine_and_ends_with_what_policy_does_not_allow() -> None:

@@ -193,7 +193,7 @@ def test_listing_is_the_same_in_every_process() -> None:
 
 def test_planning_again_gives_the_same() -> None:
     first = planned(SMALL)
-    graph._offers.cache_clear()
+    graph.offers.cache_clear()
     assert planned(SMALL) == first
 
 

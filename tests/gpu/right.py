@@ -16,12 +16,12 @@ from convwright.tuning.trials.trial import Bench, Trial
 KINDS = [Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.NAN]
 
 
-def check(candidate: Candidate) -> None:
-    """Its errors are explained by its arithmetic, and it runs again as it is timed."""
+def check(candidate: Candidate, policy: Policy = Policy()) -> None:
+    """Its errors are explained by its arithmetic, as far as policy asks, and it runs again as it is timed."""
     problem = candidate.problem
     trial = Trial(candidate, Bench(problem, device_facts("cuda"), Mode.FULL, seed=0))
     errors = ErrorCheck(problem, "cuda", kinds=KINDS).errors(trial.run)
-    objection = absolute_objection(problem, candidate.arithmetic, errors, Policy())
+    objection = absolute_objection(problem, candidate.arithmetic, errors, policy)
     assert objection is None, f"{candidate.id}: {objection}"
     trial.call()()
     torch.cuda.synchronize()

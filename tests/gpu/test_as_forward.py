@@ -37,7 +37,8 @@ def test_what_is_turned_around_is_right(text: str) -> None:
     assert any(candidate.leaf.backend == "triton" for candidate in turned)
     for candidate in turned:
         if not candidate.leaf.saves_products:
-            check(candidate)
+            # Folding fills a filter up with taps of 0, and a NaN times 0 is one.
+            check(candidate, Policy(finite_inputs="space-to-depth(" in candidate.id))
 
 
 def test_a_gradient_in_fp32_is_computed_by_it_where_tf32_is_off() -> None:

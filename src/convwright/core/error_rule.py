@@ -36,7 +36,8 @@ def scaled_bound(
     """The largest scaled error, in units of the dtype's roundoff, that a correct candidate can show.
 
     Both inputs and the output are rounded once; sums of ``reduction`` terms in fp32 (fp64 for fp64) add at most one
-    accumulator roundoff each; of fp8, whose sums are kept in fewer bits than their type has, one for 32 terms. A smooth activation is some steps of arithmetic more; what it is given may be rounded.
+    accumulator roundoff each. Sums of fp8 are kept in fewer bits than their type has, and add one of those for some
+    terms at a time. A smooth activation is some steps of arithmetic more; what it is given may be rounded.
     ``roundings`` are those of an epilogue that other work than the convolution's computes.
     """
     accumulator = 2.0**-53 if dtype is DType.FP64 else 2.0**-24

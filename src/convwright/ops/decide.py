@@ -20,7 +20,7 @@ from convwright.ops import ambient
 from convwright.ops.autograd import Training
 from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
-from convwright.ops.look_cost import look_host_us
+from convwright.ops.look_cost import LONG_LOOK_US, look_host_us
 from convwright.ops.node_cost import node_host_us
 from convwright.ops.posed import gradient_problems
 from convwright.ops.proving import Proving, Wrapped
@@ -144,8 +144,11 @@ def _worth_a_look(choice: Choice) -> bool:
     if capturing(choice.device):
         return True  # nothing can be measured inside a capture
     device_us, host_us, torch_device_us, torch_host_us = (time.value for time in times if time is not None)
-    ours_us = max(device_us, host_us + look_host_us(choice.device.kind))
-    return ours_us < (1 - TIE) * max(torch_device_us, torch_host_us)
+    most_us = (1 - TIE) * max(torch_device_us, torch_host_us)
+    # What a look takes is measured only where it decides.
+    if device_us >= most_us or host_us >= most_us or max(device_us, host_us + LONG_LOOK_US) < most_us:
+        return max(device_us, host_us) < most_us
+    return max(device_us, host_us + look_host_us(choice.device.kind)) < most_us
 
 
 def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:

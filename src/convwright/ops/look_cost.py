@@ -16,6 +16,8 @@ from convwright.ops.request import Request
 from convwright.ops.slots import Slot, Slots
 
 _REPEATS = 60
+# No look takes so long on a machine that is of use for a GPU.
+LONG_LOOK_US = 50.0
 # TorchScript knows functions by their ids, and would take another in the place of this one for a convolution.
 _kept: list[object] = []
 

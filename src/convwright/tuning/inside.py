@@ -14,14 +14,16 @@ from convwright.tuning.choose import choose
 from convwright.tuning.keeping.recall import Recall
 from convwright.tuning.search import Search, baseline_of
 
-# All of them together may take this share of the budget, each what is left of it divided by so many, since the most
-# promising come first; and so many of the best of each are wrapped.
-_SHARE, _EACH = 0.4, 3
-_MOST_WRAPPED = 2
+# They are begun within this share of the budget, each for what is left of it divided by so many, since the most
+# promising come first. Of each so many of the best are wrapped, and beside them the best that saves products, which may
+# turn out to be wrong.
+_SHARE, _EACH = 0.35, 3
+_MOST_WRAPPED, _SAVING = 2, 1
 
 
-def searching(search: Search, searched: Callable[[Search, list[Candidate]], object]) -> listing.Promising:
-    """Has a problem inside a rewrite ``searched``, each for its share of the time, and names its best."""
+def searching(search: Search, ranked: Callable[[Search, list[Candidate]], list[Candidate]]) -> listing.Promising:
+    """Has the candidates of a problem inside a rewrite ``ranked``, each for its share of the time, and names the best;
+    what that comes to as a whole is looked at with the rewrite around it."""
 
     def promising(problem: ConvProblem) -> list[Candidate]:
         offers = listing.direct(problem, search.device, search.policy)
@@ -32,11 +34,17 @@ def searching(search: Search, searched: Callable[[Search, list[Candidate]], obje
         )  # fmt: skip
         direct = listing.candidates(offers)
         late = not search.budget.has(1 - _SHARE)
-        if not late and inner.recall(rewrites=False).tried(Mode.QUICK, direct) is None:
-            searched(inner, direct)
-        return known_best(search, problem)
+        if late or inner.recall(rewrites=False).tried(Mode.QUICK, direct) is not None:
+            return known_best(search, problem)
+        return _worth_wrapping(ranked(inner, direct)) or known_best(search, problem)
 
     return promising
+
+
+def _worth_wrapping(ranked: list[Candidate]) -> list[Candidate]:
+    whole = [candidate for candidate in ranked if not candidate.leaf.saves_products][:_MOST_WRAPPED]
+    saving = [candidate for candidate in ranked if candidate.leaf.saves_products][:_SAVING]
+    return [*whole, *saving]
 
 
 def known_best(search: Search, problem: ConvProblem) -> list[Candidate]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
@@ -14,9 +15,10 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.chains import chains
 from convwright.tuning.prediction import by_promise
 
-# So many candidates of the problem itself come before the first rewritten one. Where only some chains of rewrites are
-# planned, that is as long as this share of the budget is left: planning one asks every backend about another problem.
-_BEFORE_REWRITES = 8
+# So many candidates of the problem itself come before the first rewritten one; where all chains of rewrites are
+# planned, as many as there are within this share of the budget. Where only some are planned, that is as long as so much
+# is left: planning one asks every backend about another problem.
+_BEFORE_REWRITES, _BEFORE_ALL = 8, 0.2
 _LEAST_LEFT = 0.6
 
 
@@ -62,6 +64,8 @@ class Lineup:
     def __iter__(self) -> Iterator[Candidate]:
         self._enter(by_promise(self.listed, self._device))
         yield from self._turns(_BEFORE_REWRITES)
+        if self._most is None:
+            yield from self._turns(while_left=1 - _BEFORE_ALL)
         if self._most != 0:
             self._plan_rewrites()
         yield from self._turns()
@@ -82,10 +86,10 @@ class Lineup:
             else:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)
 
-    def _turns(self, most: int | None = None) -> Iterator[Candidate]:
-        """Candidates by turns, so many at the most."""
+    def _turns(self, most: int | None = None, *, while_left: float = -inf) -> Iterator[Candidate]:
+        """Candidates by turns, so many at the most, while this share of the budget is left."""
         taken = 0
-        while taken != most and (candidate := self._next()) is not None:
+        while taken != most and self._budget.has(while_left) and (candidate := self._next()) is not None:
             taken += 1
             yield candidate
 

@@ -16,7 +16,8 @@ from convwright.tuning.search import Search, baseline_of
 from convwright.tuning.trials import isolation
 from convwright.tuning.trials.candidates import measure_candidates
 from convwright.tuning.trials.checks import FEWEST_KINDS
-from convwright.tuning.trials.contest import Hooks
+from convwright.tuning.trials.contest import Contest, Hooks
+from convwright.tuning.trials.quick import first_looks
 
 # One call may take this share of what is left of a budget; longer ones are compared with nothing.
 _MOST_AGAIN = 0.05
@@ -73,6 +74,14 @@ class Run:
         if not self._waiting and not any(finding.is_open for finding in fresh):
             self._recall.record_search(search.mode, self.listed)
         return self._known | {finding.candidate.id: finding for finding in better}
+
+    def glance(self) -> list[Candidate]:
+        """What runs and is allowed, the fastest at a first look before all. Nothing of it is kept."""
+        search = self._search
+        contest = Contest(
+            search.problem, search.device, search.policy, self._baseline, {}, search.mode, search.budget, self._hooks()
+        )
+        return first_looks(self._worth_measuring(self._lineup), contest)
 
     def _hooks(self) -> Hooks:
         later = None if self._search.kernels is None else self._later

@@ -35,12 +35,14 @@ class Cudnn:
         return str(load())
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        """At hand the classic algorithms come first, since to make an engine ready takes 7 to 60 ms. Elsewhere nothing
-        is made ready, and what cuDNN proposes itself comes first.
+        """What cuDNN proposes itself comes first, then the classic algorithms, then what else there is.
+
+        PyTorch takes the first of those, or the fastest of the first ten where its benchmark is on.
         """
-        members = (classic, graph) if device.present else (graph, classic)
-        for member in members:
-            yield from member.candidates(problem, device, policy)
+        proposed, others = graph.offers(problem, device)
+        yield from proposed
+        yield from classic.candidates(problem, device, policy)
+        yield from others
 
     def spelled(self, name: str, problem: ConvProblem) -> str:
         return spelled(name, problem)

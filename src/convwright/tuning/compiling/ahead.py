@@ -69,6 +69,8 @@ def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int 
     if not kernels:
         return Ahead({})
     search.progress("compiling", 0, len(kernels))
+    with search.budget.paused():
+        _compilers().start(len(kernels))
     return Ahead(_compiled(kernels, search))
 
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import perf_counter
 
@@ -72,6 +73,13 @@ class Compilers:
             self._resting.pop().let_go()
         self._places = threading.BoundedSemaphore(self._most)
 
+    def start(self, count: int) -> None:
+        """Have so many ready, all at once; each takes a second to load what it compiles with."""
+        missing = min(count, self._most) - len(self._resting)
+        if missing > 0 and self._can_be_had:
+            with ThreadPoolExecutor(missing, "convwright-compilers") as threads:
+                self._resting += [each for each in threads.map(lambda _: self._new(), range(missing)) if each]
+
     def compile(self, candidate: Candidate, device: DeviceFacts) -> str | None:
         """Where its backend can, compile a candidate. What the compiler died of is told: it is not to be tried here.
 
@@ -97,6 +105,9 @@ class Compilers:
             if compiler.is_alive:
                 return compiler
             compiler.kill()
+        return self._new()
+
+    def _new(self) -> _Compiler | None:
         if self._is_over():
             return None
         started = _Compiler.started(self._niceness, self._is_over)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 
 from convwright.core.candidate import Candidate
+from convwright.core.error_rule import error_objection
 from convwright.core.finding import Finding, KindError
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import ErrorCheck
@@ -19,17 +21,19 @@ from convwright.tuning.trials.extras import with_energy, with_peak
 from convwright.tuning.trials.heats import Stopwatch, like, with_errors
 from convwright.tuning.trials.looks import FAILURES, Looks, failure, none_had
 
-# Shares of the budget within which looks may begin, and a float64 reference of the whole output has to be made, or else
-# some elements of it have to do.
-_LOOKING, _REFERENCE = 0.45, 0.15
+# Shares of the budget within which looks may begin, those at problems inside rewrites among them, and a float64
+# reference of the whole output has to be made, or else some elements of it have to do.
+_LOOKING, _REFERENCE = 0.45, 0.1
 # So many algorithms, the fastest of those that have more configurations than are listed, may have these looked at, for
 # such a share of the budget more.
 _WALKED, _WALKING = 3, 0.1
 # Shares of what is then left, within which checks may begin; and then, for all together and for the best. The rest is
 # for confirming who wins.
 _CHECKING, _HEAT, _FINAL = 0.35, 0.4, 0.6
-# PyTorch's own call and the fastest are checked in any case.
-_FEWEST_CHECKED = 2
+# PyTorch's own call and the fastest are checked in any case, and some of them timed side by side; of the others so many
+# as have time for what a heat needs of each at the least: so many calls, and some time to make them ready.
+_FEWEST_CHECKED, _FEWEST_TIMED = 2, 4
+_HEAT_CALLS, _HEAT_READY_US = 30, 4000.0
 # What takes so many times as long as the best is timed by its looks, and checked on some elements.
 _SLOW, _SLOW_RUNS = 5.0, 2
 # A call that takes this share of the budget is not repeated at a first look.
@@ -40,12 +44,11 @@ _FINALISTS = 4
 def full(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     """What was found out about each candidate, in their order, which begins with PyTorch's own call; then about what
     stands near the best of them."""
-    order = list(candidates)  # which searches the problems inside rewrites
     try:
-        search = _Full(replace(contest, budget=contest.budget.part(1.0)))
+        search = _Full(contest)
     except SHORTAGES as error:
-        return none_had(order, error)
-    search.look(order)
+        return none_had(candidates, error)
+    order = search.look(candidates)
     order += search.look_around()
     search.time_all(search.check())
     search.time_best()
@@ -62,15 +65,20 @@ class _Full:
         self.timed: dict[Candidate, Finding] = {}
         self.passed: dict[Candidate, str] = {}
 
-    def look(self, order: list[Candidate]) -> None:
-        later = self.contest.hooks.later
-        for done, candidate in enumerate(order):
-            self.progress("first looks", done, len(order))
-            reason = later(candidate) if candidate.compiles and later is not None else None
+    def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Look at candidates for as long as there is time; all of them, in their order."""
+        hooks, order = self.contest.hooks, list[Candidate]()
+        for candidate in candidates:
+            order.append(candidate)
+            reason = hooks.later(candidate) if candidate.compiles and hooks.later is not None else None
             if reason is not None:
                 self.passed[candidate] = reason
             elif not self.looks.looked or self.budget.has(1 - _LOOKING):
-                self.looks.at(candidate)
+                look = self.looks.at(candidate)
+                if look is not None:
+                    hooks.looked(candidate, look.look_us)
+            self.progress("first looks", len(self.looks.looked), len(order))
+        return order
 
     def look_around(self) -> list[Candidate]:
         """What was looked at of other configurations of the fastest algorithms."""
@@ -136,10 +144,11 @@ class _Full:
         return (ErrorCheck(problem, where, seed=SEED, reference=Reference.of), "the output"), sampled
 
     def time_all(self, errors: dict[Candidate, tuple[tuple[KindError, ...], str]]) -> None:
-        """All that were checked side by side; the slow ones by their looks."""
+        """Those that were checked side by side, as many as have time; the others by their looks."""
         self.progress("heat", 0, 1)
-        quick = [self.looks.looked[candidate].trial for candidate in errors if not self._is_slow(candidate)]
-        self.timed = self.stopwatch.heat(quick, self.budget.left_us * _HEAT)
+        within_us = self.budget.left_us * _HEAT
+        quick = [self.looks.looked[candidate].trial for candidate in self._in_heat(errors, within_us)]
+        self.timed = self.stopwatch.heat(quick, within_us)
         for candidate, look in list(self.looks.looked.items()):
             if candidate not in self.timed and look.look_us * _SLOW_RUNS <= _PATIENCE * self.budget.total_us:
                 try:
@@ -153,13 +162,33 @@ class _Full:
             if candidate in self.timed:
                 self.timed[candidate] = with_errors(self.timed[candidate], found, said)
 
+    def _in_heat(
+        self, errors: Mapping[Candidate, tuple[tuple[KindError, ...], str]], within_us: float
+    ) -> list[Candidate]:
+        """PyTorch's own call and the fastest, those that are wrong after all others."""
+        base = errors.get(self.contest.baseline) if self.contest.baseline is not None else None
+
+        def is_wrong(candidate: Candidate) -> bool:
+            if candidate == self.contest.baseline or base is None:
+                return False
+            found, _ = errors[candidate]
+            return error_objection(self.contest.problem, found, base[0], self.contest.policy) is not None
+
+        chosen: list[Candidate] = []
+        for candidate in sorted((c for c in self._ranked() if c in errors and not self._is_slow(c)), key=is_wrong):
+            within_us -= _HEAT_CALLS * self.looks.looked[candidate].look_us + _HEAT_READY_US
+            if within_us >= 0 or len(chosen) < _FEWEST_TIMED:
+                chosen.append(candidate)
+        return chosen
+
     def time_best(self) -> None:
         """The best and PyTorch's own call as precisely as there is time for, with what else was asked of them."""
         best = self._finalists()
         self.progress("final", 0, 1)
         share = _FINAL / 2 if self.contest.wants_energy else _FINAL
         final = self.stopwatch.heat([self.looks.looked[c].trial for c in best], self.budget.left_us * share)
-        self.timed |= {c: like(finding, self.timed[c]) for c, finding in final.items()}
+        if self._is_preciser(final):
+            self.timed |= {c: like(finding, self.timed[c]) for c, finding in final.items()}
         for candidate in final:
             self.timed[candidate] = with_peak(self.timed[candidate], self.looks.looked[candidate].trial)
         if self.contest.wants_energy:
@@ -169,6 +198,11 @@ class _Full:
                 trial = self.looks.looked[candidate].trial
                 self.timed[candidate] = with_energy(self.timed[candidate], trial, self.stopwatch, seconds)
         self.timed |= confirmed(self.timed, self.contest)
+
+    def _is_preciser(self, final: Mapping[Candidate, Finding]) -> bool:
+        """Whether times of the last heat are known better than before: it may have had too little time."""
+        widths = [max(map(_width, each), default=0.0) for each in (final.values(), map(self.timed.get, final))]
+        return widths[0] <= widths[1]
 
     def finding(self, candidate: Candidate) -> Finding:
         if candidate in self.timed:
@@ -195,3 +229,11 @@ class _Full:
         best = [v.finding.candidate for v in verdicts if v.allowed and not self._is_slow(v.finding.candidate)]
         best = best[:_FINALISTS]
         return best if baseline is None or baseline in best or baseline not in self.timed else [*best, baseline]
+
+
+def _width(finding: Finding | None) -> float:
+    """How well a time is known, as a share of it; not at all where it was not taken."""
+    if finding is None or finding.measurement is None:
+        return inf
+    time_us = finding.measurement.device_us
+    return (time_us.high - time_us.low) / max(time_us.value, 1e-3)

@@ -42,13 +42,33 @@ _FEWER_PRODUCTS = frozenset({NumericalNote.FFT, NumericalNote.WINOGRAD})
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every engine and configuration that cuDNN proposes, best first by its own judgement, with its workspace; then
-    each engine that it has and does not propose, as it is by itself, or why it cannot serve.
+    """All that there is."""
+    for part in offers(problem, device):
+        yield from part
+
+
+@lru_cache(maxsize=256)
+def offers(problem: ConvProblem, device: DeviceFacts) -> tuple[tuple[Offer, ...], tuple[Offer, ...]]:
+    """Every engine and configuration that cuDNN proposes, best first by its own judgement, with its workspace; apart
+    from them each engine that it has and does not propose, as it is by itself, or why it cannot serve.
 
     Where it has nothing for the problem, ``cudnn/graph`` is refused, in its words. The first asking takes 5 to 20 ms
     of planning; nothing runs, and the device need not be present.
     """
-    yield from _offers(problem, device)
+    final = not device.present
+    try:
+        where = target(device)
+        graph = operation_graph(problem, where)
+    except (BackendError, Refused) as failure:
+        return (Refusal(REFUSAL_ID, str(failure)),), ()
+    try:
+        proposed, refusal = proposed_engines(graph, where), None
+    except BackendError as failure:
+        proposed, refusal = [], Refusal(REFUSAL_ID, _compiled_elsewhere(problem, device) or str(failure))
+    others = tuple(_others(problem, graph, where, {engine.index for engine in proposed}, final=final))
+    if refusal is not None and not any(isinstance(offer, Candidate) for offer in others):
+        return (refusal,), ()
+    return tuple(_offer(problem, engine, where, final=final) for engine in proposed), others
 
 
 def proposed(problem: ConvProblem, device: DeviceFacts) -> Iterator[Candidate]:
@@ -120,24 +140,6 @@ def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
     graph = operation_graph(candidate.problem, where)
     engine = configured(graph, where, *numbers(candidate.algorithm, candidate.config))
     return execution_plan(engine.config, where)
-
-
-@lru_cache(maxsize=256)
-def _offers(problem: ConvProblem, device: DeviceFacts) -> tuple[Offer, ...]:
-    final = not device.present
-    try:
-        where = target(device)
-        graph = operation_graph(problem, where)
-    except (BackendError, Refused) as failure:
-        return (Refusal(REFUSAL_ID, str(failure)),)
-    try:
-        proposed, refusal = proposed_engines(graph, where), None
-    except BackendError as failure:
-        proposed, refusal = [], Refusal(REFUSAL_ID, _compiled_elsewhere(problem, device) or str(failure))
-    others = list(_others(problem, graph, where, {engine.index for engine in proposed}, final=final))
-    if refusal is not None and not any(isinstance(offer, Candidate) for offer in others):
-        return (refusal,)
-    return (*(_offer(problem, engine, where, final=final) for engine in proposed), *others)
 
 
 def _compiled_elsewhere(problem: ConvProblem, device: DeviceFacts) -> str | None:
