@@ -89,7 +89,7 @@ def _of_setting(name: str, lines: Sequence[Line]) -> str:
 
 
 def outside_the_rule(lines: Sequence[Line]) -> list[str]:
-    """Which of PyTorch's calls the error rule objects to, on how many rows, and how often they are the fastest there."""
+    """Which of PyTorch's calls the error rule objects to, on how many rows, and on how many these are the fastest."""
     said = []
     for name in _beside(lines):
         wrong = [line for line in lines if name in line.get("objections", {})]

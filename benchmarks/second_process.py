@@ -146,10 +146,9 @@ def main() -> None:
               f"(PyTorch {own['first_ms']:7.2f})", "" if held else f"NOT HELD: {one['choice']}")  # fmt: skip
     times = sorted(line["second"]["first_ms"] for line in lines)
     ours = max(line["second"]["first_ms"] - line["second"]["torch_first_ms"] for line in lines)
-    print(
-        f"{sum(line['held'] for line in lines)} of {len(lines)} held; first calls {times[0]:.2f} to {times[-1]:.2f} ms, "
-        f"without PyTorch's own where it serves {ours:.2f} at most"
-    )
+    held = sum(line["held"] for line in lines)
+    print(f"{held} of {len(lines)} held; first calls {times[0]:.2f} to {times[-1]:.2f} ms,", end=" ")
+    print(f"without PyTorch's own where it serves {ours:.2f} at most")
     if options.out:
         options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

@@ -27,7 +27,7 @@ _SHARE = 0.25
 _LONG_US = 1e6
 _MOST_AT_ONCE = min(8, processors())
 # So many of each problem inside a rewrite.
-_MOST_INSIDE = 4
+_MOST_INSIDE = 8
 _NO_TIME = "was not compiled: others promised more"
 _interrupted = Event()
 
