@@ -17,7 +17,7 @@ from convwright.tuning.search import Search, baseline_of
 # They are begun within this share of the budget, each for what is left of it divided by so many, since the most
 # promising come first. Of each so many of the best are wrapped, and beside them the best that saves products, which may
 # turn out to be wrong.
-_SHARE, _EACH = 0.35, 3
+_SHARE, _EACH = 0.4, 3
 _MOST_WRAPPED, _SAVING = 2, 1
 
 

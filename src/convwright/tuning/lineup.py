@@ -18,25 +18,26 @@ from convwright.tuning.prediction import by_promise
 # So many candidates of the problem itself come before the first rewritten one; where all chains of rewrites are
 # planned, as many as there are within this share of the budget. Where only some are planned, that is as long as so much
 # is left: planning one asks every backend about another problem.
-_BEFORE_REWRITES, _BEFORE_ALL = 8, 0.2
+_BEFORE_REWRITES, _BEFORE_ALL = 8, 0.15
 _LEAST_LEFT = 0.6
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The candidates of one kind that wait, how many were taken, and the best time that was seen of any."""
+    """The candidates of one kind that wait, how many were taken, how long that took, and the best time of any."""
 
     waiting: deque[Candidate] = field(default_factory=deque)
     taken: int = 0
+    spent_us: float = 0.0
     best_us: float | None = None
 
 
 class Lineup:
     """PyTorch's own call, then what is quick to build, some rewrites among it; what compiles comes last.
 
-    Backends take turns, each with its most promising candidate first, and the more often the faster they turn out to
-    be: who listens to the lineup tells it with ``hear`` what was seen. One that is five times slower than the best has
-    every fifth turn. ``listed`` are all candidates that are known of so far, and ``refusals`` what cannot be.
+    Backends take turns, each with its most promising candidate first, one whose candidates take long to be made ready
+    and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
+    was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are known of so far, and ``refusals`` what cannot be.
     ``most_chains`` is how many chains of rewrites are planned, None all there are; ``is_built`` tells what was compiled
     before.
     """
@@ -90,23 +91,29 @@ class Lineup:
         """Candidates by turns, so many at the most, while this share of the budget is left."""
         taken = 0
         while taken != most and self._budget.has(while_left) and (candidate := self._next()) is not None:
-            taken += 1
+            taken, begun_us = taken + 1, self._budget.now_us()
             yield candidate
+            self._queues[_kind(candidate)].spent_us += self._budget.now_us() - begun_us
 
     def _next(self) -> Candidate | None:
         """The first of the queue whose turn it is; the baseline before all."""
         queues = [queue for queue in self._queues.values() if queue.waiting]
         if not queues:
             return None
-        queue = min(queues, key=lambda queue: (queue.waiting[0] != self._baseline, self._weight(queue)))
+        seen = [each.best_us for each in self._queues.values() if each.best_us is not None]
+        best_us = max(min(seen, default=1.0), 1e-3)
+        spent_us, taken = (sum(getattr(each, name) for each in self._queues.values()) for name in ("spent_us", "taken"))
+        turn_us = spent_us / max(taken, 1)
+
+        def weight(queue: _Queue) -> float:
+            """How often it had its turn, twice that where its turns are as long as others', times how many times slower
+            than the best it is as far as is known."""
+            turns = queue.taken + queue.spent_us / turn_us if turn_us > 0 else queue.taken
+            return (turns + 1) * (queue.best_us / best_us if queue.best_us is not None else 1.0)
+
+        queue = min(queues, key=lambda queue: (queue.waiting[0] != self._baseline, weight(queue)))
         queue.taken += 1
         return queue.waiting.popleft()
-
-    def _weight(self, queue: _Queue) -> float:
-        """How often it had its turn, times how many times slower than the best it is as far as is known."""
-        seen = [each.best_us for each in self._queues.values() if each.best_us is not None]
-        slower = queue.best_us / max(min(seen), 1e-3) if queue.best_us is not None else 1.0
-        return (queue.taken + 1) * slower
 
     def _plan_rewrites(self) -> None:
         """All chains, or the most promising as long as there is time."""
@@ -122,5 +129,6 @@ class Lineup:
 
 
 def _kind(candidate: Candidate) -> str:
-    """Whose turn it takes: that of its backend, or of all that is rewritten."""
-    return candidate.backend
+    """Whose turn it takes: that of its backend, where this has two interfaces that of one, or of all that is
+    rewritten."""
+    return candidate.backend if candidate.inner is not None else f"{candidate.backend} {candidate.source}"

@@ -23,7 +23,7 @@ from convwright.tuning.trials.looks import FAILURES, Looks, failure, none_had
 
 # Shares of the budget within which looks may begin, those at problems inside rewrites among them, and a float64
 # reference of the whole output has to be made, or else some elements of it have to do.
-_LOOKING, _REFERENCE = 0.45, 0.1
+_LOOKING, _REFERENCE = 0.5, 0.1
 # So many algorithms, the fastest of those that have more configurations than are listed, may have these looked at, for
 # such a share of the budget more.
 _WALKED, _WALKING = 3, 0.1
@@ -36,8 +36,8 @@ _FEWEST_CHECKED, _FEWEST_TIMED = 2, 4
 _HEAT_CALLS, _HEAT_READY_US = 30, 4000.0
 # What takes so many times as long as the best is timed by its looks, and checked on some elements.
 _SLOW, _SLOW_RUNS = 5.0, 2
-# A call that takes this share of the budget is not repeated at a first look.
-_PATIENCE = 0.02
+# A call that takes this share of the budget is not repeated at a first look; so much may be spent on repeating all.
+_PATIENCE, _AGAIN = 0.02, 0.1
 _FINALISTS = 4
 
 
@@ -149,8 +149,11 @@ class _Full:
         within_us = self.budget.left_us * _HEAT
         quick = [self.looks.looked[candidate].trial for candidate in self._in_heat(errors, within_us)]
         self.timed = self.stopwatch.heat(quick, within_us)
-        for candidate, look in list(self.looks.looked.items()):
-            if candidate not in self.timed and look.look_us * _SLOW_RUNS <= _PATIENCE * self.budget.total_us:
+        spare_us = _AGAIN * self.budget.total_us
+        for candidate in [each for each in self._ranked() if each not in self.timed]:
+            look_us = self.looks.looked[candidate].look_us
+            spare_us -= look_us * _SLOW_RUNS
+            if look_us * _SLOW_RUNS <= _PATIENCE * self.budget.total_us and spare_us >= 0:
                 try:
                     again = self.looks.again(candidate, _SLOW_RUNS)
                 except FAILURES as error:
