@@ -31,6 +31,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
     sessions.session.cache_clear()
     made = FakeTuner({"reference/gemm": 10.0})
     monkeypatch.setattr(tuner, "measure_candidates", made)
+    monkeypatch.setattr(tuner, "glance", made.glance)
     monkeypatch.setattr(decide, "_worth_a_node", lambda choices: True)
     return made
 

@@ -71,6 +71,10 @@ class FakeTuner:
             self.calls.append([each.id for each in listed])
         return [Finding(each, self._measured(each)) for each in listed]
 
+    def glance(self, candidates: Iterable[Candidate], contest: Any) -> list[Candidate]:
+        """Stands for first looks: by the times that it gives."""
+        return sorted(candidates, key=lambda each: self.times_us.get(each.id, 100.0))
+
     def _measured(self, each: Candidate) -> Measurement:
         errors = () if each.id in self.unchecked else GOOD
         time_us = self.times_us.get(each.id, 100.0)

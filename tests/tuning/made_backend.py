@@ -176,6 +176,8 @@ class MadeCompiled(MadeTorch):
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         yield from (replace(offer(problem, f"compiled/{name}"), compiles=True) for name in MADE.compiled)
 
+    def load_compiler(self) -> None: ...
+
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
         """No other process knows what a test has said."""
         raise AssertionError
@@ -242,6 +244,8 @@ class Fatal(MadeTorch):
     """A backend whose compiler writes down where it was, or dies."""
 
     name = "fatal"
+
+    def load_compiler(self) -> None: ...
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
         if candidate.algorithm in RUINOUS:

@@ -34,6 +34,7 @@ from tuning.made import CPU, PROBLEM, FakeTuner, candidate
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
     made = FakeTuner({"reference/gemm": 10.0})
     monkeypatch.setattr(tuner, "measure_candidates", made)
+    monkeypatch.setattr(tuner, "glance", made.glance)
     return made
 
 

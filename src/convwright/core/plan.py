@@ -84,6 +84,10 @@ class Compiles(Protocol):
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None: ...
 
+    def load_compiler(self) -> None:
+        """Load what kernels are compiled and built with into this process, once."""
+        ...
+
 
 @runtime_checkable
 class Configurable(Protocol):

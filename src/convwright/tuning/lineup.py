@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
@@ -37,9 +36,9 @@ class Lineup:
 
     Backends take turns, each with its most promising candidate first, one whose candidates take long to be made ready
     and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
-    was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are known of so far, and ``refusals`` what cannot be.
-    ``most_chains`` is how many chains of rewrites are planned, None all there are; ``is_built`` tells what was compiled
-    before.
+    was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are
+    known of so far, and ``refusals`` what cannot be. ``most_chains`` is how many chains of rewrites are planned, None
+    all there are; ``is_built`` tells what was compiled before.
     """
 
     def __init__(
@@ -87,10 +86,13 @@ class Lineup:
             else:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)
 
-    def _turns(self, most: int | None = None, *, while_left: float = -inf) -> Iterator[Candidate]:
+    def _turns(self, most: int | None = None, *, while_left: float | None = None) -> Iterator[Candidate]:
         """Candidates by turns, so many at the most, while this share of the budget is left."""
         taken = 0
-        while taken != most and self._budget.has(while_left) and (candidate := self._next()) is not None:
+        while taken != most and (while_left is None or self._budget.has(while_left)):
+            candidate = self._next()
+            if candidate is None:
+                return
             taken, begun_us = taken + 1, self._budget.now_us()
             yield candidate
             self._queues[_kind(candidate)].spent_us += self._budget.now_us() - begun_us

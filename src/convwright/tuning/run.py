@@ -17,7 +17,7 @@ from convwright.tuning.trials import isolation
 from convwright.tuning.trials.candidates import measure_candidates
 from convwright.tuning.trials.checks import FEWEST_KINDS
 from convwright.tuning.trials.contest import Contest, Hooks
-from convwright.tuning.trials.quick import first_looks
+from convwright.tuning.trials.glance import glance
 
 # One call may take this share of what is left of a budget; longer ones are compared with nothing.
 _MOST_AGAIN = 0.05
@@ -81,7 +81,7 @@ class Run:
         contest = Contest(
             search.problem, search.device, search.policy, self._baseline, {}, search.mode, search.budget, self._hooks()
         )
-        return first_looks(self._worth_measuring(self._lineup), contest)
+        return glance(self._worth_measuring(self._lineup), contest)
 
     def _hooks(self) -> Hooks:
         later = None if self._search.kernels is None else self._later

@@ -69,6 +69,14 @@ class TritonKernels:
         for call in kernel_calls(candidate) if backward else (kernel_call(candidate),):
             call.compile(device.architecture)
 
+    def load_compiler(self) -> None:
+        from convwright.backends.triton import (  # noqa: F401
+            implicit_gemm_call,
+            implicit_gemm_plan,
+            weight_gradient_call,
+            weight_gradient_plan,
+        )
+
 
 def _plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[WeightGradientPlan]:
     from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan

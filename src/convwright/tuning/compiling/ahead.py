@@ -18,7 +18,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.forking import in_child
 from convwright.tuning import listing
-from convwright.tuning.compiling.compilers import Compilers, elsewhere, processors
+from convwright.tuning.compiling.compilers import Compilers, elsewhere, load_compiler, processors
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
@@ -69,8 +69,10 @@ def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int 
     if not kernels:
         return Ahead({})
     search.progress("compiling", 0, len(kernels))
-    with search.budget.paused():
+    with search.budget.paused():  # this is done once in a process
         _compilers().start(len(kernels))
+        for name in {kernel.leaf.backend for kernel in kernels}:
+            load_compiler(name)
     return Ahead(_compiled(kernels, search))
 
 

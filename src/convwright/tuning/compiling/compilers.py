@@ -42,6 +42,13 @@ def elsewhere(candidate: Candidate) -> bool:
     return isinstance(backend(candidate.leaf.backend), Compiles)
 
 
+def load_compiler(name: str) -> None:
+    """Load what kernels of a backend are built with into this process."""
+    member = backend(name)
+    if isinstance(member, Compiles):
+        member.load_compiler()
+
+
 _in_use: weakref.WeakSet[Compilers] = weakref.WeakSet()
 
 

@@ -48,22 +48,9 @@ def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     return [timed.get(candidate) or search.untimed(candidate) for candidate in order]
 
 
-def first_looks(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]:
-    """Those that could be run, the fastest at a first look before all; nothing is timed or checked."""
-    try:
-        search = _Quick(contest, looking=1.0)
-    except SHORTAGES as error:
-        none_had((), error)
-        return []
-    search.look(candidates)
-    return sorted(search.looks.looked, key=lambda candidate: search.looks.looked[candidate].look_us)
-
-
 class _Quick:
-    """``looking`` is the share of the budget within which first looks may begin."""
-
-    def __init__(self, contest: Contest, *, looking: float = _LOOKING) -> None:
-        self.contest, self.budget, self._looking = contest, contest.budget, looking
+    def __init__(self, contest: Contest) -> None:
+        self.contest, self.budget = contest, contest.budget
         begun_us = self.budget.now_us()
         self.bench = contest.bench()
         self.making_us = self.budget.now_us() - begun_us
@@ -89,8 +76,8 @@ class _Quick:
     def _reason_to_pass(self, candidate: Candidate) -> str | None:
         later = self.contest.hooks.later
         if candidate.compiles and later is not None:
-            return self._reason_not_to_compile(candidate) or later(candidate) or self._reason_to_stop(1 - self._looking)
-        reason = self._reason_to_stop(_COMPILING if candidate.compiles else 1 - self._looking)
+            return self._reason_not_to_compile(candidate) or later(candidate) or self._reason_to_stop(1 - _LOOKING)
+        reason = self._reason_to_stop(_COMPILING if candidate.compiles else 1 - _LOOKING)
         return reason or self._reason_not_to_compile(candidate)
 
     def _reason_to_stop(self, least_left: float) -> str | None:

@@ -1,0 +1,31 @@
+"""First looks alone: which candidates are worth more than that, where nothing is timed or checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convwright.core.candidate import Candidate
+from convwright.shortage import SHORTAGES
+from convwright.tuning.trials.contest import Contest
+from convwright.tuning.trials.looks import Looks, none_had
+
+# A call that takes this share of the budget is not repeated.
+_PATIENCE = 0.05
+
+
+def glance(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]:
+    """Those that could be run within the budget, the fastest at a first look before all."""
+    hooks, budget = contest.hooks, contest.budget
+    try:
+        looks = Looks(contest.bench(), budget, hooks.trying, patience_us=_PATIENCE * budget.total_us)
+    except SHORTAGES as error:
+        none_had((), error)
+        return []
+    for candidate in candidates:
+        if looks.looked and budget.left_us <= 0:
+            break
+        waits = candidate.compiles and hooks.later is not None and hooks.later(candidate) is not None
+        look = None if waits else looks.at(candidate)
+        if look is not None:
+            hooks.looked(candidate, look.look_us)
+    return sorted(looks.looked, key=lambda candidate: looks.looked[candidate].look_us)

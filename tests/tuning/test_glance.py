@@ -1,0 +1,65 @@
+"""First looks alone, by which the candidates of a problem inside a rewrite are ranked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from convwright.core.candidate import Candidate
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.settings import Mode
+from convwright.tuning import inside, listing
+from convwright.tuning.budget import Budget
+from convwright.tuning.find import find
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.search import Search
+from convwright.tuning.trials.contest import NO_HOOKS, Contest, Hooks
+from convwright.tuning.trials.glance import glance
+from tuning.made import CPU, PROBLEM
+from tuning.made_backend import Made, Way, offer
+
+
+def glanced(made: Made, budget_us: float = 1e6, hooks: Hooks = NO_HOOKS) -> list[str]:
+    listed = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
+    budget = Budget(budget_us, now_us=made.time)
+    contest = Contest(PROBLEM, CPU, Policy(), listed[0], {}, Mode.QUICK, budget, hooks)
+    return [candidate.id for candidate in glance(listed, contest)]
+
+
+def test_the_fastest_comes_first_and_nothing_is_timed(made: Made) -> None:
+    made.quick = {"slow": Way(3000.0), "fast": Way(400.0), "wrong": Way(100.0, wrong=True)}
+    assert glanced(made) == ["quick/wrong", "quick/fast", "torch/default", "quick/slow"]
+    assert made.time() < 20_000
+
+
+def test_a_call_of_pytorchs_own_that_is_slow_keeps_nobody_from_being_looked_at(made: Made) -> None:
+    made.own_us, made.quick = 9000.0, {"fast": Way(400.0)}
+    assert glanced(made, budget_us=40_000.0) == ["quick/fast", "torch/default"]
+
+
+def test_no_look_is_begun_behind_the_end_of_the_budget(made: Made) -> None:
+    made.quick = {f"way-{i}": Way(500.0, build_us=10_000.0) for i in range(9)}
+    assert len(glanced(made, budget_us=25_000.0)) == 3
+
+
+def test_what_is_being_compiled_and_what_fails_is_left_out(made: Made) -> None:
+    made.quick, made.compiled = {"fast": Way(400.0)}, {"kernel": Way(100.0)}
+    hooks = Hooks(later=lambda candidate: "is being compiled")
+    assert glanced(made, hooks=hooks) == ["quick/fast", "torch/default"]
+
+
+def test_beside_the_fastest_the_fastest_that_saves_products_is_wrapped(made: Made) -> None:
+    def ranked(inner: Search, direct: list[Candidate]) -> list[Candidate]:
+        ways = [offer(inner.problem, f"quick/way-{i}") for i in range(5)]
+        return [replace(way, saves_products=i in (1, 4)) for i, way in enumerate(ways)]
+
+    search = Search(PROBLEM, CPU, Policy(), Mode.FULL, Store.open(None), Budget(1e6))
+    best = inside.searching(search, ranked)(ConvProblem.parse("mb2ic8ih9oc8kh3"))
+    assert [candidate.id for candidate in best] == ["quick/way-0", "quick/way-2", "quick/way-1"]
+
+
+def test_a_budget_that_is_spent_before_the_search_begins_leaves_pytorchs_own_call(made: Made) -> None:
+    made.quick = {"fast": Way(400.0)}
+    found = find(PROBLEM, CPU, Policy(), mode=Mode.FULL, store=Store.open(None), budget_us=1.0)
+    assert found.choice is not None
+    assert found.choice.candidate.id == "torch/default"
