@@ -15,7 +15,7 @@ from convwright.ops.form import CONV2D
 from convwright.ops.request import Request
 from convwright.ops.slots import Slot, Slots
 
-_REPEATS = 60
+_REPEATS = 20
 # No look takes so long on a machine that is of use for a GPU.
 LONG_LOOK_US = 50.0
 # TorchScript knows functions by their ids, and would take another in the place of this one for a convolution.
@@ -27,7 +27,7 @@ _kept: list[object] = []
 def look_host_us(kind: str) -> float:
     """Host time between a call and the candidate that was chosen for it, among other layers.
 
-    Takes some 10 ms, once per process.
+    Takes some 10 ms, once per process, and on a GPU some 20 more where its company was not loaded yet.
     """
     from convwright.ops.functional import convolution  # which by way of its decisions needs this
 

@@ -70,15 +70,22 @@ class _Full:
         hooks, order = self.contest.hooks, list[Candidate]()
         for candidate in candidates:
             order.append(candidate)
-            reason = hooks.later(candidate) if candidate.compiles and hooks.later is not None else None
-            if reason is not None:
-                self.passed[candidate] = reason
-            elif not self.looks.looked or self.budget.has(1 - _LOOKING):
+            if self._waits(candidate):
+                continue
+            if not self.looks.looked or self.budget.has(1 - _LOOKING):
                 look = self.looks.at(candidate)
                 if look is not None:
                     hooks.looked(candidate, look.look_us)
             self.progress("first looks", len(self.looks.looked), len(order))
         return order
+
+    def _waits(self, candidate: Candidate) -> bool:
+        """Whether it has to be compiled, which is not to be done now."""
+        later = self.contest.hooks.later
+        reason = later(candidate) if candidate.compiles and later is not None else None
+        if reason is not None:
+            self.passed[candidate] = reason
+        return reason is not None
 
     def look_around(self) -> list[Candidate]:
         """What was looked at of other configurations of the fastest algorithms."""
@@ -91,7 +98,8 @@ class _Full:
                     break
                 around.append(candidate)
                 self.progress("turning knobs", walked, _WALKED)
-                self.looks.at(candidate)
+                if not self._waits(candidate):
+                    self.looks.at(candidate)
             walked += len(around) > before
             if walked == _WALKED:
                 break
