@@ -51,7 +51,7 @@ PAGES = (
         "Knowing",
         "What there is, what it takes, and what could be had: [finding](../finding.md), [advice](../advise.md), "
         "[tuning](../tune.md), [measuring](../measuring.md).",
-        ("find", "why", "advise", "tune", "measure", "measure_together", "compare", "device_facts", "Store"),
+        ("find", "show", "why", "advise", "tune", "measure", "measure_together", "compare", "device_facts", "Store"),
     ),
     Page(
         "describing.md",

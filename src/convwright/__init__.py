@@ -4,6 +4,7 @@
 
     cw.advise(model, example)                             # what each layer takes, what could be had, and how
     cw.find(x, w, padding=1)                              # every way, measured, in one table
+    cw.show(cw.find(x, w, padding=1))                     # printed, as the command prints it
     cw.find("ic64ih56oc64kh3ph1", device="h200")          # from a description, for a GPU that is elsewhere
     cw.why("ic64ih56oc64kh3ph1", "cudnn/fft")             # why this one cannot serve, in cuDNN's own words
     cw.problem(module, (8, 64, 56, 56))                   # what a module, or tensors, ask for, as data
@@ -45,6 +46,7 @@ _HOMES = {
     "OutOfMemory": "convwright.shortage",
     "Store": "convwright.tuning.keeping.store",
     "find": "convwright.ops.face",
+    "show": "convwright.report.show",
     "why": "convwright.ops.face",
     "advise": "convwright.network.advise",
     "tune": "convwright.network.tuned",
@@ -120,6 +122,7 @@ if TYPE_CHECKING:
     from convwright.ops.plans import BoundPlan as BoundPlan
     from convwright.ops.plans import plan as plan
     from convwright.ops.posing import problem as problem
+    from convwright.report.show import show as show
     from convwright.shortage import OutOfMemory as OutOfMemory
     from convwright.tuning.find import Findings as Findings
     from convwright.tuning.keeping.store import Store as Store

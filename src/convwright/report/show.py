@@ -1,0 +1,44 @@
+"""What was found, printed as the commands print it."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from convwright.errors import BadInput
+from convwright.network.advice import Advice
+from convwright.network.tuned import Tuned
+from convwright.report.advice import print_advice
+from convwright.report.output import console, output
+from convwright.report.table import print_findings
+from convwright.report.tuned import print_tuned
+from convwright.tuning.findings import Findings
+
+
+def show(found: Findings | Advice | Tuned, *, refusals: bool = True) -> None:
+    """Print what ``find``, ``advise`` or ``tune`` gave back as a table, as the command of that name does.
+
+    Args:
+        refusals: Of ``find`` also what was refused, and why.
+
+    >>> import convwright as cw
+    >>> cw.show(cw.find("ic8ih9oc8kh3", device="h200", mode="heuristic"), refusals=False)  # doctest: +ELLIPSIS
+    g1mb1ic8oc8ih9iw9oh7ow7kh3kw3sh1sw1ph0pw0dh0dw0 dt:fp32 dir:forward tag:nchw ep:none
+    NVIDIA H200 ...
+    """
+    where = _console()
+    if isinstance(found, Findings):
+        print_findings(found, where, refusals=refusals)
+    elif isinstance(found, Advice):
+        print_advice(found, where)
+    elif isinstance(found, Tuned):
+        print_tuned(found, where)
+    else:
+        raise BadInput(f"`show` takes what `find`, `advise` and `tune` give back, got {found!r}")
+
+
+def _console() -> Console:
+    """Standard output; a notebook, which is no terminal, has a width of its own."""
+    here = console()
+    return here if here.is_jupyter or sys.stdout.isatty() else output()

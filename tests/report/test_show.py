@@ -1,0 +1,37 @@
+"""What the functions give back is printed as the commands print it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import convwright as cw
+
+MODEL = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1))
+EXAMPLE = torch.zeros(1, 4, 12, 12)
+
+
+def test_findings_with_and_without_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    found = cw.find("ic8ih9oc8kh3", device="h200", mode="heuristic")
+    cw.show(found)
+    whole = capsys.readouterr().out
+    assert found.problem.key in whole
+    assert "refused:" in whole
+    assert all(verdict.finding.candidate.id in whole for verdict in found.verdicts)
+    cw.show(found, refusals=False)
+    brief = capsys.readouterr().out
+    assert "refused:" not in brief
+    assert whole.startswith(brief)
+
+
+def test_a_model_that_was_tuned_and_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    cw.show(cw.tune(MODEL, EXAMPLE, device="cpu", plan_only=True))
+    assert "candidates" in capsys.readouterr().out
+    cw.show(cw.advise(MODEL, EXAMPLE, mode="heuristic"))
+    assert "layers" in capsys.readouterr().out
+
+
+def test_anything_else_is_refused() -> None:
+    with pytest.raises(cw.BadInput, match=r"^`show` takes what `find`, `advise` and `tune` give back, got 3$"):
+        cw.show(3)  # type: ignore[arg-type]
