@@ -21,7 +21,7 @@ class Row(Protocol):
     tf32: bool | None
 
 
-def setting(suite: str, problem: ConvProblem, batch: int | None, tf32: bool | None) -> str:
+def setting(suite: str, problem: ConvProblem, batch: int | None, tf32: bool | None, *, finite: bool = False) -> str:
     """Under what a row ran, in words.
 
     >>> setting("gtc", ConvProblem.parse("ic8ih9oc8kh3 ep:bias"), 1, False)
@@ -29,7 +29,7 @@ def setting(suite: str, problem: ConvProblem, batch: int | None, tf32: bool | No
     """
     words = [suite, "" if batch is None else f"batch {batch}", f"{problem.direction}, {problem.dtype}"]
     words += ["" if tf32 is None else f"TF32 {'on' if tf32 else 'off'}", str(problem.x.layout)]
-    words += [str(problem.epilogue) if problem.epilogue else ""]
+    words += [str(problem.epilogue) if problem.epilogue else "", "finite inputs" if finite else ""]
     return ", ".join(word for word in words if word)
 
 
@@ -60,7 +60,7 @@ def summary(lines: Iterable[Line]) -> str:
 
 def latest(lines: Iterable[Line]) -> list[Line]:
     """Each row as it was last: one that failed and was taken again has not failed."""
-    return list({(line["suite"], line["name"], line["problem"], line["tf32"]): line for line in lines}.values())
+    return list({(line["name"], line["problem"], _setting(line)): line for line in lines}.values())
 
 
 def by_setting(lines: Iterable[Line]) -> list[tuple[str, list[Line]]]:
@@ -70,7 +70,8 @@ def by_setting(lines: Iterable[Line]) -> list[tuple[str, list[Line]]]:
 
 
 def _setting(line: Line) -> str:
-    return setting(line["suite"], ConvProblem.parse(line["problem"]), line["batch"], line["tf32"])
+    problem, finite = ConvProblem.parse(line["problem"]), line.get("finite_inputs", False)
+    return setting(line["suite"], problem, line["batch"], line["tf32"], finite=finite)
 
 
 def _of_setting(name: str, lines: Sequence[Line]) -> str:

@@ -35,7 +35,10 @@ def table(lines: Sequence[Line]) -> str:
         f"read what another had found in {good[0]['budget_s']:g} s a row, on other inputs; weights "
         f"{good[0]['weights']}; geometric means."
         + (f" {failed} rows failed." if failed else "")
-        + "".join(f" {words[0].upper()}{words[1:]}, and is not counted there." for words in outside_the_rule(good))
+        + "".join(
+            f" {words[0].upper()}{words[1:]}, and is not counted as the fastest there."
+            for words in outside_the_rule(good)
+        )
     )
     return "\n".join([told[0], "|" + "---|" * len(head), *told[1:], "", about])
 

@@ -108,9 +108,9 @@ def retimed(options: argparse.Namespace, question: Answer) -> Answer:
     calls |= torch_calls.calls(options.beside, problem, given)
     reference = sampled_reference(problem, given)
     errors = {name: errors_of(call(), reference) for name, call in calls.items()}
+    objections = wrong_calls(problem, options)
     ready_s = perf_counter()
     take = partial(measure_together, calls, device=options.device, budget_us=options.time_s * 1e6, seed=SEED)
-    objections = wrong_calls(problem, options)
     taken = attempts(take, narrow=NARROW, wrong=objections)
     best = narrowest(taken)
     timings = best.timings
@@ -184,7 +184,8 @@ def everything(options: argparse.Namespace) -> None:
     """All rows for which there is time, and what they come to."""
     pace, lines = Pace(options.limit_s), None if options.out is None else Lines(options.out)
     kept = lines.read() if lines is not None and options.resume else []
-    known = {(line["name"], line["problem"], line["tf32"]) for line in kept if line["failure"] is None}
+    alike = [line for line in kept if line.get("finite_inputs", False) == options.finite_inputs]
+    known = {(line["name"], line["problem"], line["tf32"]) for line in alike if line["failure"] is None}
     wanted = [asked for asked in rows(options) if asked.key not in known]
     done: list[Asked] = []
     with tempfile.TemporaryDirectory() as folder:

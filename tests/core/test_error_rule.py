@@ -83,7 +83,7 @@ def test_coarser_arithmetic_has_a_larger_bound() -> None:
     assert bound(Arithmetic.FP32) < scaled_bound(Arithmetic.FP32, DType.FP32, 1000)
 
 
-def test_sums_of_fp8_are_kept_in_fewer_bits_and_still_tell_a_product_that_is_missing() -> None:
+def test_sums_of_fp8_are_kept_in_fewer_bits_and_short_ones_still_tell_a_product_that_is_missing() -> None:
     fp8, exact = (scaled_bound(each, DType.FP32, 288) * 2.0**-24 for each in (Arithmetic.FP8_ACC32, Arithmetic.FP32))
     assert exact < 2.0**-14.6 < fp8 < 1 / 288
 

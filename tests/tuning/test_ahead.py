@@ -141,7 +141,7 @@ def test_what_compiles_in_this_process_has_its_turn_in_a_full_search_only(
     assert compiled(asked(), [kernel(i) for i in range(6)]) == []
     assert {kernel(i).id for i in range(6)} <= looked_at(search(Mode.FULL, 6e6))
     said = {v.finding.candidate.id: v.reason for v in search(Mode.QUICK, 2e6).verdicts}
-    assert "only a longer search has time" in said[kernel(0).id]
+    assert "only a full search has time" in said[kernel(0).id]
 
 
 def test_what_cannot_be_compiled_says_so_in_its_row(made: Made) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from convwright.core.finding import Measurement
+from convwright.core.candidate import Candidate
+from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Policy
 from convwright.settings import Mode
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.trial import Bench, Trial
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way
 
@@ -178,3 +183,62 @@ def test_a_wrong_configuration_is_not_chosen(made: Made) -> None:
     made.quick = {"a": Way(500.0)}
     made.near = {"a": [Way(100.0, wrong=True), Way(450.0)]}
     assert chosen(search()) == "quick/a[n=1]"
+
+
+class Broken:
+    """A stopwatch of which the second heat, the final, goes wrong or tells less than the first."""
+
+    def __init__(self, change: Callable[[Finding], Finding]) -> None:
+        self.change, self.heats = change, 0
+
+    def of(self, bench: Bench) -> Stopwatch:
+        stopwatch = Stopwatch(bench)
+        own = stopwatch.heat
+
+        def heat(trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
+            self.heats += 1
+            found = own(trials, budget_us)
+            return {c: self.change(f) for c, f in found.items()} if self.heats == 2 else found
+
+        stopwatch.heat = heat  # type: ignore[method-assign]
+        return stopwatch
+
+
+def vaguer(finding: Finding) -> Finding:
+    assert finding.measurement is not None
+    time_us = finding.measurement.device_us.value / 9
+    return replace(finding, measurement=replace(finding.measurement, device_us=Interval(time_us, 0.0, 9 * time_us)))
+
+
+def broken(finding: Finding) -> Finding:
+    return replace(finding, measurement=None, failure="failed: boom") if "fast" in finding.candidate.id else finding
+
+
+def test_a_final_that_tells_less_than_the_heat_does_not_count(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.quick = {"fast": Way(500.0)}
+    monkeypatch.setattr("convwright.tuning.trials.full.Stopwatch", Broken(vaguer).of)
+    found = search()
+    assert chosen(found) == "quick/fast"
+    assert measured(found, "quick/fast").device_us.value == pytest.approx(500.0, rel=0.01)
+
+
+@pytest.mark.parametrize("objective", ["time", "workspace"])
+def test_who_fails_in_the_final_does_not_win(made: Made, monkeypatch: pytest.MonkeyPatch, objective: str) -> None:
+    made.quick = {"fast": Way(500.0), "other": Way(700.0)}
+    monkeypatch.setattr("convwright.tuning.trials.full.Stopwatch", Broken(broken).of)
+    found = search(objective=objective)
+    assert chosen(found) in (OWN, "quick/other")
+    assert reasons(found)["quick/fast"] == "failed: boom"
+
+
+def test_where_time_is_short_the_fastest_are_timed_side_by_side_and_the_others_by_their_looks(made: Made) -> None:
+    made.quick = {f"way-{i}": Way(5000.0 + 500 * i) for i in range(12)} | {"wrong": Way(4000.0, wrong=True)}
+    made.own_us = 9000.0
+    found = search(budget_us=2e6)
+    few = {
+        v.finding.candidate.id for v in found.verdicts if v.finding.measurement and v.finding.measurement.samples < 6
+    }
+    assert chosen(found) == "quick/way-0"
+    assert few
+    assert "quick/way-0" not in few
+    assert OWN not in few

@@ -10,19 +10,21 @@ from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import inside, listing
 from convwright.tuning.budget import Budget
+from convwright.tuning.compiling.ahead import Ahead
 from convwright.tuning.find import find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.run import Run
 from convwright.tuning.search import Search
-from convwright.tuning.trials.contest import NO_HOOKS, Contest, Hooks
+from convwright.tuning.trials.contest import NO_HOOKS, Contest
 from convwright.tuning.trials.glance import glance
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way, offer
 
 
-def glanced(made: Made, budget_us: float = 1e6, hooks: Hooks = NO_HOOKS) -> list[str]:
+def glanced(made: Made, budget_us: float = 1e6) -> list[str]:
     listed = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
     budget = Budget(budget_us, now_us=made.time)
-    contest = Contest(PROBLEM, CPU, Policy(), listed[0], {}, Mode.QUICK, budget, hooks)
+    contest = Contest(PROBLEM, CPU, Policy(), listed[0], {}, Mode.QUICK, budget, NO_HOOKS)
     return [candidate.id for candidate in glance(listed, contest)]
 
 
@@ -42,10 +44,16 @@ def test_no_look_is_begun_behind_the_end_of_the_budget(made: Made) -> None:
     assert len(glanced(made, budget_us=25_000.0)) == 3
 
 
-def test_what_is_being_compiled_and_what_fails_is_left_out(made: Made) -> None:
-    made.quick, made.compiled = {"fast": Way(400.0)}, {"kernel": Way(100.0)}
-    hooks = Hooks(later=lambda candidate: "is being compiled")
-    assert glanced(made, hooks=hooks) == ["quick/fast", "torch/default"]
+def test_what_is_not_allowed_and_what_would_have_to_be_compiled_is_left_out(made: Made) -> None:
+    made.quick = {"fast": Way(400.0), "large": Way(300.0)}
+    made.compiled = {"built": Way(200.0), "not-built": Way(100.0)}
+    offers = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
+    offers = [replace(each, workspace_bytes=100) if each.id == "quick/large" else each for each in offers]
+    built = Ahead({next(offer for offer in offers if offer.id == "compiled/built"): None})
+    policy = Policy(max_workspace_bytes=10)
+    search = Search(PROBLEM, CPU, policy, Mode.QUICK, Store.open(None), Budget(1e6), kernels=built)
+    run = Run(search, offers, lambda problem: [], rewrites=False, most_chains=0, afresh=True)
+    assert [candidate.id for candidate in run.glance()] == ["compiled/built", "quick/fast", "torch/default"]
 
 
 def test_beside_the_fastest_the_fastest_that_saves_products_is_wrapped(made: Made) -> None:

@@ -13,10 +13,11 @@ from ended import PATIENCE_S, Ended
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system does not tell who is left")
 
 BEGIN = """
-import os, sys, threading, time
+import os, signal, sys, threading, time
 from pathlib import Path
 import torch
 import convwright as cw
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in its background
 torch.set_num_threads(1)
 here = Path(sys.argv[1])
 x, w = torch.randn(2, 4, 16, 16), torch.randn(6, 4, 3, 3)

@@ -52,11 +52,11 @@ def find(
     """Search for the best candidate. What the store already knows is not measured again.
 
     In mode ``heuristic``, and for a device that is elsewhere, nothing runs: candidates come in the order of what they
-    need at least and of their backends' belief in them. In mode ``full`` the problems inside rewrites are searched
-    first, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust`` "verify" a winner from the
-    store is timed again beside PyTorch's own call, and the search done anew where it no longer holds. ``isolate`` runs
-    candidates in a process of their own. ``energy`` measures that of the best; ``progress`` is told what is being done.
-    In mode ``quick`` what has to be compiled is left to ``beside``, where that is given.
+    need at least and of their backends' belief in them. In mode ``full`` the candidates of problems inside rewrites are
+    looked at as well, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust`` "verify" a
+    winner from the store is timed again beside PyTorch's own call, and the search done anew where it no longer holds.
+    ``isolate`` runs candidates in a process of their own. ``energy`` measures that of the best; ``progress`` is told
+    what is being done. In mode ``quick`` what has to be compiled is left to ``beside``, where that is given.
     """
     budget = Budget(budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US))
     with budget.paused():

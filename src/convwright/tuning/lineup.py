@@ -131,6 +131,5 @@ class Lineup:
 
 
 def _kind(candidate: Candidate) -> str:
-    """Whose turn it takes: that of its backend, where this has two interfaces that of one, or of all that is
-    rewritten."""
-    return candidate.backend if candidate.inner is not None else f"{candidate.backend} {candidate.source}"
+    """Whose turn it takes: that of its backend, or of all that is rewritten."""
+    return candidate.backend

@@ -21,7 +21,8 @@ from convwright.tuning.trials.glance import glance
 
 # One call may take this share of what is left of a budget; longer ones are compared with nothing.
 _MOST_AGAIN = 0.05
-_IN_THIS_PROCESS = "was not tried: it is compiled in this process, for which only a longer search has time"
+_IN_THIS_PROCESS = "was not tried: it is compiled in this process, for which only a full search has time"
+_NO_TIME = "was not tried: it is compiled in this process, for which there was no time"
 # That takes 0.3 to 0.7 s (H200). A search that has less left than this has other uses for it.
 _LEFT_FOR_COMPILING_US = 3e6
 
@@ -78,17 +79,22 @@ class Run:
         return self._known | {finding.candidate.id: finding for finding in better}
 
     def glance(self) -> list[Candidate]:
-        """What runs and is allowed, the fastest at a first look before all. Nothing of it is kept."""
+        """What is allowed and need not be compiled, the fastest at a first look before all. Nothing of it is kept."""
         search = self._search
         contest = Contest(
             search.problem, search.device, search.policy, self._baseline, {}, search.mode, search.budget, self._hooks()
         )
-        return glance(self._worth_measuring(self._lineup), contest)
+        ready = (
+            candidate
+            for candidate in self._worth_measuring(self._lineup)
+            if listing.objection(candidate, search.policy) is None
+            and (not candidate.compiles or self._is_built(candidate))
+        )
+        return glance(ready, contest)
 
     def _hooks(self) -> Hooks:
-        later = None if self._search.kernels is None else self._later
         search = self._search
-        return Hooks(self._recall.trying, search.progress, search.energy, self._lineup.hear, later, self._around)
+        return Hooks(self._recall.trying, search.progress, search.energy, self._lineup.hear, self._later, self._around)
 
     def _worth_measuring(self, listed: Iterable[Candidate]) -> Iterator[Candidate]:
         """What is not settled; ahead of it PyTorch's own call, for only times of one search are to be compared."""
@@ -117,10 +123,12 @@ class Run:
 
     def _later(self, candidate: Candidate) -> str | None:
         kernels, search = self._search.kernels, self._search
-        assert kernels is not None
         if not elsewhere(candidate):
-            in_haste = search.mode is Mode.QUICK or search.budget.left_us < _LEFT_FOR_COMPILING_US
-            return _IN_THIS_PROCESS if in_haste else None
+            if search.mode is Mode.FULL:
+                return _NO_TIME if search.budget.left_us < _LEFT_FOR_COMPILING_US else None
+            return None if kernels is None else _IN_THIS_PROCESS
+        if kernels is None:
+            return None
         reason = kernels.reason_to_wait(candidate, search.device)
         if reason == BEING_COMPILED:
             self._waiting.append(candidate)

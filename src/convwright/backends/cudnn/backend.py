@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from convwright.backends.cudnn import attempt
 from convwright.backends.cudnn.classic import listing as classic
@@ -16,6 +17,11 @@ from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+
+
+def by_turns(*lists: Sequence[Offer]) -> Iterator[Offer]:
+    """The first of each, the second of each, …"""
+    return (offer for turn in zip_longest(*lists) for offer in turn if offer is not None)
 
 
 class Cudnn:
@@ -35,13 +41,15 @@ class Cudnn:
         return str(load())
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        """What cuDNN proposes itself comes first, then the classic algorithms, then what else there is.
+        """What cuDNN proposes itself, then the classic algorithms, then what else there is.
 
-        PyTorch takes the first of those, or the fastest of the first ten where its benchmark is on.
+        PyTorch takes the first of what is proposed, or the fastest of the first ten where its benchmark is on. To make
+        one ready takes 3 to 60 ms, as it is not for a device elsewhere; so at hand these and the classic algorithms,
+        which take 1 to 5, come by turns.
         """
         proposed, others = graph.offers(problem, device)
-        yield from proposed
-        yield from classic.candidates(problem, device, policy)
+        algorithms = tuple(classic.candidates(problem, device, policy))
+        yield from by_turns(proposed, algorithms) if device.present else (*proposed, *algorithms)
         yield from others
 
     def spelled(self, name: str, problem: ConvProblem) -> str:

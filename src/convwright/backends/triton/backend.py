@@ -70,12 +70,10 @@ class TritonKernels:
             call.compile(device.architecture)
 
     def load_compiler(self) -> None:
-        from convwright.backends.triton import (  # noqa: F401
-            implicit_gemm_call,
-            implicit_gemm_plan,
-            weight_gradient_call,
-            weight_gradient_plan,
-        )
+        import triton.backends.compiler
+        import triton.compiler  # noqa: F401
+
+        from convwright.backends.triton import implicit_gemm_kernel, weight_gradient_kernel  # noqa: F401
 
 
 def _plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[WeightGradientPlan]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
@@ -18,7 +18,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.forking import in_child
 from convwright.tuning import listing
-from convwright.tuning.compiling.compilers import Compilers, elsewhere, load_compiler, processors
+from convwright.tuning.compiling.compilers import Compilers, elsewhere, load, processors
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
@@ -69,10 +69,11 @@ def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int 
     if not kernels:
         return Ahead({})
     search.progress("compiling", 0, len(kernels))
-    with search.budget.paused():  # this is done once in a process
-        _compilers().start(len(kernels))
+    _interrupted.clear()
+    with search.budget.paused(), _told_of_interrupts():  # what is loaded is no cost of this problem
         for name in {kernel.leaf.backend for kernel in kernels}:
-            load_compiler(name)
+            load(name)
+        _compilers().start(len(kernels))
     return Ahead(_compiled(kernels, search))
 
 
@@ -118,13 +119,21 @@ def _compiled(leaves: list[Candidate], search: Search) -> dict[Candidate, str | 
                 listing.build(leaf, search.device)
 
     came: dict[Candidate, str | None] = {}
-    _interrupted.clear()
-    with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(leaves)), "convwright-ahead") as threads:
+    with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(leaves)), "convwright-ahead") as threads, _told_of_interrupts():
         try:
             for done, _ in enumerate(threads.map(begin, leaves), start=1):
                 search.progress("compiling", done, len(leaves))
         except BaseException:
-            _interrupted.set()
-            threads.shutdown(cancel_futures=True)
+            threads.shutdown(wait=False, cancel_futures=True)
             raise
     return came
+
+
+@contextmanager
+def _told_of_interrupts() -> Iterator[None]:
+    """Nobody waits for a compiler any more behind an exception that is raised inside."""
+    try:
+        yield
+    except BaseException:
+        _interrupted.set()
+        raise

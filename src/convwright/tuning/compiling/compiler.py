@@ -1,7 +1,8 @@
 """The process in which kernels are compiled: ``python -m convwright.tuning.compiling.compiler``.
 
 Requests come pickled on standard input, one after another. The answer to each is a byte on the file descriptor that the
-first argument names, so that whatever a compiler prints is no part of it. It ends when nobody asks for a while.
+first argument names, so that whatever a compiler prints is no part of it. The second argument is how nice it is; more
+of them name backends whose compilers it loads before it is ready. It ends when nobody asks for a while.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ IDLE_S = 20.0
 def main() -> None:
     answers, niceness = int(sys.argv[1]), int(sys.argv[2])
     os.nice(niceness)
+    for name in sys.argv[3:]:
+        with suppress(Exception):
+            member = backend(name)
+            assert isinstance(member, Compiles)
+            member.load_compiler()
     os.write(answers, READY)
     while select.select([sys.stdin.buffer], [], [], IDLE_S)[0]:
         try:

@@ -15,7 +15,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import perf_counter
 
@@ -42,11 +41,20 @@ def elsewhere(candidate: Candidate) -> bool:
     return isinstance(backend(candidate.leaf.backend), Compiles)
 
 
-def load_compiler(name: str) -> None:
-    """Load what kernels of a backend are built with into this process."""
+_loaded: set[str] = set()
+
+
+def load(name: str) -> None:
+    """Load what kernels of a backend are built with into this process, and into each compiler that is started."""
     member = backend(name)
-    if isinstance(member, Compiles):
+    if name not in _loaded and isinstance(member, Compiles):
+        _loaded.add(name)
         member.load_compiler()
+
+
+def loaded() -> list[str]:
+    """The backends whose kernels have been built here."""
+    return sorted(_loaded)
 
 
 _in_use: weakref.WeakSet[Compilers] = weakref.WeakSet()
@@ -81,11 +89,22 @@ class Compilers:
         self._places = threading.BoundedSemaphore(self._most)
 
     def start(self, count: int) -> None:
-        """Have so many ready, all at once; each takes a second to load what it compiles with."""
+        """Have so many ready, where that many may be; all at once, since each takes a second to load what it needs."""
+
+        def one() -> None:
+            if self._places.acquire(blocking=False):
+                try:
+                    if len(self._resting) < count and (compiler := self._new()) is not None:
+                        self._resting.append(compiler)
+                finally:
+                    self._places.release()
+
         missing = min(count, self._most) - len(self._resting)
-        if missing > 0 and self._can_be_had:
-            with ThreadPoolExecutor(missing, "convwright-compilers") as threads:
-                self._resting += [each for each in threads.map(lambda _: self._new(), range(missing)) if each]
+        threads = [threading.Thread(target=one, name="convwright-compilers", daemon=True) for _ in range(missing)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> str | None:
         """Where its backend can, compile a candidate. What the compiler died of is told: it is not to be tried here.
@@ -149,7 +168,7 @@ class _Compiler:
             ends = reading, writing = os.pipe()
             # In a group of its own: who interrupts this process does not mean that one.
             process = subprocess.Popen(
-                [*COMMAND, str(writing), str(niceness)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                [*COMMAND, str(writing), str(niceness), *loaded()], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, pass_fds=(writing,), env=environment, process_group=0,
             )  # fmt: skip
         except (OSError, RuntimeError):

@@ -7,8 +7,9 @@ from dataclasses import replace
 from math import inf
 
 from convwright.core.candidate import Candidate
-from convwright.core.error_rule import error_objection
+from convwright.core.error_rule import absolute_objection, error_objection
 from convwright.core.finding import Finding, KindError
+from convwright.core.policy import Objective
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.reference import Reference, reference_us
@@ -159,9 +160,9 @@ class _Full:
         self.timed = self.stopwatch.heat(quick, within_us)
         spare_us = _AGAIN * self.budget.total_us
         for candidate in [each for each in self._ranked() if each not in self.timed]:
-            look_us = self.looks.looked[candidate].look_us
-            spare_us -= look_us * _SLOW_RUNS
-            if look_us * _SLOW_RUNS <= _PATIENCE * self.budget.total_us and spare_us >= 0:
+            again_us = self.looks.looked[candidate].look_us * _SLOW_RUNS
+            spare_us -= again_us
+            if again_us <= _PATIENCE * self.budget.total_us and (spare_us >= 0 or candidate in errors):
                 try:
                     again = self.looks.again(candidate, _SLOW_RUNS)
                 except FAILURES as error:
@@ -176,21 +177,35 @@ class _Full:
     def _in_heat(
         self, errors: Mapping[Candidate, tuple[tuple[KindError, ...], str]], within_us: float
     ) -> list[Candidate]:
-        """PyTorch's own call and the fastest, those that are wrong after all others."""
-        base = errors.get(self.contest.baseline) if self.contest.baseline is not None else None
+        """PyTorch's own call and the best, those that are wrong after all others."""
+        contest, base = self.contest, self._errors_of_torch(errors)
 
-        def is_wrong(candidate: Candidate) -> bool:
-            if candidate == self.contest.baseline or base is None:
-                return False
-            found, _ = errors[candidate]
-            return error_objection(self.contest.problem, found, base[0], self.contest.policy) is not None
+        def worth(candidate: Candidate) -> tuple[bool, int]:
+            problem, policy, (found, _) = contest.problem, contest.policy, errors[candidate]
+            if candidate == contest.baseline:
+                return False, 0
+            if base is None:
+                objection = absolute_objection(problem, candidate.arithmetic, found, policy)
+            else:
+                objection = error_objection(problem, found, base, policy)
+            nbytes = self.looks.looked[candidate].trial.plan.workspace_bytes
+            return objection is not None, nbytes if policy.objective is Objective.WORKSPACE else 0
 
         chosen: list[Candidate] = []
-        for candidate in sorted((c for c in self._ranked() if c in errors and not self._is_slow(c)), key=is_wrong):
+        for candidate in sorted((c for c in self._ranked() if c in errors and not self._is_slow(c)), key=worth):
             within_us -= _HEAT_CALLS * self.looks.looked[candidate].look_us + _HEAT_READY_US
             if within_us >= 0 or len(chosen) < _FEWEST_TIMED:
                 chosen.append(candidate)
         return chosen
+
+    def _errors_of_torch(
+        self, errors: Mapping[Candidate, tuple[tuple[KindError, ...], str]]
+    ) -> tuple[KindError, ...] | None:
+        """Those of PyTorch's own call, of this search or of an earlier one."""
+        baseline, known = self.contest.baseline, self.contest.known_baseline()
+        if baseline is not None and baseline in errors:
+            return errors[baseline][0]
+        return None if known is None or known.measurement is None else known.measurement.errors
 
     def time_best(self) -> None:
         """The best and PyTorch's own call as precisely as there is time for, with what else was asked of them."""
@@ -198,8 +213,10 @@ class _Full:
         self.progress("final", 0, 1)
         share = _FINAL / 2 if self.contest.wants_energy else _FINAL
         final = self.stopwatch.heat([self.looks.looked[c].trial for c in best], self.budget.left_us * share)
-        if self._is_preciser(final):
-            self.timed |= {c: like(finding, self.timed[c]) for c, finding in final.items()}
+        measured = {c: finding for c, finding in final.items() if finding.measurement is not None}
+        self.timed |= {c: finding for c, finding in final.items() if c not in measured}
+        if self._is_preciser(measured):
+            self.timed |= {c: like(finding, self.timed[c]) for c, finding in measured.items()}
         for candidate in final:
             self.timed[candidate] = with_peak(self.timed[candidate], self.looks.looked[candidate].trial)
         if self.contest.wants_energy:

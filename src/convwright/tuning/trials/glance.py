@@ -14,7 +14,8 @@ _PATIENCE = 0.05
 
 
 def glance(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]:
-    """Those that could be run within the budget, the fastest at a first look before all."""
+    """Those that could be run within the budget, the fastest at a first look before all. They are held in memory until
+    then; where that is too short for their operands there are none."""
     hooks, budget = contest.hooks, contest.budget
     try:
         looks = Looks(contest.bench(), budget, hooks.trying, patience_us=_PATIENCE * budget.total_us)
@@ -24,8 +25,7 @@ def glance(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]
     for candidate in candidates:
         if looks.looked and budget.left_us <= 0:
             break
-        waits = candidate.compiles and hooks.later is not None and hooks.later(candidate) is not None
-        look = None if waits else looks.at(candidate)
+        look = looks.at(candidate)
         if look is not None:
             hooks.looked(candidate, look.look_us)
     return sorted(looks.looked, key=lambda candidate: looks.looked[candidate].look_us)
