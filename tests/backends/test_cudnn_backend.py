@@ -6,11 +6,11 @@ from itertools import groupby
 
 import pytest
 
-from convwright.backends.cudnn.backend import Cudnn
+from convwright.backends.cudnn.backend import Cudnn, by_turns
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.graph.listing import PREFIX
 from convwright.backends.cudnn.library import Missing, load
-from convwright.core.candidate import Candidate
+from convwright.core.candidate import Candidate, Refusal
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
@@ -31,6 +31,11 @@ def test_what_cudnn_proposes_comes_before_the_classic_algorithms_and_what_it_doe
     classic = [offer for offer in found if not offer.algorithm.startswith(PREFIX)]
     assert runs == [len(candidates(proposed)), len(classic), len(candidates(others))]
     assert found[0] == candidates(proposed)[0]
+
+
+def test_at_hand_they_come_by_turns() -> None:
+    first, second, third = (Refusal(name, "") for name in ("a", "b", "c"))
+    assert list(by_turns([first, second], [], [third])) == [first, third, second]
 
 
 def test_a_list_begins_with_cudnns_first_engine_and_ends_with_what_policy_does_not_allow() -> None:

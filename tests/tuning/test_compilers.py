@@ -153,3 +153,38 @@ def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path, m
     time.sleep(0.1)
     assert not os.path.exists(f"/proc/{process}")
     assert len(os.listdir("/proc/self/fd")) <= before, "what other tests left may go meanwhile"
+
+
+def test_those_that_were_started_ahead_are_the_ones_that_compile(fatal: None, tmp_path: Path) -> None:
+    asked = Compilers(2)
+    asked.start(5)
+    ready = {compiler._process.pid for compiler in asked._resting}
+    assert len(ready) == 2
+    asked.start(5)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda i: asked.compile(kernel(tmp_path / str(i)), CPU), range(4)))
+    assert {written(tmp_path / str(i))[0] for i in range(4)} <= ready
+
+
+def test_none_is_started_where_nobody_waits_any_more(fatal: None) -> None:
+    asked = Compilers(2, is_over=lambda: True)
+    asked.start(2)
+    assert asked._resting == []
+
+
+def test_what_loads_triton_loads_all_that_a_kernel_needs() -> None:
+    pytest.importorskip("triton")
+    told = """
+import sys
+from convwright.tuning.compiling.compilers import load, loaded
+load("torch")
+assert "triton" not in sys.modules
+load("triton")
+assert loaded() == ["triton"]
+before = {name for name in sys.modules if name.startswith("triton")}
+from convwright.backends.triton.implicit_gemm_call import kernel_call
+from convwright.backends.triton.weight_gradient_call import kernel_calls
+print(len(before) > 50, {name for name in sys.modules if name.startswith("triton")} - before)
+"""
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout == "True set()\n"
