@@ -43,7 +43,8 @@ def row(found: dict[str, Any]) -> str:
     times = [_time(candidate["measurement"]["device_us"]) for candidate in (best, torchs)]
     errors = [candidate["measurement"]["errors"][0]["relative_l2"] for candidate in (best, torchs)]
     ratio = torchs["measurement"]["device_us"]["value"] / best["measurement"]["device_us"]["value"]
-    name = best["id"].partition("[")[0] + (")" if "(" in best["id"] and "[" in best["id"] else "")
+    name, configured, _ = best["id"].partition("[")
+    name += ")" * name.count("(") if configured else ""
     return f"| `{problem}` | `{name}` | {times[0]} | {times[1]} | {ratio:.2f} | {errors[0]:.1e} | {errors[1]:.1e} |"
 
 

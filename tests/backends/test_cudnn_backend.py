@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
 
-from convwright.backends.cudnn.backend import Cudnn, by_turns
+from convwright.backends.cudnn.backend import Cudnn
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.graph.listing import PREFIX
 from convwright.backends.cudnn.library import Missing, load
@@ -33,9 +34,14 @@ def test_what_cudnn_proposes_comes_before_the_classic_algorithms_and_what_it_doe
     assert found[0] == candidates(proposed)[0]
 
 
-def test_at_hand_they_come_by_turns() -> None:
-    first, second, third = (Refusal(name, "") for name in ("a", "b", "c"))
-    assert list(by_turns([first, second], [], [third])) == [first, third, second]
+def test_at_hand_only_the_first_engine_comes_before_the_classic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines, algorithms, others = ([Refusal(f"{name}-{i}", "") for i in range(2)] for name in ("a", "b", "c"))
+    monkeypatch.setattr(graph, "offers", lambda problem, device: (engines, others))
+    monkeypatch.setattr("convwright.backends.cudnn.classic.listing.candidates", lambda *_: iter(algorithms))
+    here = replace(H200, torch_name="cuda:0")
+    assert here.present
+    ids = [offer.id for offer in Cudnn().candidates(PROBLEM, here, Policy())]
+    assert ids == ["a-0", "b-0", "b-1", "a-1", "c-0", "c-1"]
 
 
 def test_a_list_begins_with_cudnns_first_engine_and_ends_with_what_policy_does_not_allow() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterator
 
 from convwright.backends.cudnn import attempt
 from convwright.backends.cudnn.classic import listing as classic
@@ -17,11 +16,6 @@ from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-
-
-def by_turns(*lists: Sequence[Offer]) -> Iterator[Offer]:
-    """The first of each, the second of each, …"""
-    return (offer for turn in zip_longest(*lists) for offer in turn if offer is not None)
 
 
 class Cudnn:
@@ -43,13 +37,14 @@ class Cudnn:
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         """What cuDNN proposes itself, then the classic algorithms, then what else there is.
 
-        PyTorch takes the first of what is proposed, or the fastest of the first ten where its benchmark is on. To make
-        one ready takes 3 to 60 ms, as it is not for a device elsewhere; so at hand these and the classic algorithms,
-        which take 1 to 5, come by turns.
+        To make an engine ready takes 3 to 60 ms where its kernels are not loaded yet, a classic algorithm 1 to 5. So at
+        hand only the first engine comes before those: PyTorch's own call takes it, and has loaded it.
         """
         proposed, others = graph.offers(problem, device)
-        algorithms = tuple(classic.candidates(problem, device, policy))
-        yield from by_turns(proposed, algorithms) if device.present else (*proposed, *algorithms)
+        before = 1 if device.present else len(proposed)
+        yield from proposed[:before]
+        yield from classic.candidates(problem, device, policy)
+        yield from proposed[before:]
         yield from others
 
     def spelled(self, name: str, problem: ConvProblem) -> str:
