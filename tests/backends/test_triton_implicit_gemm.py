@@ -118,7 +118,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     problem = CASES["3x3"].problem(dtype)
-    for candidate in offered(problem, device):
+    for candidate in offered(problem, device)[:: 1 if device is H200 else 3]:
         metadata = kernel_call(candidate).compile(device.architecture).metadata
         assert metadata.shared <= shared_limit(device), candidate.id
         assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)

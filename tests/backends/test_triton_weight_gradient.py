@@ -136,7 +136,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
     dtype: DType, device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    for candidate in offered(in_dtype(LAYER, dtype), device)[::2]:
+    for candidate in offered(in_dtype(LAYER, dtype), device)[:: 2 if device is H200 else 6]:
         for call in kernel_calls(candidate):
             metadata = call.compile(device.architecture).metadata
             assert metadata.shared <= shared_limit(device), candidate.id

@@ -56,15 +56,15 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
     problem = gradient(CASES[name], dtype)
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
-    for candidate in offered(problem)[::4]:
+    for candidate in offered(problem)[::6]:
         assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
-# 56 channels fill no tile, 35 make one run across taps; 36 pixels leave a tail in each step and part.
+# 56 channels fill no tile, 35 make one run across taps; 28 pixels leave a tail in each step and part.
 @pytest.mark.parametrize(("channels", "parts"), [(35, 1), (56, 2)])
 @pytest.mark.parametrize("dtype", FP16_AND_FP32)
 def test_every_tile_handles_its_tails(dtype: DType, channels: int, parts: int) -> None:
-    case = Case((1, channels, 9, 18), (35, channels, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2))
+    case = Case((1, channels, 7, 14), (35, channels, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2))
     problem = gradient(case, dtype)
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
@@ -78,7 +78,7 @@ def test_parts_add_up(parts: int) -> None:
     problem = gradient(PLAIN, DType.FP32)
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).float()
-    for candidate in all_tiles(problem, parts)[::12]:
+    for candidate in all_tiles(problem, parts)[::18]:
         packed = 8 * problem.k * pitch(problem) if candidate.algorithm.endswith("packed") else 0
         assert candidate.workspace_bytes == packed + 4 * problem.w.numel * parts
         assert torch.equal(computed(candidate, given), expected), candidate.id
