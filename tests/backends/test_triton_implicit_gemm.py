@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from backends.fake_cuda_driver import FakeCudaDriver
-from backends.triton_interpreted.cases import CASES
+from backends.triton_interpreted.cases import CASES, PLANES
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm import algorithm_of, algorithms
@@ -29,6 +29,7 @@ from convwright.core.dtype import DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
+from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import BackendError
 
 pytest.importorskip("triton")
@@ -55,7 +56,6 @@ def refusals(problem: ConvProblem, device: DeviceFacts = H200) -> list[Refusal]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ic8ih9oc8kh3 tag:nchw dt:fp16", "`input` (stride 1 along channels), got stride 81"),
         ("g4ic8ih9oc8kh3 tag:nhwc dt:fp16", "`groups` = 1, got 4"),
         ("ic8ih9oc8kh3 tag:nhwc dt:fp64", "computes fp16, bf16, fp32, not fp64"),
         ("ic8ih9oc8kh3 tag:nhwc dt:fp16 dir:backward_data", "not backward_data"),
@@ -68,6 +68,13 @@ def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
     (refusal,) = refusals(ConvProblem.parse(text))
     assert refusal.id == "triton/implicit-gemm"
     assert words in refusal.reason
+
+
+@not_interpreted
+def test_an_operand_without_neighbours_is_refused() -> None:
+    x = TensorSpec((2, 8, 9, 9), DType.FP16, (2592, 162, 18, 2), 2)
+    (refusal,) = refusals(replace(ConvProblem.parse("mb2ic8ih9oc8kh3 dt:fp16"), x=x))
+    assert "along the channels or the width of `input`, got strides 2592, 162, 18, 2" in refusal.reason
 
 
 @not_interpreted
@@ -122,6 +129,17 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
         metadata = kernel_call(candidate).compile(device.architecture).metadata
         assert metadata.shared <= shared_limit(device), candidate.id
         assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
+
+
+@not_interpreted
+@pytest.mark.parametrize(("x", "y"), PLANES)
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
+def test_what_is_listed_for_operands_in_planes_compiles(
+    dtype: DType, x: Layout, y: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for candidate in offered(CASES["3x3"].problem(dtype, x, y))[::4]:
+        assert kernel_call(candidate).compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
 
 
 @not_interpreted

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backends.triton_interpreted.cases import CASES, Case, Operands, exact, oracle
+from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, oracle
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -14,6 +14,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
 
 pytest.importorskip("triton")
@@ -66,6 +67,17 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType, device: Device
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
     for candidate in candidates(problem, device):
+        assert torch.equal(run(candidate, device, given), expected), candidate.id
+
+
+@pytest.mark.parametrize(("x", "y"), PLANES)
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
+@pytest.mark.parametrize("name", [*CASES, *LAYERS])
+def test_operands_may_lie_in_planes(name: str, dtype: DType, x: Layout, y: Layout, device: DeviceFacts) -> None:
+    problem = (CASES | LAYERS)[name].problem(dtype, x, y)
+    given = Operands.of(problem, "cuda", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    for candidate in candidates(problem, device)[::3]:
         assert torch.equal(run(candidate, device, given), expected), candidate.id
 
 

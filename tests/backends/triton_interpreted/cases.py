@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -28,23 +28,18 @@ class Case:
     flip: bool = False
     slack: int = 0
 
-    def problem(self, dtype: DType) -> ConvProblem:
+    def problem(self, dtype: DType, x: Layout = Layout.NHWC, y: Layout = Layout.NHWC) -> ConvProblem:
         """With ``slack``, input and output are slices of channels from buffers that are so much wider."""
         problem = ConvProblem.of_specs(
-            _spec(self.x, dtype, self.slack), _spec(self.w, dtype, 0), stride=self.stride, padding=self.padding,
+            _spec(self.x, dtype, self.slack, x), _spec(self.w, dtype, 0), stride=self.stride, padding=self.padding,
             dilation=self.dilation, layout=Layout.NHWC, epilogue=Epilogue.parse(self.epilogue), flip=self.flip,
         )  # fmt: skip
-        if not self.slack:
-            return problem
-        return ConvProblem(
-            problem.x, problem.w, _spec(problem.y.shape, dtype, self.slack), problem.stride, problem.padding,
-            problem.dilation, 1, problem.direction, problem.epilogue, problem.flip,
-        )  # fmt: skip
+        return replace(problem, y=_spec(problem.y.shape, dtype, self.slack, y))
 
 
-def _spec(shape: tuple[int, ...], dtype: DType, slack: int) -> TensorSpec:
+def _spec(shape: tuple[int, ...], dtype: DType, slack: int, layout: Layout = Layout.NHWC) -> TensorSpec:
     wide = (shape[0], shape[1] + slack, *shape[2:])
-    return TensorSpec(shape, dtype, dense_strides(wide, Layout.NHWC), dtype.nbytes if slack else 16)
+    return TensorSpec(shape, dtype, dense_strides(wide, layout), dtype.nbytes if slack else 16)
 
 
 _SAME = ((1, 1), (1, 1))
@@ -65,6 +60,10 @@ CASES = {
     "1-D": Case((2, 20, 30), (6, 20, 5), (2,), ((1, 3),), (2,), "bias"),
     "many output channels": Case((1, 32, 3, 3), (150, 32, 3, 3), padding=_SAME, epilogue="residual+relu"),
 }  # fmt: skip
+
+
+# How input and output lie where one of them at least does in planes.
+PLANES = [(Layout.NCHW, Layout.NCHW), (Layout.NCHW, Layout.NHWC), (Layout.NHWC, Layout.NCHW)]
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import CASES, Case, Operands, exact, oracle
+from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, oracle
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm import algorithms
 from convwright.backends.triton.implicit_gemm_tiles import TILES, Tile
@@ -15,6 +17,7 @@ from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.dtype import DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
 
@@ -50,12 +53,25 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
         assert torch.equal(run(offer, given), expected), offer.id
 
 
+@pytest.mark.parametrize(("x", "y"), PLANES)
+@pytest.mark.parametrize("dtype", FP16_AND_FP32)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("pointwise", "many output channels")])
+def test_operands_may_lie_in_planes(name: str, dtype: DType, x: Layout, y: Layout) -> None:
+    problem = CASES[name].problem(dtype, x, y)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    for offer in list(BACKEND.candidates(problem, CPU, Policy()))[::8]:
+        assert isinstance(offer, Candidate)
+        given.out.fill_(float("nan"))
+        assert torch.equal(run(offer, given), expected), offer.id
+
+
 # 35 channels make a step of the sum run across taps, 56 keep to one tap and leave a tail in it.
 @pytest.mark.parametrize("channels", [35, 56])
-@pytest.mark.parametrize("dtype", FP16_AND_FP32)
-def test_every_tile_handles_its_tails(dtype: DType, channels: int) -> None:
+@pytest.mark.parametrize(("dtype", "layout"), [*product(FP16_AND_FP32, [Layout.NHWC]), (DType.FP32, Layout.NCHW)])
+def test_every_tile_handles_its_tails(dtype: DType, layout: Layout, channels: int) -> None:
     case = Case((1, channels, 5, 9), (35, channels, 2, 1), padding=((1, 0), (0, 0)), epilogue="residual+bias+relu")
-    problem = case.problem(dtype)
+    problem = case.problem(dtype, layout, layout)
     given = Operands.of(problem, "cpu", integers=True)
     expected = exact(oracle(problem, given), problem)
     for candidate in all_candidates(problem):

@@ -1,4 +1,4 @@
-"""What kernels on channels-last operands ask of a problem, and what they are told about it."""
+"""What kernels ask of how a problem's operands lie, and what they are told about it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,25 @@ def shape_reason(problem: ConvProblem, dtypes: Iterable[str]) -> str | None:
 
 
 def operand_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str | None:
-    """The same for what is read or written pixel by pixel: how it lies, and how large it is."""
+    """The same for what is read or written pixel by pixel: that its channels lie side by side, and its size."""
     for name, spec in named.items():
-        if spec.shape[1] > 1 and spec.strides[1] != 1:
+        if not is_channels_last(spec):
             return f"needs a channels-last `{name}` (stride 1 along channels), got stride {spec.strides[1]}"
+    return size_reason(problem, named)
+
+
+def is_channels_last(spec: TensorSpec) -> bool:
+    """Whether the channels of a pixel lie side by side."""
+    return spec.shape[1] == 1 or spec.strides[1] == 1
+
+
+def is_in_planes(spec: TensorSpec) -> bool:
+    """Whether the pixels of a row lie side by side, and not the channels."""
+    return not is_channels_last(spec) and (spec.shape[-1] == 1 or spec.strides[-1] == 1)
+
+
+def size_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str | None:
+    """The same for how much there is."""
     pixels = pixel_count(problem)
     if pixels == 0:
         return f"needs something to compute, got a batch of {problem.n}"

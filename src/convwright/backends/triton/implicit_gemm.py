@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from convwright.backends.triton.channels_last import operand_reason, pixel_count, shape_reason, window_constants
+from convwright.backends.triton.channels_last import (
+    is_channels_last,
+    is_in_planes,
+    pixel_count,
+    shape_reason,
+    size_reason,
+    window_constants,
+)
 from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, Tile, best_tiles
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -82,7 +89,12 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     reason = shape_reason(problem, _OF_DTYPE)
     if reason is None and problem.epilogue.activation not in (Activation.NONE, Activation.RELU):
         return f"can fuse relu, not {problem.epilogue.activation}"
-    return reason or operand_reason(problem, {"input": problem.x, "output": problem.y})
+    operands = {"input": problem.x, "output": problem.y}
+    for name, spec in operands.items():
+        if reason is None and not is_channels_last(spec) and not is_in_planes(spec):
+            strides = ", ".join(map(str, spec.strides))
+            reason = f"needs stride 1 along the channels or the width of `{name}`, got strides {strides}"
+    return reason or size_reason(problem, operands)
 
 
 def blocks(problem: ConvProblem, tile: Tile) -> int:
@@ -92,7 +104,10 @@ def blocks(problem: ConvProblem, tile: Tile) -> int:
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
     """What the kernel is compiled for."""
+    x, y = problem.x, problem.y
     return window_constants(problem) | {
+        "X_C": x.strides[1] if x.shape[1] > 1 else 1, "Y_K": y.strides[1] if y.shape[1] > 1 else 1,
+        "X_PLANES": is_in_planes(x), "Y_PLANES": is_in_planes(y),
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "RELU": problem.epilogue.activation is Activation.RELU,
         "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,

@@ -1,7 +1,8 @@
 """The kernel: a forward convolution as one matrix product whose left matrix is never written down.
 
 Rows are output pixels (n, p, q), columns are output channels, and the sum runs over taps and input channels (r, s, c).
-The input lies as N H W C, the weight as K R S C, so that both matrices are contiguous along the sum.
+The weight lies as K R S C. Where the input lies as N H W C, both matrices are contiguous along the sum; where it lies
+in planes, as N C H W, its tile is read along the pixels and turned around, and so is an output that lies in planes.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -13,14 +14,20 @@ import triton.language as tl
 from convwright.backends.triton.tf32 import dot_3xtf32, tf32, tf32_parts
 
 
+@triton.jit
+def _outer(rows, columns, TURNED: tl.constexpr):
+    """Sums of all pairs, a row for each of ``rows``; TURNED has a column for each, along which threads lie."""
+    return rows[None, :] + columns[:, None] if TURNED else rows[:, None] + columns[None, :]
+
+
 # fmt: off
 @triton.jit
 def _sum_over_taps(
     x_rows, w_columns, h, v,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     FLIP: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    X_PLANES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):
     # fmt: on
     """One tile of the matrix product in fp32; (h, v) is where each row's first tap reads."""
@@ -44,24 +51,26 @@ def _sum_over_taps(
             inside = c < C
         h_tap = tap // S * DILATION_H
         v_tap = tap % S * DILATION_W
-        x_at = x_rows[:, None] + (h_tap * X_H + v_tap * X_W + c)[None, :]
+        x_at = _outer(x_rows, h_tap * X_H + v_tap * X_W + c * X_C, X_PLANES)
         w_at = w_columns[None, :] + ((R * S - 1 - tap if FLIP else tap) * C + c)[:, None]
 
         if PADDED:
             if FLAT:
-                h_read = h[:, None] + h_tap[None, :]
-                v_read = v[:, None] + v_tap[None, :]
+                h_read = _outer(h, h_tap, X_PLANES)
+                v_read = _outer(v, v_tap, X_PLANES)
             else:
-                h_read = (h + h_tap)[:, None]
-                v_read = (v + v_tap)[:, None]
+                h_read = tl.expand_dims(h + h_tap, 0 if X_PLANES else 1)
+                v_read = tl.expand_dims(v + v_tap, 0 if X_PLANES else 1)
             real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W)
             if TAIL:
-                real = real & inside[None, :]
+                real = real & tl.expand_dims(inside, 1 if X_PLANES else 0)
             x_tile = tl.load(x_at, mask=real, other=0.0)
         elif TAIL:
-            x_tile = tl.load(x_at, mask=inside[None, :], other=0.0)
+            x_tile = tl.load(x_at, mask=tl.expand_dims(inside, 1 if X_PLANES else 0), other=0.0)
         else:
             x_tile = tl.load(x_at)
+        if X_PLANES:
+            x_tile = tl.trans(x_tile)
         w_tile = tl.load(w_at, mask=inside[:, None], other=0.0) if TAIL else tl.load(w_at)
 
         # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they
@@ -87,8 +96,8 @@ def implicit_gemm(
     x, w, bias, residual, y,
     N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
-    Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, X_PLANES: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
@@ -98,9 +107,9 @@ def implicit_gemm(
     # fmt: on
     """y = relu(conv(x, w) + residual + bias).
 
-    X_* and Y_* are strides; TOP and LEFT are padding; SPLIT computes fp32 by three TF32 products; PACKED takes the
-    weight rounded to TF32, with SPLIT the rest of it behind; FLAT lets a step of the sum run across taps; WIDE makes
-    offsets 64 bits wide.
+    X_* and Y_* are strides, *_PLANES says that an operand lies in planes; TOP and LEFT are padding; SPLIT computes fp32
+    by three TF32 products; PACKED takes the weight rounded to TF32, with SPLIT the rest of it behind; FLAT lets a step
+    of the sum run across taps; WIDE makes offsets 64 bits wide.
     """
     M: tl.constexpr = N * P * Q
     TILES_M: tl.constexpr = (M + BM - 1) // BM
@@ -126,8 +135,8 @@ def implicit_gemm(
     w_columns = w + k_read * (R * S * C)
 
     total = _sum_over_taps(
-        x_rows, w_columns, h, v, C, H, W, K, R, S, X_H, X_W, DILATION_H, DILATION_W,
-        FLIP, PADDED, SPLIT, PACKED, FLAT, BM, BN, BK,
+        x_rows, w_columns, h, v, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
+        FLIP, PADDED, SPLIT, PACKED, FLAT, X_PLANES, BM, BN, BK,
     )  # fmt: skip
     if SPLIT:
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
@@ -135,20 +144,22 @@ def implicit_gemm(
         lost = total != total
         if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
             whole = _sum_over_taps(
-                x_rows, w_columns, h, v, C, H, W, K, R, S, X_H, X_W, DILATION_H, DILATION_W,
-                FLIP, PADDED, False, PACKED, FLAT, BM, BN, BK,
+                x_rows, w_columns, h, v, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
+                FLIP, PADDED, False, PACKED, FLAT, X_PLANES, BM, BN, BK,
             )  # fmt: skip
             total = tl.where(lost, whole, total)
 
     n = m // (P * Q)
     if WIDE:
         n = n.to(tl.int64)
-    at = (n * Y_N + m // Q % P * Y_P + m % Q * Y_Q)[:, None] + k[None, :]
-    kept = (m < M)[:, None] & (k < K)[None, :]
+    at = _outer(n * Y_N + m // Q % P * Y_P + m % Q * Y_Q, k * Y_K, Y_PLANES)
+    kept = tl.expand_dims(m < M, 0 if Y_PLANES else 1) & tl.expand_dims(k < K, 1 if Y_PLANES else 0)
     if RESIDUAL:
-        total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
+        added = tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
+        total += tl.trans(added) if Y_PLANES else added
     if BIAS:
         total += tl.load(bias + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
     if RELU:
         total = tl.where(total < 0, 0.0, total)  # unlike a maximum, this keeps NaN
-    tl.store(y + at, total.to(y.dtype.element_ty), mask=kept)
+    total = total.to(y.dtype.element_ty)
+    tl.store(y + at, tl.trans(total) if Y_PLANES else total, mask=kept)
