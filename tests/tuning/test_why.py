@@ -109,7 +109,7 @@ def test_what_the_graph_cannot_say_is_not_asked_of_cudnn() -> None:
         ("cudnn/3", "h200", "cuDNN names it, and serves no problem with it"),
         ("fft", "cpu", "cuDNN computes on NVIDIA's GPUs"),
         ("torch/default", "h200", "PyTorch can only be asked on a device that is present"),
-        ("triton/weight-gradient", "h200", "not forward"),
+        ("triton/weight-gradient-3xtf32", "h200", "needs a channels-last `input`"),
         ("space-to-depth(2, reference/gemm)", "cpu", "a stride of 1x1 leaves nothing to fold"),
     ],
 )
