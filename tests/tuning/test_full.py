@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from convwright.core.candidate import Candidate
+from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Policy
 from convwright.settings import Mode
+from convwright.tuning import listing
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials.heats import Stopwatch
@@ -242,3 +244,19 @@ def test_where_time_is_short_the_fastest_are_timed_side_by_side_and_the_others_b
     assert few
     assert "quick/way-0" not in few
     assert OWN not in few
+
+
+def test_what_policy_forbids_makes_nobody_slow(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyTorch's own call with TF32 does not where that is not allowed: what beats fp32 has to be timed well."""
+    made.quick = {"forbidden": Way(100.0), "winner": Way(700.0)}
+    own = listing.direct
+
+    def direct(*asked: Any) -> list[Any]:
+        return [replace(o, arithmetic=Arithmetic.TF32) if o.id == "quick/forbidden" else o for o in own(*asked)]
+
+    monkeypatch.setattr(listing, "direct", direct)
+    monkeypatch.setattr("convwright.tuning.run.is_torch", lambda candidate: True)  # which is looked at all the same
+    found = search()
+    assert chosen(found) == "quick/winner"
+    assert dict(measured(found, "quick/winner").conditions)["checked"] == "the output"
+    assert "allowed are" in reasons(found)["quick/forbidden"]

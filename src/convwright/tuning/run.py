@@ -94,7 +94,12 @@ class Run:
 
     def _hooks(self) -> Hooks:
         search = self._search
-        return Hooks(self._recall.trying, search.progress, search.energy, self._lineup.hear, self._later, self._around)
+        return Hooks(self._recall.trying, search.progress, search.energy, self._hear, self._later, self._around)
+
+    def _hear(self, candidate: Candidate, look_us: float) -> None:
+        """What may not be chosen makes nobody look slow."""
+        if listing.objection(candidate, self._search.policy) is None:
+            self._lineup.hear(candidate, look_us)
 
     def _worth_measuring(self, listed: Iterable[Candidate]) -> Iterator[Candidate]:
         """What is not settled; ahead of it PyTorch's own call, for only times of one search are to be compared."""

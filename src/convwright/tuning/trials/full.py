@@ -41,6 +41,9 @@ _SLOW, _SLOW_RUNS = 5.0, 2
 _PATIENCE, _AGAIN = 0.02, 0.1
 _FINALISTS = 4
 
+# Errors, and on what part of the output they were looked for.
+_Checked = tuple[tuple[KindError, ...], str]
+
 
 def full(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     """What was found out about each candidate, in their order, which begins with PyTorch's own call; then about what
@@ -61,24 +64,27 @@ class _Full:
         self.contest, self.budget, self.progress = contest, contest.budget, contest.hooks.progress
         self.bench = contest.bench()
         patience_us = _PATIENCE * self.budget.total_us
-        self.looks = Looks(self.bench, self.budget, contest.hooks.trying, patience_us=patience_us)
+        self.looks = Looks(self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us)
         self.stopwatch = Stopwatch(self.bench)
         self.timed: dict[Candidate, Finding] = {}
         self.passed: dict[Candidate, str] = {}
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Look at candidates for as long as there is time; all of them, in their order."""
-        hooks, order = self.contest.hooks, list[Candidate]()
+        order: list[Candidate] = []
         for candidate in candidates:
             order.append(candidate)
             if self._waits(candidate):
                 continue
             if not self.looks.looked or self.budget.has(1 - _LOOKING):
-                look = self.looks.at(candidate)
-                if look is not None:
-                    hooks.looked(candidate, look.look_us)
+                self._look_at(candidate)
             self.progress("first looks", len(self.looks.looked), len(order))
         return order
+
+    def _look_at(self, candidate: Candidate) -> None:
+        look = self.looks.at(candidate)
+        if look is not None:
+            self.contest.hooks.looked(candidate, look.look_us)
 
     def _waits(self, candidate: Candidate) -> bool:
         """Whether it has to be compiled, which is not to be done now."""
@@ -100,7 +106,7 @@ class _Full:
                 around.append(candidate)
                 self.progress("turning knobs", walked, _WALKED)
                 if not self._waits(candidate):
-                    self.looks.at(candidate)
+                    self._look_at(candidate)
             walked += len(around) > before
             if walked == _WALKED:
                 break
@@ -116,12 +122,12 @@ class _Full:
         ranked = [c for c in self._ranked() if c.inner is None and not self._is_slow(c)]
         return list({(c.backend, c.algorithm): c for c in reversed(ranked)}.values())[::-1]
 
-    def check(self) -> dict[Candidate, tuple[tuple[KindError, ...], str]]:
+    def check(self) -> dict[Candidate, _Checked]:
         """Errors of all that time allows, PyTorch's own call first and then the fastest, and what was looked at."""
         ranked = self._ranked()
         whole, sampled = self._checks()
         budget = self.budget.part(1.0)
-        found: dict[Candidate, tuple[tuple[KindError, ...], str]] = {}
+        found: dict[Candidate, _Checked] = {}
         for done, candidate in enumerate(ranked):
             self.progress("checks", done, len(ranked))
             if len(found) >= _FEWEST_CHECKED and not budget.has(1 - _CHECKING):
@@ -152,7 +158,7 @@ class _Full:
             return sampled, sampled
         return (ErrorCheck(problem, where, seed=SEED, reference=Reference.of), "the output"), sampled
 
-    def time_all(self, errors: dict[Candidate, tuple[tuple[KindError, ...], str]]) -> None:
+    def time_all(self, errors: dict[Candidate, _Checked]) -> None:
         """Those that were checked side by side, as many as have time; the others by their looks."""
         self.progress("heat", 0, 1)
         within_us = self.budget.left_us * _HEAT
@@ -174,9 +180,7 @@ class _Full:
             if candidate in self.timed:
                 self.timed[candidate] = with_errors(self.timed[candidate], found, said)
 
-    def _in_heat(
-        self, errors: Mapping[Candidate, tuple[tuple[KindError, ...], str]], within_us: float
-    ) -> list[Candidate]:
+    def _in_heat(self, errors: Mapping[Candidate, _Checked], within_us: float) -> list[Candidate]:
         """PyTorch's own call and the best, those that are wrong after all others."""
         contest, base = self.contest, self._errors_of_torch(errors)
 
@@ -198,9 +202,7 @@ class _Full:
                 chosen.append(candidate)
         return chosen
 
-    def _errors_of_torch(
-        self, errors: Mapping[Candidate, tuple[tuple[KindError, ...], str]]
-    ) -> tuple[KindError, ...] | None:
+    def _errors_of_torch(self, errors: Mapping[Candidate, _Checked]) -> tuple[KindError, ...] | None:
         """Those of PyTorch's own call, of this search or of an earlier one."""
         baseline, known = self.contest.baseline, self.contest.known_baseline()
         if baseline is not None and baseline in errors:
@@ -246,8 +248,7 @@ class _Full:
         return sorted(looked, key=lambda candidate: (candidate != baseline, looked[candidate].look_us))
 
     def _is_slow(self, candidate: Candidate) -> bool:
-        slow = self.looks.looked[candidate].look_us > _SLOW * self.looks.best_us
-        return slow and candidate != self.contest.baseline
+        return candidate != self.contest.baseline and self.looks.looked[candidate].look_us > _SLOW * self.looks.best_us
 
     def _finalists(self) -> list[Candidate]:
         """The baseline and the best that are allowed."""

@@ -18,7 +18,7 @@ def glance(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]
     then; where that is too short for their operands there are none."""
     hooks, budget = contest.hooks, contest.budget
     try:
-        looks = Looks(contest.bench(), budget, hooks.trying, patience_us=_PATIENCE * budget.total_us)
+        looks = Looks(contest.bench(), budget, contest.policy, hooks.trying, patience_us=_PATIENCE * budget.total_us)
     except SHORTAGES as error:
         none_had((), error)
         return []

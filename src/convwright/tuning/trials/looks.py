@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
+from convwright.core.policy import Policy
 from convwright.errors import ConvwrightError, first_line
 from convwright.measuring.background import Background
 from convwright.measuring.waiting import MOST_WAITING, Waiting
 from convwright.shortage import is_shortage, shortage
+from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials.doubt import unstable
 from convwright.tuning.trials.trial import Bench, Call, Trial
@@ -44,12 +47,14 @@ class Look:
 
 
 class Looks:
-    """What was seen of each candidate so far. A run that takes longer than ``patience_us`` is not repeated."""
+    """What was seen of each candidate so far. A run that takes longer than ``patience_us`` is not repeated. ``best_us``
+    is the least of those that may be chosen, as PyTorch's own call with its TF32 flag the other way round may not."""
 
     def __init__(
         self,
         bench: Bench,
         budget: Budget,
+        policy: Policy,
         trying: Callable[[Candidate], AbstractContextManager[None]],
         *,
         patience_us: float = float("inf"),
@@ -57,14 +62,11 @@ class Looks:
         self.bench, self.budget = bench, budget
         self.looked: dict[Candidate, Look] = {}
         self.failed: dict[Candidate, Finding] = {}
-        self._trying, self._patience_us = trying, patience_us
+        self.best_us = inf
+        self._policy, self._trying, self._patience_us = policy, trying, patience_us
         # Other work on the host does not touch the time of a device.
         self._waiting = Waiting() if bench.device.type == "cpu" else None
         self._background = Background()
-
-    @property
-    def best_us(self) -> float:
-        return min((look.look_us for look in self.looked.values()), default=0.0)
 
     def at(self, candidate: Candidate) -> Look | None:
         """Build it and run it; None, and a finding with the reason, where that fails."""
@@ -77,6 +79,8 @@ class Looks:
             return None
         self.looked[candidate] = look
         trial.look_us = look.look_us
+        if listing.objection(candidate, self._policy) is None:
+            self.best_us = min(self.best_us, look.look_us)
         return look
 
     def _at(self, trial: Trial) -> Look:
@@ -118,7 +122,8 @@ class Looks:
         """A candidate that was looked at and not timed."""
         if self.looked[candidate].disturbed:
             return Finding(candidate, note=self.unstable(candidate))
-        times = self.looked[candidate].look_us / max(self.best_us, 1e-3)
+        least_us = min(look.look_us for look in self.looked.values()) if self.best_us == inf else self.best_us
+        times = self.looked[candidate].look_us / max(least_us, 1e-3)
         return Finding(candidate, note=f"about {times:.1f}x the best at a first look")
 
     def unstable(self, candidate: Candidate) -> str:

@@ -55,7 +55,7 @@ class _Quick:
         self.bench = contest.bench()
         self.making_us = self.budget.now_us() - begun_us
         patience_us = self.budget.total_us / _FEWEST_CALLS
-        self.looks = Looks(self.bench, self.budget, contest.hooks.trying, patience_us=patience_us)
+        self.looks = Looks(self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us)
         self.passed: dict[Candidate, str] = {}
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:

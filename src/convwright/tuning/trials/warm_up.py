@@ -42,7 +42,7 @@ def warm_up(device: DeviceFacts, store: Store) -> None:
 def _run_tiny(device: DeviceFacts, store: Store) -> None:
     tiny, policy = listing.tiny(device), Policy()
     recall = Recall(tiny, device, policy, store, "direct")
-    looks = Looks(Bench(tiny, device, Mode.QUICK, seed=0), Budget(inf), recall.trying)
+    looks = Looks(Bench(tiny, device, Mode.QUICK, seed=0), Budget(inf), policy, recall.trying)
     for candidate in listing.first_of_each(listing.candidates(listing.direct(tiny, device, policy)), policy):
         if not candidate.compiles and recall.finding(candidate) is None:
             looks.at(candidate)
