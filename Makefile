@@ -18,6 +18,9 @@ PIP = $(PY) -m pip --disable-pip-version-check install --quiet
 READY = .venv/ready
 STYLE = $(PY) -m ruff check . && $(PY) -m ruff format --check .
 
+# Or else each of the many processes that tests start would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Programs of one line each; exit status 0 is yes.
 SYSTEM_TORCH_SEES_CUDA = import sys, torch; version = tuple(map(int, torch.__version__.split(".")[:2])); \
 	sys.exit(not (version >= (2, 11) and torch.cuda.is_available()))

@@ -55,7 +55,7 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
 
 @pytest.mark.parametrize(("x", "y"), PLANES)
 @pytest.mark.parametrize("dtype", FP16_AND_FP32)
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ("pointwise", "many output channels")])
+@pytest.mark.parametrize("name", ["3x3", "odd channels", "stem", "dilated", "slice of a wider buffer", "1-D"])
 def test_operands_may_lie_in_planes(name: str, dtype: DType, x: Layout, y: Layout) -> None:
     problem = CASES[name].problem(dtype, x, y)
     given = Operands.of(problem, "cpu", integers=True)
