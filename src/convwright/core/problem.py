@@ -255,7 +255,7 @@ class ConvProblem(Record):
 
     @property
     def output(self) -> TensorSpec:
-        """What is computed; plans ask for it at each call, and so it is not looked for among all operands."""
+        # Plans ask for it at each call, so it is not looked for among all operands.
         forward = self.direction is Direction.FORWARD
         return self.y if forward else self.x if self.direction is Direction.BACKWARD_DATA else self.w
 
