@@ -27,6 +27,7 @@ measurements = st.builds(
     energy_halfwidth_mj=st.none() | numbers,
     peak_bytes=st.none() | st.integers(0, 1 << 40),
     doubt=st.none() | st.text(max_size=9),
+    prepare_host_us=st.none() | intervals,
 )
 
 

@@ -14,6 +14,7 @@ from convwright.ops import decide
 from convwright.ops.call import Call
 from convwright.ops.form import CONV2D
 from convwright.ops.look_cost import look_host_us
+from convwright.ops.node_cost import node_host_us
 from convwright.ops.request import Request
 from convwright.tuning import listing
 from convwright.tuning.session import Choice
@@ -56,6 +57,22 @@ def test_inside_a_capture_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -
 def test_where_the_host_waits_it_is_the_device() -> None:
     assert decide._worth_a_look(choice(80.0, 40.0, torch_device_us=100.0))
     assert not decide._worth_a_look(choice(100.0, 2.0, torch_device_us=100.0))
+
+
+@pytest.mark.parametrize(
+    ("host_us", "is_worth_it"), [(10.0, True), (None, True), (26.0, False), (60.0, False), (20.0, True)]
+)
+def test_behind_a_node_the_host_pays_for_it_and_for_what_the_choices_take_longer(
+    host_us: float | None, is_worth_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "node_host_us", lambda kind: (100.0, 80.0))
+    step = (choice(30.0, host_us, 60.0), choice(30.0, 16.0, 50.0))  # 110 µs of the device's with PyTorch's own calls
+    assert decide._worth_a_node(step) is is_worth_it
+
+
+def test_a_node_is_never_said_to_be_cheaper_than_none() -> None:
+    with_node_us, without_us = node_host_us("cpu")
+    assert 1 < without_us <= with_node_us < 5000
 
 
 def test_what_was_asked_for_is_not_weighed() -> None:

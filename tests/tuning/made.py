@@ -38,11 +38,13 @@ def measurement(
     workspace_bytes: int = 0,
     prepare_us: float | None = None,
     host_us: float | None = None,
+    prepare_host_us: float | None = None,
 ) -> Measurement:
     def around(value: float | None) -> Any:
         return None if value is None else Interval(value, value * (1 - halfwidth), value * (1 + halfwidth))
 
-    return Measurement(around(time_us), around(host_us), around(prepare_us), errors, workspace_bytes, 10, ())
+    times = map(around, (time_us, host_us, prepare_us))
+    return Measurement(*times, errors, workspace_bytes, 10, (), prepare_host_us=around(prepare_host_us))
 
 
 def finding(name: str, time_us: float, config: Config = (), **known: Any) -> Finding:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Objective, Policy, Weights
-from convwright.tuning.choose import Verdict, choose
+from convwright.tuning.choose import Verdict, choose, host_us
 from tuning.made import GOOD, WRONG, candidate, finding
 
 TORCH = finding("torch/default", 100.0)
@@ -146,6 +146,14 @@ def test_packing_counts_where_weights_change() -> None:
 def test_host_time_counts() -> None:
     assert winner(TORCH, finding("a/b", 1.0, host_us=150.0)) == "torch/default"
     assert winner(TORCH, finding("a/b", 1.0, host_us=50.0)) == "a/b"
+
+
+def test_the_hosts_time_to_pack_counts_where_weights_change() -> None:
+    row = finding("a/b", 1.0, host_us=50.0, prepare_us=2.0, prepare_host_us=60.0)
+    assert winner(TORCH, row) == "torch/default"
+    assert winner(TORCH, row, policy=Policy(weights=Weights.CONSTANT)) == "a/b"
+    assert host_us(row, Policy()).value == 110.0  # type: ignore[union-attr]
+    assert host_us(row, Policy(weights=Weights.CONSTANT)).value == 50.0  # type: ignore[union-attr]
 
 
 def test_the_objective_may_be_workspace() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -67,3 +67,22 @@ def test_a_slope_that_is_no_time_is_no_measurement(
 ) -> None:
     made = measured(monkeypatch, Interval(-3.0, -40.0, 30.0), PACK, look_us)
     assert (None if made is None else made.device_us.value) == expected
+
+
+def test_the_host_is_timed_packing_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(calls: Mapping[str, Any], clock: object, before: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
+        of_the_host = clock == "host"
+        assert before.keys() == (calls.keys() if of_the_host else set())
+        run, pack = (
+            (Interval(9.0, 9.0, 9.0), Interval(25.0, 25.0, 25.0)) if of_the_host else (RUN, Interval(2.0, 2.0, 2.0))
+        )
+        return {name: timing(run if name.startswith("run") else pack) for name in calls}
+
+    monkeypatch.setattr(heats, "measure_calls", timed)
+    bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="quick")
+    stopwatch, trial = Stopwatch(bench), cast(Any, Packing())
+    stopwatch.host = cast(Any, "host")
+    made = stopwatch.heat([trial], 1e3)[trial.candidate].measurement
+    assert made is not None
+    assert made.eager_host_us(weights_change=True) == Interval(34.0, 34.0, 34.0)
+    assert made.eager_host_us(weights_change=False) == Interval(9.0, 9.0, 9.0)

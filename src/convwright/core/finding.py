@@ -36,7 +36,18 @@ class Interval(Record):
 
     def at_least(self, least: float) -> Interval:
         """The same where nothing is less."""
-        return Interval(max(self.value, least), max(self.low, least), max(self.high, least))
+        return self.or_more(Interval(least, least, least))
+
+    def plus(self, more: Interval | None) -> Interval:
+        """The sum, where there is more; what is noise below 0 adds nothing."""
+        if more is None:
+            return self
+        more = more.at_least(0.0)
+        return Interval(self.value + more.value, self.low + more.low, self.high + more.high)
+
+    def or_more(self, other: Interval) -> Interval:
+        """The greater of both, bound by bound."""
+        return Interval(max(self.value, other.value), max(self.low, other.low), max(self.high, other.high))
 
     @property
     def relative_halfwidth(self) -> float:
@@ -56,9 +67,10 @@ class KindError(Record):
 class Measurement(Record):
     """One candidate, measured. Times in microseconds; None is what could not be known, never 0.
 
-    ``energy_mj`` is that of one call, give or take ``energy_halfwidth_mj``; ``peak_bytes`` is the most memory that a
-    call holds beyond what was held before it, its result included. ``doubt`` says why a time is not to be relied on: a
-    second timing with fresh inputs did not bear it out, or it is ``unstable``, since other work disturbed it.
+    ``prepare_us`` is the device's time to pack the weight, and ``prepare_host_us`` the host's. ``energy_mj`` is that of
+    one call, give or take ``energy_halfwidth_mj``; ``peak_bytes`` is the most memory that a call holds beyond what was
+    held before it, its result included. ``doubt`` says why a time is not to be relied on: a second timing with fresh
+    inputs did not bear it out, or it is ``unstable``, since other work disturbed it.
     """
 
     device_us: Interval
@@ -72,6 +84,7 @@ class Measurement(Record):
     energy_halfwidth_mj: float | None = None
     peak_bytes: int | None = None
     doubt: str | None = None
+    prepare_host_us: Interval | None = None
 
     @property
     def unstable(self) -> bool:
@@ -80,15 +93,13 @@ class Measurement(Record):
 
     def eager_us(self, *, weights_change: bool) -> Interval:
         """What one eager call takes: the slower of device and host, and the packing where weights change."""
-        none = Interval(0.0, 0.0, 0.0)
-        # Kept by earlier versions, it may be noise below 0.
-        prepare = self.prepare_us.at_least(0.0) if weights_change and self.prepare_us else none
-        host, device = self.host_us or none, self.device_us
-        return Interval(
-            max(device.value + prepare.value, host.value),
-            max(device.low + prepare.low, host.low),
-            max(device.high + prepare.high, host.high),
-        )
+        device = self.device_us.plus(self.prepare_us if weights_change else None)
+        host = self.eager_host_us(weights_change=weights_change)
+        return (device if host is None else device.or_more(host)).at_least(0.0)
+
+    def eager_host_us(self, *, weights_change: bool) -> Interval | None:
+        """What of that is the host's; None on a CPU, where both are one."""
+        return None if self.host_us is None else self.host_us.plus(self.prepare_host_us if weights_change else None)
 
     def to_json(self) -> dict[str, Any]:
         """Every figure as it is, so that ``from_json`` gives the same again."""
@@ -113,6 +124,7 @@ class Measurement(Record):
             energy_halfwidth_mj=record.get("energy_halfwidth_mj"),
             peak_bytes=record.get("peak_bytes"),
             doubt=record.get("doubt"),
+            prepare_host_us=interval("prepare_host_us"),
         )
 
 

@@ -186,7 +186,15 @@ def _worth_a_node(choices: tuple[Choice, ...]) -> bool:
     with_node_us, without_us = node_host_us(kind)
     if kind == "cpu":
         return ours_us + with_node_us - without_us < (1 - TIE) * torchs_us
-    return max(ours_us, with_node_us) < (1 - TIE) * max(torchs_us, without_us)
+    host_us = with_node_us + sum(map(_more_host_us, choices))
+    return max(ours_us, host_us) < (1 - TIE) * max(torchs_us, without_us)
+
+
+def _more_host_us(choice: Choice) -> float:
+    """What a choice costs the host beyond PyTorch's own call of the same direction."""
+    if choice.host_us is None or choice.torch_host_us is None:
+        return 0.0
+    return max(choice.host_us.value - choice.torch_host_us.value, 0.0)
 
 
 def _torchs_own(call: Call) -> Run | None:

@@ -15,7 +15,7 @@ from convwright.report.amounts import bytes_text, figure, percent_text, singular
 from convwright.report.columns import fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions
 from convwright.report.unstable import print_unstable
-from convwright.tuning.choose import Verdict
+from convwright.tuning.choose import Verdict, host_us
 from convwright.tuning.find import NOT_MEASURED, Findings
 
 _UNKNOWN = "–"
@@ -117,12 +117,13 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     if measured is None:
         return cells
     share = bound.share(measured.device_us.value)
+    host = host_us(verdict.finding, found.policy)
     normal = next((error for error in measured.errors if error.kind == "normal"), None)
     return cells | {
         "workspace": bytes_text(measured.workspace_bytes),
         "device µs": figure(measured.device_us.value),
         "± %": percent_text(measured.device_us),
-        "host µs": _figure(measured.host_us.value if measured.host_us else None),
+        "host µs": _figure(host.value if host else None),
         "pack µs": _figure(measured.prepare_us.value if measured.prepare_us else None),
         "share": f"{share:.0%}" if share is not None else _UNKNOWN,
         "rel. L2": f"{normal.relative_l2:.1e}" if normal else _UNKNOWN,

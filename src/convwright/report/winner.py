@@ -8,7 +8,7 @@ from convwright.core.finding import Finding, Measurement
 from convwright.core.limits import limits
 from convwright.core.policy import Objective, Weights
 from convwright.report.amounts import percent_text, time_text
-from convwright.tuning.choose import TIE, Verdict, eager_us
+from convwright.tuning.choose import TIE, Verdict, eager_us, host_us
 from convwright.tuning.find import Findings
 
 _WIDE = 0.05
@@ -84,8 +84,9 @@ def _cost(finding: Finding, measured: Measurement, found: Findings) -> str:
     if measured.prepare_us is not None:
         kept = "" if found.policy.weights is Weights.CHANGING else ", once, since weights are constant"
         parts.append(f"packing the weight {time_text(measured.prepare_us.value)}{kept}")
-    if measured.host_us is not None:
-        parts.append(f"host {time_text(measured.host_us.value)}")
+    host = host_us(finding, found.policy)
+    if host is not None:
+        parts.append(f"host {time_text(host.value)}")
     text = f"A call takes {time_text(time_us.value)} ± {percent_text(time_us)} %: {', '.join(parts)}."
     bound = limits(finding.candidate, found.device)
     share = bound.share(measured.device_us.value)

@@ -103,6 +103,12 @@ def device_us(finding: Finding, policy: Policy) -> Interval:
     return _eager_us(replace(finding.measurement, host_us=None), policy)
 
 
+def host_us(finding: Finding, policy: Policy) -> Interval | None:
+    """What an eager call takes of the host, with packing where weights change."""
+    assert finding.measurement is not None
+    return finding.measurement.eager_host_us(weights_change=policy.weights is Weights.CHANGING)
+
+
 def is_torch(candidate: Candidate) -> bool:
     """True for PyTorch's own call."""
     return candidate.backend == "torch" and candidate.algorithm == "default"

@@ -29,7 +29,7 @@ from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.asked import named as named
 from convwright.tuning.budget import Budget
-from convwright.tuning.choose import device_us, is_torch
+from convwright.tuning.choose import device_us, host_us, is_torch
 from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.keeping.store import Store
@@ -239,7 +239,7 @@ class Session:
 def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: Policy) -> Choice:
     return Choice(
         finding.candidate, device, _device_us(finding, policy), _device_us(own, policy),
-        _host_us(finding), _host_us(own),
+        _host_us(finding, policy), _host_us(own, policy),
     )  # fmt: skip
 
 
@@ -284,8 +284,8 @@ def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:
     return None if finding is None or finding.measurement is None else device_us(finding, policy)
 
 
-def _host_us(finding: Finding | None) -> Interval | None:
-    return None if finding is None or finding.measurement is None else finding.measurement.host_us
+def _host_us(finding: Finding | None, policy: Policy) -> Interval | None:
+    return None if finding is None or finding.measurement is None else host_us(finding, policy)
 
 
 def capturing(device: DeviceFacts) -> bool:

@@ -26,11 +26,13 @@ class ImplicitGemmPlan:
     def __init__(self, candidate: Candidate, device: DeviceFacts, launch: Launch) -> None:
         self.candidate = candidate
         self._algorithm = algorithm_of(candidate)
-        self._channels_last = dense_strides(candidate.problem.w.shape, Layout.NHWC)
+        weight, here = candidate.problem.w, torch.device(device.torch_name or "cpu")
+        self._channels_last = dense_strides(weight.shape, Layout.NHWC)
         self._takes_bias = candidate.problem.epilogue.bias
         self._takes_residual = candidate.problem.epilogue.residual
         self._launch = launch
-        self._new_output = allocator(candidate.problem.y, torch.device(device.torch_name or "cpu"))
+        self._new_output = allocator(candidate.problem.y, here)
+        self._new_weight = allocator(weight.dense(Layout.NHWC), here)
 
     @classmethod
     def built(cls, candidate: Candidate, device: DeviceFacts) -> Self:
@@ -50,9 +52,9 @@ class ImplicitGemmPlan:
         """The weight with its channels last in memory: itself where it is so already and need not be packed."""
         if weight.stride() == self._channels_last and not self._algorithm.packed:
             return weight  # the kernel takes its address, and its memory is in order
-        channels_last = weight.movedim(1, -1).contiguous()
         if not self._algorithm.packed:
-            return channels_last
+            return self._new_weight().copy_(weight)
+        channels_last = weight.movedim(1, -1).contiguous()
         high = _tf32(channels_last)
         return torch.stack((high, channels_last - high)) if self._algorithm.split else high
 

@@ -167,7 +167,7 @@ def _measurement(record: dict[str, Any]) -> Measurement:
 
 
 def _has_numbers(measured: Measurement) -> bool:
-    intervals = (measured.device_us, measured.host_us, measured.prepare_us)
+    intervals = (measured.device_us, measured.host_us, measured.prepare_us, measured.prepare_host_us)
     figures = [getattr(interval, name) for interval in intervals if interval for name in Interval.__slots__]
     figures += [figure for error in measured.errors for figure in (error.relative_l2, error.scaled_max)]
     figures += [measured.workspace_bytes, measured.samples]

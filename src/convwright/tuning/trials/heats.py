@@ -64,8 +64,8 @@ class Stopwatch:
         # What was read before the first heat may be the clock of a GPU that is idle.
         self._facts = tuple((dict(self._facts) | dict(state(self.bench.facts))).items())
         if self.host is not None:
-            before = dict.fromkeys(calls, self._company)
-            host = measure_calls(calls, clock=self.host, budget_us=budget_us * (1 - share), before=before)
+            before = dict.fromkeys(calls | packs, self._company)
+            host = measure_calls(calls | packs, clock=self.host, budget_us=budget_us * (1 - share), before=before)
         return {
             trial.candidate: Finding(trial.candidate, self._measurement(trial, device, host))
             for trial in trials
@@ -87,6 +87,7 @@ class Stopwatch:
             samples=timing.samples,
             conditions=self._conditions(),
             doubt=doubtful,
+            prepare_host_us=_interval(host.get(f"pack {id_}")),
         )
 
     def of_look(self, look: Look, doubtful: str | None) -> Finding:
