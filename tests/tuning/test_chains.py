@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from convwright.core.policy import Policy
@@ -10,7 +12,7 @@ from convwright.core.profiles import profile
 from convwright.measuring.machine import device_facts
 from convwright.tuning import listing
 from convwright.tuning.chains import chains, moved_bytes
-from convwright.tuning.prediction import by_promise, least_us
+from convwright.tuning.prediction import by_promise, least_us, moving_us
 
 STEM = ConvProblem.parse("mb4ic3ih56oc8kh7sh2ph3 ep:bias+relu")
 PROBLEMS = [
@@ -90,6 +92,20 @@ def test_candidates_come_by_what_they_need_at_least() -> None:
     plain, copied = by_id["reference/gemm"], by_id["relayout(nhwc, reference/gemm)"]
     assert H200.bandwidth_bytes_per_us is not None
     assert copied - plain == pytest.approx(2 * 2 * problem.x.nbytes / H200.bandwidth_bytes_per_us, rel=0.01)
+
+
+def test_what_is_written_to_a_workspace_is_moved_whatever_products_are_saved() -> None:
+    problem = ConvProblem.parse("mb32ic256ih14oc1024kh1")
+    listed = {each.id: each for each in listing.candidates(listing.direct(problem, H200, Policy()))}
+    fft = listed["reference/fft"]
+    assert H200.bandwidth_bytes_per_us is not None
+    assert fft.workspace_bytes is not None
+    moved = problem.bytes + fft.workspace_bytes
+    assert moving_us(fft, H200) == pytest.approx(moved / H200.bandwidth_bytes_per_us)
+    assert moving_us(replace(fft, workspace_is_bound=True), H200) == pytest.approx(
+        problem.bytes / H200.bandwidth_bytes_per_us
+    )
+    assert moving_us(fft, device_facts("cpu")) == 0.0
 
 
 def test_on_a_cpu_whose_rates_are_not_known_the_backends_order_decides() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.settings import Mode
 from convwright.tuning.find import Findings, find
@@ -102,6 +104,18 @@ def test_what_is_quick_to_build_comes_before_what_compiles(made: Made) -> None:
     assert chosen(found) == "compiled/a"
     assert made.built.index("compiled/a") > max(made.built.index(name) for name in made.built if "quick" in name)
     assert made.time() <= BUDGET_US
+
+
+def test_what_cannot_win_for_all_that_it_moves_is_not_loaded(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
+        return 2000.0 if candidate.id == "quick/huge" else 1000.0
+
+    monkeypatch.setattr("convwright.tuning.trials.quick.moving_us", moving_us)
+    made.quick = {"fast": Way(500.0), "huge": Way(100.0, build_us=140_000.0), "late": Way(400.0)}
+    found = search()
+    assert chosen(found) == "quick/late"
+    assert "quick/huge" not in made.built
+    assert reasons(found)["quick/huge"] == "was not tried: it needs 2e+03 µs to move its data, 500 µs were seen"
 
 
 def test_one_compilation_may_overshoot_and_no_other_is_begun(made: Made) -> None:

@@ -111,8 +111,8 @@ class CudaGraphClock(WallClock):
                 self._meet(call)
             graph = self._graph(call, n)
             if graph is not None:
-                return self._between_events(graph.replay, _AHEAD_US)
-            return self._between_events(lambda: _loop_us(call, n), _AHEAD_US + n * self._eager[id(call)])
+                return self._queued_us(graph.replay, _AHEAD_US)
+            return self._queued_us(lambda: _loop_us(call, n), _AHEAD_US + n * self._eager[id(call)])
 
     def run(self, call: Callable[[], object], n: int) -> None:
         with torch.cuda.device(self.device), torch.cuda.stream(self._stream):
@@ -168,17 +168,22 @@ class CudaGraphClock(WallClock):
         self._stream.synchronize()
         self._capture(torch.zeros(1, device=self.device).zero_, 1)
 
-    def _between_events(self, work: Callable[[], object], ahead_us: float) -> float:
-        start, end = _cuda.Event(enable_timing=True), _cuda.Event(enable_timing=True)
+    def _queued_us(self, work: Callable[[], object], ahead_us: float) -> float:
         if self._flush is not None:
             self._flush.zero_()
-        # The device spins while the host queues everything, so that no launch falls between the events.
-        _cuda._sleep(int(min(ahead_us, _MOST_AHEAD_US) * _CYCLES_PER_US))
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1000
+        return queued_us(work, ahead_us)
+
+
+def queued_us(work: Callable[[], object], ahead_us: float) -> float:
+    """Device time of what ``work`` launches on the current stream. The device spins for so long while the host queues
+    it, so that no launch falls between the events."""
+    start, end = _cuda.Event(enable_timing=True), _cuda.Event(enable_timing=True)
+    _cuda._sleep(int(min(ahead_us, _MOST_AHEAD_US) * _CYCLES_PER_US))
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1000
 
 
 def _loop_us(call: Callable[[], object], n: int) -> float:

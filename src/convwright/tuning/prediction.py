@@ -23,6 +23,16 @@ def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
     return parts * max(work_us, leaf.problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
 
 
+def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
+    """What the device needs at its peak bandwidth to move operands and to write a workspace once, whatever is saved of
+    the products; 0 where that is not known."""
+    bandwidth, leaf = device.bandwidth_bytes_per_us, candidate.leaf
+    if not bandwidth:
+        return 0.0
+    scratch_bytes = 0 if candidate.workspace_is_bound else candidate.workspace_bytes or 0
+    return (leaf.problem.bytes + scratch_bytes) / bandwidth
+
+
 def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:
     """By what they need at least; those that need the same in the order in which their backends believe in them."""
     return sorted(spread(listed), key=lambda candidate: (least_us(candidate, device) or 0.0, moved_bytes(candidate)))

@@ -84,7 +84,7 @@ class _Full:
     def _look_at(self, candidate: Candidate) -> None:
         look = self.looks.at(candidate)
         if look is not None:
-            self.contest.hooks.looked(candidate, look.look_us)
+            self.contest.hooks.looked(candidate, self.looks.cost_us(candidate))
 
     def _waits(self, candidate: Candidate) -> bool:
         """Whether it has to be compiled, which is not to be done now."""
@@ -166,7 +166,7 @@ class _Full:
         self.timed = self.stopwatch.heat(quick, within_us)
         spare_us = _AGAIN * self.budget.total_us
         for candidate in [each for each in self._ranked() if each not in self.timed]:
-            again_us = self.looks.looked[candidate].look_us * _SLOW_RUNS
+            again_us = self.looks.looked[candidate].call_us * _SLOW_RUNS
             spare_us -= again_us
             if again_us <= _PATIENCE * self.budget.total_us and (spare_us >= 0 or candidate in errors):
                 try:
@@ -197,7 +197,7 @@ class _Full:
 
         chosen: list[Candidate] = []
         for candidate in sorted((c for c in self._ranked() if c in errors and not self._is_slow(c)), key=worth):
-            within_us -= _HEAT_CALLS * self.looks.looked[candidate].look_us + _HEAT_READY_US
+            within_us -= _HEAT_CALLS * self.looks.looked[candidate].call_us + _HEAT_READY_US
             if within_us >= 0 or len(chosen) < _FEWEST_TIMED:
                 chosen.append(candidate)
         return chosen
@@ -244,11 +244,11 @@ class _Full:
         return Finding(candidate, note=self.passed.get(candidate, SPENT))
 
     def _ranked(self) -> list[Candidate]:
-        looked, baseline = self.looks.looked, self.contest.baseline
-        return sorted(looked, key=lambda candidate: (candidate != baseline, looked[candidate].look_us))
+        looks, baseline = self.looks, self.contest.baseline
+        return sorted(looks.looked, key=lambda candidate: (candidate != baseline, looks.cost_us(candidate)))
 
     def _is_slow(self, candidate: Candidate) -> bool:
-        return candidate != self.contest.baseline and self.looks.looked[candidate].look_us > _SLOW * self.looks.best_us
+        return candidate != self.contest.baseline and self.looks.cost_us(candidate) > _SLOW * self.looks.best_us
 
     def _finalists(self) -> list[Candidate]:
         """The baseline and the best that are allowed."""

@@ -27,5 +27,5 @@ def glance(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]
             break
         look = looks.at(candidate)
         if look is not None:
-            hooks.looked(candidate, look.look_us)
-    return sorted(looks.looked, key=lambda candidate: looks.looked[candidate].look_us)
+            hooks.looked(candidate, looks.cost_us(candidate))
+    return sorted(looks.looked, key=looks.cost_us)

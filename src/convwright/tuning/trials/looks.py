@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
-from convwright.core.policy import Policy
+from convwright.core.policy import Objective, Policy, Weights
 from convwright.errors import ConvwrightError, first_line
 from convwright.measuring.background import Background
+from convwright.measuring.clock import queued_us
 from convwright.measuring.waiting import MOST_WAITING, Waiting
 from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
@@ -27,6 +28,10 @@ FAILURES = (ConvwrightError, RuntimeError, NotImplementedError, ValueError, OSEr
 # After the first run, which loads and allocates, so many more, as long as they are short.
 _RUNS = 3
 _SHORT_US = 1000.0
+# What a first run takes the host may be so many times longer, since libraries load what they launch only then.
+_LOADING = 4.0
+# A GPU spins for so many times as long as the host took to launch a call before, so that it waits for no launch.
+_AHEAD = 2.0
 # Where other work had the cores meanwhile, it is run again until one run is undisturbed, at most so many times, while
 # this share of the budget is left.
 _MOST_AGAIN, _LEAST_LEFT = 8, 0.5
@@ -34,16 +39,30 @@ _MOST_AGAIN, _LEAST_LEFT = 8, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``runs_us`` are what runs after the first took; of a candidate that is very slow, what the first did. It is
-    ``disturbed`` where other work had the cores in each of them."""
+    """``runs_us`` are what runs after the first took, on a GPU of the device alone; of a candidate that is very slow,
+    what the first did. ``host_us`` is what launching one took there, ``packing_us`` what packing a weight takes of
+    device and host. It is ``disturbed`` where other work had the cores in each of the runs."""
 
     trial: Trial
     runs_us: tuple[float, ...]
+    host_us: float = 0.0
+    packing_us: tuple[float, float] = (0.0, 0.0)
     disturbed: bool = False
 
     @property
     def look_us(self) -> float:
         return min(self.runs_us)
+
+    @property
+    def call_us(self) -> float:
+        """How long one call keeps whoever makes many of them."""
+        return max(self.look_us, self.host_us)
+
+    def cost_us(self, policy: Policy) -> float:
+        """The time that ``policy`` counts, as far as a look tells."""
+        packing_us = self.packing_us if policy.weights is Weights.CHANGING else (0.0, 0.0)
+        device_us, host_us = self.look_us + packing_us[0], self.host_us + packing_us[1]
+        return device_us if policy.objective is Objective.DEVICE_TIME else max(device_us, host_us)
 
 
 class Looks:
@@ -80,11 +99,13 @@ class Looks:
         self.looked[candidate] = look
         trial.look_us = look.look_us
         if listing.objection(candidate, self._policy) is None:
-            self.best_us = min(self.best_us, look.look_us)
+            self.best_us = min(self.best_us, look.cost_us(self._policy))
         return look
 
     def _at(self, trial: Trial) -> Look:
         call = trial.call()
+        if self.bench.device.type == "cuda":
+            return self._on_gpu(trial, call)
         self._is_disturbed()  # by what came before
         runs = [self._run_us(call)]
         if runs[0] <= self._patience_us:
@@ -96,14 +117,44 @@ class Looks:
             run_us = self._run_us(call)
             disturbed = self._is_disturbed()
             runs = [*runs, run_us] if disturbed else [run_us]
-        return Look(trial, tuple(runs), disturbed)
+        return Look(trial, tuple(runs), disturbed=disturbed)
+
+    def _on_gpu(self, trial: Trial, call: Call) -> Look:
+        """What a call takes of the device and of the host: the wall time of a short one is that of both together."""
+        host_us, run_us = self._launched_us(call)
+        if run_us - host_us > self._patience_us or host_us > _LOADING * self._patience_us:
+            return Look(trial, (run_us,))
+        host_us, run_us = self._launched_us(call)
+        if run_us >= _SHORT_US:
+            return Look(trial, (run_us,), host_us)
+        runs = tuple(queued_us(call, _AHEAD * host_us) for _ in range(_RUNS - 1))
+        packing = trial.preparation() if self._policy.weights is Weights.CHANGING else None
+        return Look(trial, runs, host_us, (0.0, 0.0) if packing is None else self._packing_us(packing))
+
+    def _packing_us(self, packing: Call) -> tuple[float, float]:
+        host_us, _ = self._launched_us(packing)
+        return queued_us(packing, _AHEAD * host_us), host_us
+
+    def _launched_us(self, call: Call) -> tuple[float, float]:
+        """When the host has launched a call, and when the device has ended it."""
+        begun_us = self.budget.now_us()
+        call()
+        launched_us = self.budget.now_us()
+        torch.cuda.synchronize(self.bench.device)
+        return launched_us - begun_us, self.budget.now_us() - begun_us
+
+    def cost_us(self, candidate: Candidate) -> float:
+        """The time of a candidate that counts here, as far as its look tells."""
+        return self.looked[candidate].cost_us(self._policy)
 
     def again(self, candidate: Candidate, times: int) -> Look:
         """Some more runs."""
         look = self.looked[candidate]
+        call, on_gpu = look.trial.call(), self.bench.device.type == "cuda"
         self._is_disturbed()
-        runs = (*look.runs_us, *(self._run_us(look.trial.call()) for _ in range(times)))
-        self.looked[candidate] = Look(look.trial, runs, self._is_disturbed())
+        more = (queued_us(call, _AHEAD * look.host_us) if on_gpu else self._run_us(call) for _ in range(times))
+        runs = (*look.runs_us, *more)
+        self.looked[candidate] = replace(look, runs_us=runs, disturbed=self._is_disturbed())
         return self.looked[candidate]
 
     def _is_disturbed(self) -> bool:
@@ -114,16 +165,14 @@ class Looks:
     def _run_us(self, call: Call) -> float:
         begun_us = self.budget.now_us()
         call()
-        if self.bench.device.type == "cuda":
-            torch.cuda.synchronize(self.bench.device)
         return self.budget.now_us() - begun_us
 
     def passed_over(self, candidate: Candidate) -> Finding:
         """A candidate that was looked at and not timed."""
         if self.looked[candidate].disturbed:
             return Finding(candidate, note=self.unstable(candidate))
-        least_us = min(look.look_us for look in self.looked.values()) if self.best_us == inf else self.best_us
-        times = self.looked[candidate].look_us / max(least_us, 1e-3)
+        least_us = min(map(self.cost_us, self.looked)) if self.best_us == inf else self.best_us
+        times = self.cost_us(candidate) / max(least_us, 1e-3)
         return Finding(candidate, note=f"about {times:.1f}x the best at a first look")
 
     def unstable(self, candidate: Candidate) -> str:

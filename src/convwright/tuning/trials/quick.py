@@ -14,7 +14,7 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.shortage import SHORTAGES
 from convwright.tuning.choose import TIE, cost, objection
-from convwright.tuning.prediction import least_us
+from convwright.tuning.prediction import least_us, moving_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.heats import Stopwatch, like, with_errors
@@ -29,6 +29,8 @@ _COMPILING = 0.5
 _FEWEST_CALLS = 14
 # Half of its limit is what a compiled kernel may reach; one that would not win even so is not worth compiling.
 _REACHABLE = 0.5
+# Caches are faster than the memory that limits are reckoned with, but not so many times.
+_IN_CACHE = 3.0
 # So many beside PyTorch's own call, and this share of what is left, go into the heat.
 _IN_HEAT = 3
 _HEAT = 0.35
@@ -69,7 +71,7 @@ class _Quick:
                 continue
             look = self.looks.at(candidate)
             if look is not None:
-                self.contest.hooks.looked(candidate, look.look_us)
+                self.contest.hooks.looked(candidate, self.looks.cost_us(candidate))
             self.contest.hooks.progress("first looks", len(self.looks.looked), len(order))
         return order
 
@@ -78,7 +80,7 @@ class _Quick:
         if candidate.compiles and later is not None:
             return self._reason_not_to_compile(candidate) or later(candidate) or self._reason_to_stop(1 - _LOOKING)
         reason = self._reason_to_stop(_COMPILING if candidate.compiles else 1 - _LOOKING)
-        return reason or self._reason_not_to_compile(candidate)
+        return reason or self._reason_not_to_compile(candidate) or self._reason_not_to_look(candidate)
 
     def _reason_to_stop(self, least_left: float) -> str | None:
         """Where less than a share of the budget is left, or too little for a heat."""
@@ -100,11 +102,18 @@ class _Quick:
             return f"was not compiled: it needs {least:.3g} µs at the least, {self.looks.best_us:.3g} µs were seen"
         return None
 
+    def _reason_not_to_look(self, candidate: Candidate) -> str | None:
+        """Libraries load what they launch, which may take most of the budget: what cannot win is not worth it."""
+        least = moving_us(candidate, self.contest.device)
+        if self.looks.looked and least > _IN_CACHE * self.looks.best_us and not candidate.compiles:
+            return f"was not tried: it needs {least:.3g} µs to move its data, {self.looks.best_us:.3g} µs were seen"
+        return None
+
     def _call_us(self) -> float | None:
         """What PyTorch's own call takes, as far as that is known."""
         baseline = self.contest.baseline
         if baseline in self.looks.looked:
-            return self.looks.looked[baseline].look_us
+            return self.looks.looked[baseline].call_us
         known = self.contest.known_baseline()
         return known.measurement.device_us.value if known is not None and known.measurement is not None else None
 
@@ -128,7 +137,7 @@ class _Quick:
             both = [looks[each] for each in (baseline, candidate) if each is not None and each in looks]
             self.contest.hooks.progress("check", 0, 1)
             own = looks[baseline].trial if baseline in looks else None
-            each_us = self.making_us + sum(look.look_us for look in both)
+            each_us = self.making_us + sum(look.call_us for look in both)
             checked = check.check(looks[candidate].trial, own, base, self.budget, each_us)
             timed |= _with_checked(timed, candidate, checked)
             base = self._base(timed)
@@ -156,11 +165,12 @@ class _Quick:
     def _promise(self, look: Look) -> tuple[float, ...]:
         """What is least of the best, as far as a look tells."""
         by_workspace = self.contest.policy.objective is Objective.WORKSPACE
-        return (look.trial.plan.workspace_bytes, look.look_us) if by_workspace else (look.look_us,)
+        cost_us = look.cost_us(self.contest.policy)
+        return (look.trial.plan.workspace_bytes, cost_us) if by_workspace else (cost_us,)
 
     def _fits(self, looks: Iterable[Look], calls: float) -> bool:
         """Whether so many calls of each fit into what is left."""
-        return calls * sum(look.look_us for look in looks) <= self.budget.left_us
+        return calls * sum(look.call_us for look in looks) <= self.budget.left_us
 
     def _promising(self, timed: dict[Candidate, Finding], base: Finding | None) -> list[Candidate]:
         """Those that may be better than PyTorch's own call as far as the heat tells, the best first."""
@@ -180,7 +190,7 @@ class _Quick:
         if candidate not in self.looks.looked:
             return Finding(candidate, note=self.passed.get(candidate, SPENT))
         if candidate == self.contest.baseline and not self._is_disturbed():
-            took_ms = self.looks.looked[candidate].look_us / 1e3
+            took_ms = self.looks.looked[candidate].call_us / 1e3
             return Finding(candidate, note=f"was not timed: a call takes about {took_ms:.3g} ms, the budget was spent")
         if self.contest.policy.objective is Objective.WORKSPACE:
             nbytes = self.looks.looked[candidate].trial.plan.workspace_bytes
