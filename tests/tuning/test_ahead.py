@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from time import perf_counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +76,27 @@ def test_what_compiles_together_does_so_at_once(made: Made, monkeypatch: pytest.
     made.compiled, meeting = kernels(build_us=0.0), threading.Barrier(3)
     made.compiler = lambda id_: meeting.wait(20) and None
     assert compiled(asked(), [kernel(i) for i in range(6)]) == [*range(6)]
+
+
+def test_nobody_waits_for_a_compiler_that_takes_most_of_the_budget(made: Made) -> None:
+    may_end, begun_s = threading.Event(), perf_counter()
+    made.compiled = kernels(build_us=0.0)
+    made.compiler = lambda id_: may_end.wait(20) and None if id_ == kernel(2).id else None
+    try:
+        assert compiled(asked(1e6), [kernel(i) for i in range(6)]) == [0, 1, 3, 4, 5]
+        assert 0.3 < perf_counter() - begun_s < 5
+    finally:
+        may_end.set()
+
+
+def test_what_a_thread_raises_is_raised_where_it_was_asked_for(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(leaf: Candidate, device: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ahead, "_compilers", lambda: SimpleNamespace(start=lambda count: None, compile=broken))
+    made.compiled = kernels(build_us=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(asked(), [kernel(0)])
 
 
 def test_what_is_ready_is_left_alone(made: Made) -> None:
@@ -161,13 +185,13 @@ def test_what_cannot_be_compiled_says_so_in_its_row(made: Made) -> None:
 
 def test_as_many_threads_as_there_are_kernels_at_the_most(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     workers: list[int] = []
-    own = ahead.ThreadPoolExecutor
+    own = ahead._begun
 
-    def pool(most: int, name: str) -> object:
-        workers.append(most)
-        return own(most, name)
+    def begun(work: Callable[[], None], count: int) -> int:
+        workers.append(count)
+        return own(work, count)
 
-    monkeypatch.setattr(ahead, "ThreadPoolExecutor", pool)
+    monkeypatch.setattr(ahead, "_begun", begun)
     monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 64)
     made.compiled = kernels(build_us=0.0)
     listed = [kernel(i) for i in range(6)]

@@ -6,13 +6,15 @@ What is compiled once can be built again in a millisecond.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
-from threading import Event
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread, main_thread
+from time import perf_counter
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -22,14 +24,16 @@ from convwright.tuning.compiling.compilers import Compilers, elsewhere, load, pr
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
-# The share of the budget within which a kernel may be begun, and the least budget that has time for several.
-_SHARE = 0.25
+# Shares of the budget within which a kernel may be begun, and has to have ended; the least that has time for several.
+_SHARE, _WAITED = 0.25, 0.4
 _LONG_US = 1e6
 _MOST_AT_ONCE = min(8, processors())
 # So many of each problem inside a rewrite.
 _MOST_INSIDE = 8
 _NO_TIME = "was not compiled: others promised more"
 _interrupted = Event()
+# A kernel, and what its compiler died of or None; an error; or that a thread has nothing more to do.
+_Ended = tuple[Candidate, str | None] | BaseException | None
 
 
 def _renew() -> None:
@@ -84,7 +88,12 @@ def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: in
 
 @cache
 def _compilers() -> Compilers:
-    return Compilers(_MOST_AT_ONCE, is_over=_interrupted.is_set)
+    return Compilers(_MOST_AT_ONCE, is_over=_is_over)
+
+
+def _is_over() -> bool:
+    """Whether nobody waits for what is compiled."""
+    return _interrupted.is_set() or not main_thread().is_alive()
 
 
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
@@ -108,25 +117,56 @@ def _promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _compiled(leaves: list[Candidate], search: Search) -> dict[Candidate, str | None]:
-    """What came of those that were begun, as they are only while there is time."""
+    """What came of those that were begun in time and have ended in time. The others end beside the search, which lays
+    their kernels ready for the next."""
+    waiting, taking, ended, is_late = deque(leaves), Lock(), SimpleQueue[_Ended](), Event()
+    left_us = search.budget.left_us - (1 - _WAITED) * search.budget.total_us
+    until_s = perf_counter() + max(left_us, 0.0) / 1e6
 
-    def begin(leaf: Candidate) -> None:
-        if not search.budget.has(1 - _SHARE):
-            return
-        came[leaf] = _compilers().compile(leaf, search.device)
-        if came[leaf] is None and not (search.isolate or _interrupted.is_set()):
-            with suppress(Exception):  # compilers have no common one, and the look that follows says what was raised
-                listing.build(leaf, search.device)
+    def work() -> None:
+        try:
+            while not is_late.is_set() and search.budget.has(1 - _SHARE):
+                with taking:
+                    if not waiting:
+                        break
+                    leaf = waiting.popleft()
+                died = _compilers().compile(leaf, search.device)
+                if died is None and not (search.isolate or is_late.is_set() or _interrupted.is_set()):
+                    with suppress(Exception):  # compilers have no common one, and the look that follows says it again
+                        listing.build(leaf, search.device)
+                ended.put((leaf, died))
+        except BaseException as error:
+            ended.put(error)
+        ended.put(None)
 
     came: dict[Candidate, str | None] = {}
-    with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(leaves)), "convwright-ahead") as threads, _told_of_interrupts():
-        try:
-            for done, _ in enumerate(threads.map(begin, leaves), start=1):
-                search.progress("compiling", done, len(leaves))
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
+    with _told_of_interrupts():
+        working = _begun(work, min(_MOST_AT_ONCE, len(leaves)))
+        while working:
+            try:
+                each = ended.get(timeout=max(until_s - perf_counter(), 0.0))
+            except Empty:
+                is_late.set()
+                break
+            if isinstance(each, BaseException):
+                raise each
+            if each is None:
+                working -= 1
+                continue
+            came[each[0]] = each[1]
+            search.progress("compiling", len(came), len(leaves))
     return came
+
+
+def _begun(work: Callable[[], None], count: int) -> int:
+    """How many threads could be had."""
+    for begun in range(count):
+        try:
+            # Not a daemon: one that is inside of a compiler when the interpreter ends takes the process with it.
+            Thread(target=work, name="convwright-ahead", daemon=False).start()
+        except RuntimeError:
+            return begun
+    return count
 
 
 @contextmanager
