@@ -69,6 +69,24 @@ def test_a_slope_that_is_no_time_is_no_measurement(
     assert (None if made is None else made.device_us.value) == expected
 
 
+@pytest.mark.parametrize(
+    ("look_us", "budget_us", "is_timed"), [(900.0, 1e3, True), (5e3, 1e3, False), (5e3, 1e5, True)]
+)
+def test_where_the_device_hides_it_the_hosts_time_has_to_fit_into_the_budget(
+    look_us: float, budget_us: float, is_timed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
+        return {name: timing(RUN) for name in calls}
+
+    monkeypatch.setattr(heats, "measure_calls", timed)
+    bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="quick")
+    stopwatch, trial = Stopwatch(bench), cast(Any, Packing(look_us=look_us))
+    stopwatch.host = cast(Any, "host")
+    made = stopwatch.heat([trial], budget_us)[trial.candidate].measurement
+    assert made is not None
+    assert (made.host_us is not None) is is_timed
+
+
 def test_the_host_is_timed_packing_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def timed(calls: Mapping[str, Any], clock: object, before: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
         of_the_host = clock == "host"

@@ -22,6 +22,8 @@ _DEVICE_SHARE = 0.7
 # A call on a CPU that is so long, ten thousand times what reading the clock takes, is timed by itself: a regression
 # over few calls would cost precision and gain nothing.
 _LONG_US = 1000.0
+# So many calls of each are needed at the least to know what the host takes of one.
+_HOST_CALLS = 4
 
 
 class Stopwatch:
@@ -63,9 +65,10 @@ class Stopwatch:
         device = measure_calls(calls | packs, clock=self.device, budget_us=budget_us * share, before=alone)
         # What was read before the first heat may be the clock of a GPU that is idle.
         self._facts = tuple((dict(self._facts) | dict(state(self.bench.facts))).items())
-        if self.host is not None:
+        host_budget_us = budget_us * (1 - share)
+        if self.host is not None and not _hides_the_host(trials, host_budget_us):
             before = dict.fromkeys(calls | packs, self._company)
-            host = measure_calls(calls | packs, clock=self.host, budget_us=budget_us * (1 - share), before=before)
+            host = measure_calls(calls | packs, clock=self.host, budget_us=host_budget_us, before=before)
         return {
             trial.candidate: Finding(trial.candidate, self._measurement(trial, device, host))
             for trial in trials
@@ -104,6 +107,12 @@ class Stopwatch:
         if isinstance(self.device, CudaGraphClock) and self.device.fallbacks:
             facts += (("timed by events", "; ".join(self.device.fallbacks)),)
         return facts
+
+
+def _hides_the_host(trials: Iterable[Trial], budget_us: float) -> bool:
+    """Whether the device takes so long for each that what launching it takes is hidden, and not worth waiting for."""
+    times_us = [trial.look_us for trial in trials]
+    return min(times_us) >= _LONG_US and _HOST_CALLS * sum(times_us) > budget_us
 
 
 def with_errors(finding: Finding, errors: tuple[KindError, ...], checked: str) -> Finding:
