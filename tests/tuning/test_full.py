@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Policy
@@ -53,6 +54,17 @@ def test_everything_is_timed_and_checked_on_the_whole_output(made: Made) -> None
         assert len(one.errors) == 6
         assert dict(one.conditions)["checked"] == "the output"
         assert one.device_us.value == pytest.approx(verdict.eager_us, rel=0.01)
+
+
+def test_what_cannot_win_for_all_that_it_moves_is_looked_at_last(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
+        return 9000.0 if candidate.id == "quick/huge" else 100.0
+
+    monkeypatch.setattr("convwright.tuning.prediction.moving_us", moving_us)
+    made.quick = {"huge": Way(10_000.0, build_us=100_000.0), "fast": Way(500.0), "late": Way(400.0)}
+    found = search()
+    assert made.built[:4] == [OWN, "quick/fast", "quick/late", "quick/huge"]
+    assert measured(found, "quick/huge").device_us.value == pytest.approx(10_000.0, rel=0.01)
 
 
 def test_the_winner_was_timed_again_with_fresh_inputs(made: Made) -> None:

@@ -1,4 +1,5 @@
-"""What a candidate may take, as far as it can be told before anything runs. It decides an order, never a choice."""
+"""What a candidate may take, as far as it can be told before anything runs. It decides what is tried and
+when, never what is chosen."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.tuning.chains import moved_bytes
 from convwright.tuning.listing import spread
+
+# Caches are faster than the memory that limits are reckoned with, but not so many times.
+_IN_CACHE = 3.0
 
 
 def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
@@ -31,6 +35,11 @@ def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
         return 0.0
     scratch_bytes = 0 if candidate.workspace_is_bound else candidate.workspace_bytes or 0
     return (leaf.problem.bytes + scratch_bytes) / bandwidth
+
+
+def is_hopeless(candidate: Candidate, device: DeviceFacts, best_us: float) -> bool:
+    """Whether a candidate takes longer than what was seen for all that it moves, whatever it saves of the products."""
+    return moving_us(candidate, device) > _IN_CACHE * best_us
 
 
 def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:

@@ -16,6 +16,7 @@ from convwright.measuring.reference import Reference, reference_us
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
+from convwright.tuning.prediction import is_hopeless
 from convwright.tuning.trials.confirm import confirmed
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.extras import with_energy, with_peak
@@ -72,15 +73,23 @@ class _Full:
         self.passed: dict[Candidate, str] = {}
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Look at candidates for as long as there is time; all of them, in their order."""
+        """Look at candidates for as long as there is time, at the hopeless ones last, since it may take a tenth of a
+        second to load them; all of them, in their order."""
         order: list[Candidate] = []
+        hopeless: list[Candidate] = []
         for candidate in candidates:
             order.append(candidate)
             if self._waits(candidate):
                 continue
-            if not self.looks.looked or self.budget.has(1 - _LOOKING):
+            if is_hopeless(candidate, self.contest.device, self.looks.best_us):
+                hopeless.append(candidate)
+            elif not self.looks.looked or self.budget.has(1 - _LOOKING):
                 self._look_at(candidate)
             self.progress("first looks", len(self.looks.looked), len(order))
+        for candidate in hopeless:
+            if self.budget.has(1 - _LOOKING):
+                self._look_at(candidate)
+                self.progress("first looks", len(self.looks.looked), len(order))
         return order
 
     def _look_at(self, candidate: Candidate) -> None:

@@ -14,7 +14,7 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.shortage import SHORTAGES
 from convwright.tuning.choose import TIE, cost, objection
-from convwright.tuning.prediction import least_us, moving_us
+from convwright.tuning.prediction import is_hopeless, least_us, moving_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.heats import Stopwatch, like, with_errors
@@ -29,8 +29,6 @@ _COMPILING = 0.5
 _FEWEST_CALLS = 14
 # Half of its limit is what a compiled kernel may reach; one that would not win even so is not worth compiling.
 _REACHABLE = 0.5
-# Caches are faster than the memory that limits are reckoned with, but not so many times.
-_IN_CACHE = 3.0
 # So many beside PyTorch's own call, and this share of what is left, go into the heat.
 _IN_HEAT = 3
 _HEAT = 0.35
@@ -104,10 +102,10 @@ class _Quick:
 
     def _reason_not_to_look(self, candidate: Candidate) -> str | None:
         """Libraries load what they launch, which may take most of the budget: what cannot win is not worth it."""
+        if candidate.compiles or not is_hopeless(candidate, self.contest.device, self.looks.best_us):
+            return None
         least = moving_us(candidate, self.contest.device)
-        if self.looks.looked and least > _IN_CACHE * self.looks.best_us and not candidate.compiles:
-            return f"was not tried: it needs {least:.3g} µs to move its data, {self.looks.best_us:.3g} µs were seen"
-        return None
+        return f"was not tried: it needs {least:.3g} µs to move its data, {self.looks.best_us:.3g} µs were seen"
 
     def _call_us(self) -> float | None:
         """What PyTorch's own call takes, as far as that is known."""
