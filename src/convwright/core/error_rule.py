@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isfinite, sqrt
 
+from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
@@ -78,6 +79,15 @@ def noise(problem: ConvProblem) -> tuple[float, float]:
     """
     terms = 2 * sqrt(problem.reduction) if problem.dtype is DType.FP64 else 1.0
     return terms * problem.output.dtype.roundoff, terms
+
+
+def objection_to_errors(
+    candidate: Candidate, errors: Iterable[KindError], baseline: Iterable[KindError] | None, policy: Policy
+) -> str | None:
+    """Why a candidate's errors are too large: beside PyTorch's on the same data, or by themselves for want of these."""
+    if baseline is None:
+        return absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
+    return error_objection(candidate.problem, errors, baseline, policy)
 
 
 def error_objection(

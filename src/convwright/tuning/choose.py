@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from convwright.core.candidate import Candidate
-from convwright.core.error_rule import absolute_objection, error_objection
+from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.record import Record
@@ -54,10 +54,8 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
         return None
     if not errors:
         return finding.note or f"was timed, but its error was not looked at, since others {_AHEAD[policy.objective]}"
-    if baseline is None or baseline.measurement is None:
-        wrong = absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
-    else:
-        wrong = error_objection(candidate.problem, errors, baseline.measurement.errors, policy)
+    known = None if baseline is None or baseline.measurement is None else baseline.measurement.errors
+    wrong = objection_to_errors(candidate, errors, known, policy)
     return wrong or (finding.measurement.doubt if policy.objective is not Objective.WORKSPACE else None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate
-from convwright.core.error_rule import absolute_objection, error_objection
+from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Policy
 from convwright.measuring.data import Kind, kinds_of
@@ -91,9 +91,6 @@ class SampledCheck:
     def _objection(
         self, trial: Trial, found: dict[Candidate, tuple[KindError, ...]], own: Trial | None, base: Finding | None
     ) -> str | None:
-        errors, problem = found[trial.candidate], self._bench.problem
-        if own is not None:
-            return error_objection(problem, errors, found[own.candidate], self._policy)
-        if base is not None and base.measurement is not None:
-            return error_objection(problem, errors, base.measurement.errors, self._policy)
-        return absolute_objection(problem, trial.candidate.arithmetic, errors, self._policy)
+        known = None if base is None or base.measurement is None else base.measurement.errors
+        beside = known if own is None else found[own.candidate]
+        return objection_to_errors(trial.candidate, found[trial.candidate], beside, self._policy)

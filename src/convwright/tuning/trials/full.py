@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from convwright.core.candidate import Candidate
-from convwright.core.error_rule import absolute_objection, error_objection
+from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Objective
 from convwright.measuring.elements import sampled_reference
@@ -196,13 +196,10 @@ class _Full:
         contest, base = self.contest, self._errors_of_torch(errors)
 
         def worth(candidate: Candidate) -> tuple[bool, int]:
-            problem, policy, (found, _) = contest.problem, contest.policy, errors[candidate]
+            policy, (found, _) = contest.policy, errors[candidate]
             if candidate == contest.baseline:
                 return False, 0
-            if base is None:
-                objection = absolute_objection(problem, candidate.arithmetic, found, policy)
-            else:
-                objection = error_objection(problem, found, base, policy)
+            objection = objection_to_errors(candidate, found, base, policy)
             nbytes = self.looks.looked[candidate].trial.plan.workspace_bytes
             return objection is not None, nbytes if policy.objective is Objective.WORKSPACE else 0
 
