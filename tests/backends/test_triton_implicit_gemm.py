@@ -19,6 +19,7 @@ from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm import algorithm_of, algorithms
 from convwright.backends.triton.implicit_gemm_call import kernel_call
+from convwright.backends.triton.implicit_gemm_plan import channels_last_of
 from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of
@@ -255,3 +256,26 @@ def test_listing_and_reading_load_no_triton() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("weight", "is_itself"),
+    [
+        (torch.randn(8, 4, 3, 3), False),
+        (torch.randn(8, 4, 3, 3).to(memory_format=torch.channels_last), True),
+        (torch.randn(8, 4, 5), False),
+        (torch.randn(4, 2, 3, 3, 3), False),
+        (torch.randn(64, 64, 1, 1), True),
+        (torch.randn(16, 1, 3, 3), True),
+        (torch.randn(16, 4, 1), True),
+        (torch.randn(1, 4, 3, 3).expand(8, 4, 3, 3), False),
+        (torch.randn(8, 8, 3, 3)[:, ::2], False),
+        (torch.randn(8, 2, 1, 1)[:, :1], False),
+    ],
+    ids=lambda each: f"{tuple(each.shape)} {each.stride()}" if isinstance(each, torch.Tensor) else str(each),
+)
+def test_a_weight_whose_channels_lie_last_is_taken_as_it_is(weight: torch.Tensor, is_itself: bool) -> None:
+    laid = channels_last_of(weight)
+    assert (laid is weight) is is_itself
+    in_memory = torch.as_strided(laid, (laid.numel(),), (1,), laid.storage_offset())
+    assert torch.equal(in_memory, weight.movedim(1, -1).reshape(-1))

@@ -78,15 +78,39 @@ def test_what_compiles_together_does_so_at_once(made: Made, monkeypatch: pytest.
     assert compiled(asked(), [kernel(i) for i in range(6)]) == [*range(6)]
 
 
-def test_nobody_waits_for_a_compiler_that_takes_most_of_the_budget(made: Made) -> None:
+def test_nobody_waits_for_a_compiler_that_takes_most_of_the_budget(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 2)
     may_end, begun_s = threading.Event(), perf_counter()
     made.compiled = kernels(build_us=0.0)
     made.compiler = lambda id_: may_end.wait(20) and None if id_ == kernel(2).id else None
     try:
-        assert compiled(asked(1e6), [kernel(i) for i in range(6)]) == [0, 1, 3, 4, 5]
+        ready = compile_ahead(asked(1e6), [kernel(i) for i in range(6)], 0)
         assert 0.3 < perf_counter() - begun_s < 5
+        assert [i for i in range(6) if ready.is_built(kernel(i), CPU)] == [0, 1, 3, 4, 5]
+        assert ready.reason_to_wait(kernel(2), CPU) == "was not compiled in time"
     finally:
         may_end.set()
+        for thread in threading.enumerate():
+            if thread.name == "convwright-ahead":
+                thread.join(20)
+
+
+def test_nothing_is_compiled_any_more_for_a_search_that_ended(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
+    may_go_on, made.compiled = threading.Event(), kernels(build_us=0.0)
+    made.compiler = lambda id_: may_go_on.wait(20) and None if id_ == kernel(1).id else None
+
+    def broken(doing: str, done: int, of: int) -> None:
+        if done:
+            raise RuntimeError("nobody listens")
+
+    with pytest.raises(RuntimeError, match="nobody listens"):
+        compile_ahead(asked(progress=broken), [kernel(i) for i in range(6)], 0)
+    may_go_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "convwright-ahead":
+            thread.join(20)
+    assert len(made.built) <= 2
 
 
 def test_what_a_thread_raises_is_raised_where_it_was_asked_for(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.timing import Timing
 from convwright.tuning.trials import heats
 from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.looks import Look
 from tuning.made import CPU
 
 PROBLEM = ConvProblem.parse("ic4ih8oc4kh3")
@@ -35,6 +36,7 @@ class Packing:
         default_factory=lambda: Candidate(PROBLEM, "made", "up", (), Arithmetic.FP32, 0, True, Source.RULE)
     )
     look_us: float = 0.0
+    launch_us: float = 0.0
     plan: Any = field(default_factory=lambda: SimpleNamespace(workspace_bytes=0))
 
     def call(self) -> Any:
@@ -70,21 +72,37 @@ def test_a_slope_that_is_no_time_is_no_measurement(
 
 
 @pytest.mark.parametrize(
-    ("look_us", "budget_us", "is_timed"), [(900.0, 1e3, True), (5e3, 1e3, False), (5e3, 1e5, True)]
+    ("look_us", "launch_us", "budget_us", "is_timed"),
+    [(900.0, 9.0, 1e3, True), (5e3, 9.0, 1e3, False), (5e3, 9.0, 1e5, True), (5e3, 4e3, 1e3, True)],
 )
 def test_where_the_device_hides_it_the_hosts_time_has_to_fit_into_the_budget(
-    look_us: float, budget_us: float, is_timed: bool, monkeypatch: pytest.MonkeyPatch
+    look_us: float, launch_us: float, budget_us: float, is_timed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
         return {name: timing(RUN) for name in calls}
 
     monkeypatch.setattr(heats, "measure_calls", timed)
     bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="quick")
-    stopwatch, trial = Stopwatch(bench), cast(Any, Packing(look_us=look_us))
+    stopwatch, trial = Stopwatch(bench), cast(Any, Packing(look_us=look_us, launch_us=launch_us))
     stopwatch.host = cast(Any, "host")
     made = stopwatch.heat([trial], budget_us)[trial.candidate].measurement
     assert made is not None
     assert (made.host_us is not None) is is_timed
+
+
+def test_what_a_look_tells_of_a_slow_candidate_has_its_host_and_packing_on_a_gpu_only() -> None:
+    bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="full")
+    trial: Any = Packing()
+    look, stopwatch = Look(trial, (15.0, 16.0), 120.0, (5.0, 80.0)), Stopwatch(bench)
+    on_cpu = stopwatch.of_look(look, None).measurement
+    assert on_cpu is not None
+    assert on_cpu.host_us is None
+    stopwatch.host = cast(Any, "host")
+    on_gpu = stopwatch.of_look(look, None).measurement
+    assert on_gpu is not None
+    assert on_gpu.eager_us(weights_change=True).value == 200.0
+    assert on_gpu.eager_us(weights_change=False).value == 120.0
+    assert dict(on_gpu.conditions)["clock"] == "events, one call at a time"
 
 
 def test_the_host_is_timed_packing_too(monkeypatch: pytest.MonkeyPatch) -> None:

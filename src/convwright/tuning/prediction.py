@@ -10,7 +10,7 @@ from convwright.core.device import DeviceFacts
 from convwright.tuning.chains import moved_bytes
 from convwright.tuning.listing import spread
 
-# Caches are faster than the memory that limits are reckoned with, but not so many times.
+# What fits into a cache is moved faster than limits say, and what is beyond it in part.
 _IN_CACHE = 3.0
 
 
@@ -39,7 +39,9 @@ def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
 
 def is_hopeless(candidate: Candidate, device: DeviceFacts, best_us: float) -> bool:
     """Whether a candidate takes longer than what was seen for all that it moves, whatever it saves of the products."""
-    return moving_us(candidate, device) > _IN_CACHE * best_us
+    bandwidth = device.bandwidth_bytes_per_us
+    cached_us = device.cache_bytes / bandwidth if device.cache_bytes and bandwidth else 0.0
+    return moving_us(candidate, device) > max(_IN_CACHE * best_us, cached_us)
 
 
 def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:

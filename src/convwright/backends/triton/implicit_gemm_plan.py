@@ -12,7 +12,6 @@ from convwright.backends.triton.implicit_gemm_call import kernel_call
 from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.tensor_spec import Layout, dense_strides
 from convwright.errors import BadInput
 from convwright.tensors import allocator
 
@@ -26,13 +25,10 @@ class ImplicitGemmPlan:
     def __init__(self, candidate: Candidate, device: DeviceFacts, launch: Launch) -> None:
         self.candidate = candidate
         self._algorithm = algorithm_of(candidate)
-        weight, here = candidate.problem.w, torch.device(device.torch_name or "cpu")
-        self._channels_last = dense_strides(weight.shape, Layout.NHWC)
         self._takes_bias = candidate.problem.epilogue.bias
         self._takes_residual = candidate.problem.epilogue.residual
         self._launch = launch
-        self._new_output = allocator(candidate.problem.y, here)
-        self._new_weight = allocator(weight.dense(Layout.NHWC), here)
+        self._new_output = allocator(candidate.problem.y, torch.device(device.torch_name or "cpu"))
 
     @classmethod
     def built(cls, candidate: Candidate, device: DeviceFacts) -> Self:
@@ -50,10 +46,8 @@ class ImplicitGemmPlan:
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight with its channels last in memory: itself where it is so already and need not be packed."""
-        if weight.stride() == self._channels_last and not self._algorithm.packed:
-            return weight  # the kernel takes its address, and its memory is in order
         if not self._algorithm.packed:
-            return self._new_weight().copy_(weight)
+            return channels_last_of(weight)  # the kernel takes its address, and its memory is in order
         channels_last = weight.movedim(1, -1).contiguous()
         high = _tf32(channels_last)
         return torch.stack((high, channels_last - high)) if self._algorithm.split else high
@@ -79,6 +73,16 @@ class ImplicitGemmPlan:
         if bool(bias) is not self._takes_bias or bool(residual) is not self._takes_residual:
             raise BadInput(_wrong_operands(self.candidate, bias or None, residual or None))
         self._launch.at((first, second, bias, residual, out), stream)
+
+
+def channels_last_of(weight: Tensor) -> Tensor:
+    """The weight with its channels last in memory, in whatever order its sizes are told."""
+    if weight.dim() == 4:
+        return weight.contiguous(memory_format=torch.channels_last)
+    if weight.dim() == 5:
+        return weight.contiguous(memory_format=torch.channels_last_3d)
+    laid = weight.movedim(1, -1)
+    return weight if laid.is_contiguous() else laid.contiguous()
 
 
 def _tf32(weight: Tensor) -> Tensor:

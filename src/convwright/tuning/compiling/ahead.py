@@ -7,7 +7,7 @@ What is compiled once can be built again in a millisecond.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -31,6 +31,7 @@ _MOST_AT_ONCE = min(8, processors())
 # So many of each problem inside a rewrite.
 _MOST_INSIDE = 8
 _NO_TIME = "was not compiled: others promised more"
+_TOO_LATE = "was not compiled in time"
 _interrupted = Event()
 # A kernel, and what its compiler died of or None; an error; or that a thread has nothing more to do.
 _Ended = tuple[Candidate, str | None] | BaseException | None
@@ -47,16 +48,17 @@ in_child(_renew)
 
 
 class Ahead:
-    """What was compiled before a search, which leaves alone what was not."""
+    """What was compiled before a search, which leaves alone what was not, be it only too ``late``."""
 
-    def __init__(self, came: Mapping[Candidate, str | None]) -> None:
-        self._came = came  # of each that was begun what its compiler died of, or None
+    def __init__(self, came: Mapping[Candidate, str | None], late: Collection[Candidate] = ()) -> None:
+        self._came = came  # of each that was begun and has ended what its compiler died of, or None
+        self._late = late
 
     def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
         return self._came.get(candidate.leaf, "") is None
 
     def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
-        return self._came.get(candidate.leaf, _NO_TIME)
+        return self._came.get(candidate.leaf, _TOO_LATE if candidate.leaf in self._late else _NO_TIME)
 
 
 def is_long(search: Search) -> bool:
@@ -78,7 +80,7 @@ def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int 
         for name in {kernel.leaf.backend for kernel in kernels}:
             load(name)
         _compilers().start(len(kernels))
-    return Ahead(_compiled(kernels, search))
+    return _compiled(kernels, search)
 
 
 def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: int | None = None) -> list[Candidate]:
@@ -116,10 +118,11 @@ def _promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
     return by_promise([kernel for kernel in kernels if kernel.id not in failed], search.device)
 
 
-def _compiled(leaves: list[Candidate], search: Search) -> dict[Candidate, str | None]:
-    """What came of those that were begun in time and have ended in time. The others end beside the search, which lays
-    their kernels ready for the next."""
+def _compiled(leaves: list[Candidate], search: Search) -> Ahead:
+    """What came of those that were begun in time. Those that do not end in time are compiled to their end beside the
+    search, which does not try them."""
     waiting, taking, ended, is_late = deque(leaves), Lock(), SimpleQueue[_Ended](), Event()
+    begun: list[Candidate] = []
     left_us = search.budget.left_us - (1 - _WAITED) * search.budget.total_us
     until_s = perf_counter() + max(left_us, 0.0) / 1e6
 
@@ -130,8 +133,9 @@ def _compiled(leaves: list[Candidate], search: Search) -> dict[Candidate, str | 
                     if not waiting:
                         break
                     leaf = waiting.popleft()
+                    begun.append(leaf)
                 died = _compilers().compile(leaf, search.device)
-                if died is None and not (search.isolate or is_late.is_set() or _interrupted.is_set()):
+                if died is None and not (search.isolate or is_late.is_set() or _is_over()):
                     with suppress(Exception):  # compilers have no common one, and the look that follows says it again
                         listing.build(leaf, search.device)
                 ended.put((leaf, died))
@@ -140,22 +144,24 @@ def _compiled(leaves: list[Candidate], search: Search) -> dict[Candidate, str | 
         ended.put(None)
 
     came: dict[Candidate, str | None] = {}
-    with _told_of_interrupts():
-        working = _begun(work, min(_MOST_AT_ONCE, len(leaves)))
-        while working:
-            try:
-                each = ended.get(timeout=max(until_s - perf_counter(), 0.0))
-            except Empty:
-                is_late.set()
-                break
-            if isinstance(each, BaseException):
-                raise each
-            if each is None:
-                working -= 1
-                continue
-            came[each[0]] = each[1]
-            search.progress("compiling", len(came), len(leaves))
-    return came
+    try:
+        with _told_of_interrupts():
+            working = _begun(work, min(_MOST_AT_ONCE, len(leaves)))
+            while working:
+                try:
+                    each = ended.get(timeout=max(until_s - perf_counter(), 0.0))
+                except Empty:
+                    break
+                if isinstance(each, BaseException):
+                    raise each
+                if each is None:
+                    working -= 1
+                    continue
+                came[each[0]] = each[1]
+                search.progress("compiling", len(came), len(leaves))
+    finally:
+        is_late.set()
+    return Ahead(came, late=[leaf for leaf in begun if leaf not in came])
 
 
 def _begun(work: Callable[[], None], count: int) -> int:

@@ -36,7 +36,7 @@ _CHECKING, _HEAT, _FINAL = 0.35, 0.4, 0.6
 # as have time for what a heat needs of each at the least: so many calls, and some time to make them ready. On a GPU
 # that is to capture graphs, of so many calls for each that makes a sample long enough.
 _FEWEST_CHECKED, _FEWEST_TIMED = 2, 4
-_HEAT_CALLS, _HEAT_READY_US = 30, 2000.0
+_HEAT_CALLS, _HEAT_READY_US = 30, 4000.0
 _SAMPLE_US, _CAPTURED = 100.0, 10
 # What takes so many times as long as the best is timed by its looks, and checked on some elements.
 _SLOW, _SLOW_RUNS = 5.0, 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from convwright.core.candidate import Candidate
@@ -95,10 +95,18 @@ class Stopwatch:
 
     def of_look(self, look: Look, doubtful: str | None) -> Finding:
         """What first looks tell of a candidate so slow that more would be a waste, and why that is doubtful."""
-        facts = (*self._facts, ("clock", "WallClock, one call at a time"))
-        samples, plan = len(look.runs_us), look.trial.plan
+        clock = "WallClock" if self.host is None else "events"
+        packs, packs_host = (_interval_of(us) if any(look.packing_us) else None for us in look.packing_us)
         measured = Measurement(
-            median_interval(look.runs_us), None, None, (), plan.workspace_bytes, samples, facts, doubt=doubtful
+            device_us=median_interval(look.runs_us),
+            host_us=None if self.host is None else _interval_of(look.host_us),
+            prepare_us=packs,
+            errors=(),
+            workspace_bytes=look.trial.plan.workspace_bytes,
+            samples=len(look.runs_us),
+            conditions=(*self._facts, ("clock", f"{clock}, one call at a time")),
+            doubt=doubtful,
+            prepare_host_us=packs_host,
         )
         return Finding(look.trial.candidate, measured)
 
@@ -109,10 +117,10 @@ class Stopwatch:
         return facts
 
 
-def _hides_the_host(trials: Iterable[Trial], budget_us: float) -> bool:
+def _hides_the_host(trials: Sequence[Trial], budget_us: float) -> bool:
     """Whether the device takes so long for each that what launching it takes is hidden, and not worth waiting for."""
-    times_us = [trial.look_us for trial in trials]
-    return min(times_us) >= _LONG_US and _HOST_CALLS * sum(times_us) > budget_us
+    times_us = [trial.look_us for trial in trials if trial.look_us >= max(_LONG_US, 2 * trial.launch_us)]
+    return len(times_us) == len(trials) and _HOST_CALLS * sum(times_us) > budget_us
 
 
 def with_errors(finding: Finding, errors: tuple[KindError, ...], checked: str) -> Finding:
@@ -134,6 +142,10 @@ def like(finding: Finding, before: Finding) -> Finding:
 
 def _nothing() -> None:
     return None
+
+
+def _interval_of(time_us: float) -> Interval:
+    return Interval(time_us, time_us, time_us)
 
 
 def _interval(timing: Timing | None) -> Interval | None:

@@ -30,6 +30,8 @@ _RUNS = 3
 _SHORT_US = 1000.0
 # What a first run takes the host may be so many times longer, since libraries load what they launch only then.
 _LOADING = 4.0
+# A launch that is so much of a long run at the most is hidden behind it.
+_HIDDEN = 0.5
 # A GPU spins for so many times as long as the host took to launch a call before, so that it waits for no launch.
 _AHEAD = 2.0
 # Where other work had the cores meanwhile, it is run again until one run is undisturbed, at most so many times, while
@@ -97,7 +99,7 @@ class Looks:
             self.failed[candidate] = failure(candidate, error, self.bench.device)
             return None
         self.looked[candidate] = look
-        trial.look_us = look.look_us
+        trial.look_us, trial.launch_us = look.look_us, look.host_us
         if listing.objection(candidate, self._policy) is None:
             self.best_us = min(self.best_us, look.cost_us(self._policy))
         return look
@@ -121,19 +123,31 @@ class Looks:
 
     def _on_gpu(self, trial: Trial, call: Call) -> Look:
         """What a call takes of the device and of the host: the wall time of a short one is that of both together."""
-        host_us, run_us = self._launched_us(call)
-        if run_us - host_us > self._patience_us or host_us > _LOADING * self._patience_us:
-            return Look(trial, (run_us,))
-        host_us, run_us = self._launched_us(call)
-        if run_us >= _SHORT_US:
-            return Look(trial, (run_us,), host_us)
-        runs = tuple(queued_us(call, _AHEAD * host_us) for _ in range(_RUNS - 1))
-        packing = trial.preparation() if self._policy.weights is Weights.CHANGING else None
-        return Look(trial, runs, host_us, (0.0, 0.0) if packing is None else self._packing_us(packing))
+        with torch.cuda.device(self.bench.device):
+            host_us, run_us = self._launched_us(call)
+            if run_us - host_us > self._patience_us or host_us > _LOADING * self._patience_us:
+                return Look(trial, (run_us,))
+            host_us, run_us = self._launched_us(call)
+            if run_us >= _SHORT_US and host_us < _HIDDEN * run_us:
+                return Look(trial, (run_us,), host_us)
+            runs, host_us = self._apart(call, host_us)
+            packing = trial.preparation() if self._policy.weights is Weights.CHANGING else None
+            if packing is None:
+                return Look(trial, runs, host_us)
+            packs, packing_us = self._apart(packing, self._launched_us(packing)[0])
+            return Look(trial, runs, host_us, (min(packs), packing_us))
 
-    def _packing_us(self, packing: Call) -> tuple[float, float]:
-        host_us, _ = self._launched_us(packing)
-        return queued_us(packing, _AHEAD * host_us), host_us
+    def _apart(self, call: Call, host_us: float) -> tuple[tuple[float, ...], float]:
+        """Times of the device alone, and the least of the host, which took ``host_us`` before."""
+        hosts_us = [host_us]
+
+        def launch() -> None:
+            begun_us = self.budget.now_us()
+            call()
+            hosts_us.append(self.budget.now_us() - begun_us)
+
+        runs = tuple(queued_us(launch, _AHEAD * host_us) for _ in range(_RUNS - 1))
+        return runs, min(hosts_us)
 
     def _launched_us(self, call: Call) -> tuple[float, float]:
         """When the host has launched a call, and when the device has ended it."""
@@ -150,9 +164,13 @@ class Looks:
     def again(self, candidate: Candidate, times: int) -> Look:
         """Some more runs."""
         look = self.looked[candidate]
-        call, on_gpu = look.trial.call(), self.bench.device.type == "cuda"
+        call = look.trial.call()
         self._is_disturbed()
-        more = (queued_us(call, _AHEAD * look.host_us) if on_gpu else self._run_us(call) for _ in range(times))
+        if self.bench.device.type == "cuda":
+            with torch.cuda.device(self.bench.device):
+                more = [queued_us(call, _AHEAD * look.host_us) for _ in range(times)]
+        else:
+            more = [self._run_us(call) for _ in range(times)]
         runs = (*look.runs_us, *more)
         self.looked[candidate] = replace(look, runs_us=runs, disturbed=self._is_disturbed())
         return self.looked[candidate]
