@@ -125,7 +125,7 @@ def test_errors_on_every_kind_of_data_are_explained(dtype: DType) -> None:
 
 
 def test_a_long_sum_in_3xtf32_is_as_good_as_its_rounding() -> None:
-    problem = gradient(Case((2, 8, 50, 50), (9, 8, 1, 1)), DType.FP32)
+    problem = gradient(Case((1, 8, 50, 50), (9, 8, 1, 1)), DType.FP32)
     given = Operands.of(problem, "cpu", integers=False)
     given.x.abs_()
     given.dy.abs_()
