@@ -87,6 +87,34 @@ def test_a_refusal_names_the_value(text: str, words: str) -> None:
     assert any(words in refusal.reason for refusal in refused), refused
 
 
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("mb3ic1ih7iw5oc4kh1kw3sh1sw3", True),
+        ("ic1ih5iw9oc8kh3kw1sh3", True),
+        ("ic1id5ih9iw9oc8kd3kh1kw1sd3sh1sw1", True),
+        ("mb3ic1ih7iw6oc4kh1kw3sh1sw3", False),  # two outputs
+        ("mb3ic1ih7iw3oc4kh1kw3sh1sw1", False),
+        ("mb3ic1ih7iw3oc4kh1kw1sh1sw3", False),  # one tap
+        ("mb3ic2ih7iw5oc4kh1kw3sh1sw3", False),
+        ("g2mb3ic2ih7iw5oc4kh1kw3sh1sw3", False),
+    ],
+)
+def test_one_channel_and_one_strided_output_are_refused_and_their_neighbours_are_right(
+    text: str, is_refused: bool
+) -> None:
+    problem = ConvProblem.parse(text)
+    for offer in offers(problem):
+        assert isinstance(offer, Refusal) is is_refused
+        if isinstance(offer, Refusal):
+            assert "an output of 1 has stride 3" in offer.reason
+            continue
+        check = ErrorCheck(problem, "cpu", kinds=FINITE_KINDS)
+        for _ in range(5):
+            for error in check.errors(Trial(offer, Bench(problem, CPU, Mode.FULL, seed=3)).run):
+                assert error.scaled_max <= scaled_bound(offer.arithmetic, problem.dtype, problem.reduction)
+
+
 def test_it_is_not_offered_where_it_is_switched_off() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
         (refusal,) = offers(ConvProblem.parse("ic4ih9oc4kh3"))

@@ -97,6 +97,13 @@ def test_where_pytorchs_own_call_takes_too_long_nothing_else_is_tried_and_that_i
     assert made.time() == before, "what was searched is not searched again"
 
 
+def test_what_pytorchs_own_call_takes_only_once_is_not_its_time(made: Made) -> None:
+    made.own_us, made.quick = 500.0, {"fast": Way(100.0)}
+    first = iter([48_000.0])
+    made.disturb = lambda: next(first, 0.0)
+    assert chosen(search()) == "quick/fast"
+
+
 def test_what_is_quick_to_build_comes_before_what_compiles(made: Made) -> None:
     made.quick = {f"way-{i}": Way(900.0 - i, build_us=2000.0) for i in range(5)}
     made.compiled = {"a": Way(300.0, build_us=20_000.0)}
