@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 import sys
 
 import pytest
@@ -49,3 +51,27 @@ def test_what_cannot_be_known_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path)
     assert peak_extra_bytes(lambda: None, "meta") is None
     monkeypatch.setattr(memory, "_CLEAR", tmp_path / "nowhere" / "clear_refs")
     assert peak_extra_bytes(lambda: None, "cpu") is None
+
+
+_MAPPED = """
+import ctypes, sys, torch
+from convwright.measuring.memory import settle_heap
+
+class Info(ctypes.Structure):
+    _fields_ = [(f"f{i}", ctypes.c_size_t) for i in range(10)]
+
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Info
+if sys.argv[1] == "settled":
+    settle_heap()
+before = mallinfo().f3  # blocks that were mapped each for itself
+block = torch.empty(20_000_000, dtype=torch.uint8)
+print(mallinfo().f3 - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only glibc tells how it holds its blocks")
+@pytest.mark.parametrize(("state", "mapped"), [("fresh", "1"), ("settled", "0")])
+def test_behind_a_large_block_the_heap_keeps_others(state: str, mapped: str) -> None:
+    said = subprocess.run([sys.executable, "-c", _MAPPED, state], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == mapped

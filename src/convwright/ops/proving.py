@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from torch import Tensor
 
 from convwright import flags
+from convwright.measuring.memory import settle_heap
 from convwright.ops.runner import Runner
 from convwright.tuning.choose import TIE
 
@@ -36,6 +37,7 @@ class Proving:
     __slots__ = ("_calls", "_ours_ns", "_own_ns", "_strides", "_then", "gain_us", "ours", "own")
 
     def __init__(self, ours: Runner, own: Runner) -> None:
+        settle_heap()
         self.ours, self.own = ours, own
         self.gain_us: float | None = None
         self._calls = 0

@@ -14,6 +14,7 @@ from convwright.core.direction import Role
 from convwright.core.fusing import rare_operands
 from convwright.core.problem import ConvProblem
 from convwright.measuring.data import Kind, operands
+from convwright.measuring.memory import settle_heap
 from convwright.settings import Mode
 from convwright.shortage import needing
 from convwright.tensors import empty, spoil_
@@ -31,6 +32,8 @@ class Bench:
         self.facts = device
         self.mode = mode
         self.device = torch.device(device.torch_name)
+        if self.device.type == "cpu":
+            settle_heap()
         with needing(f"operands of {sum(spec.nbytes for spec in problem.operands.values()):,} bytes"):
             self.operands = operands(problem, Kind.NORMAL, self.device, seed=seed)
         self._workspace = torch.empty(0, dtype=torch.uint8, device=self.device)
