@@ -1,5 +1,5 @@
-"""What a candidate may take, as far as it can be told before anything runs. It decides what is tried and
-when, never what is chosen."""
+"""What a candidate may take, as far as it can be told before anything runs. It decides what is tried
+and when, never what is chosen."""
 
 from __future__ import annotations
 
