@@ -26,6 +26,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -58,11 +59,14 @@ from convwright.measuring.error import errors_of
 from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_together
 from convwright.report.lines import Lines
+from convwright.tuning.choose import Verdict
 from convwright.tuning.session import Choice, session
 
 # Not the seed of any search.
 SEED = 20261121
 NARROW = 0.005
+# Of a search's table, to be seen where a choice is in doubt.
+_SHOWN = 8
 # A row takes some seconds: one that says nothing for so long hangs.
 PATIENCE_S = 120.0
 
@@ -95,7 +99,18 @@ def searched(options: argparse.Namespace, question: Answer) -> Answer:
     )  # fmt: skip
     released(options)
     chosen = None if found.choice is None else found.choice.candidate.id
-    return {"searched": chosen, "search_s": perf_counter() - begun_s, "unstable": found.unstable}
+    return {
+        "searched": chosen, "search_s": perf_counter() - begun_s, "unstable": found.unstable,
+        "table": [_entry(verdict) for verdict in found.verdicts[:_SHOWN]],
+        "unmeasured": Counter(v.reason for v in found.verdicts if v.finding.measurement is None).most_common(_SHOWN),
+    }  # fmt: skip
+
+
+def _entry(verdict: Verdict) -> Answer:
+    """One candidate of a search."""
+    measured = verdict.finding.measurement
+    time_us = None if measured is None else asdict(measured.device_us)
+    return {"id": verdict.finding.candidate.id, "us": time_us, "reason": verdict.reason}
 
 
 @torch.no_grad()

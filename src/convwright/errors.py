@@ -11,6 +11,10 @@ class BadInput(ConvwrightError, ValueError):
     """The caller asked for something that cannot be; the sentence says what was expected and what was given."""
 
 
+class NothingLeft(BadInput):
+    """Padding takes away all of an output, which is no problem to be computed."""
+
+
 class Refused(ConvwrightError, RuntimeError):
     """An algorithm was asked for by name and cannot serve the problem; the sentence carries its reason."""
 

@@ -55,7 +55,7 @@ def test_a_suite_that_nothing_runs(run: Command) -> None:
 
 
 def test_a_sweep_that_is_measured(run: Command) -> None:
-    code, out, err = run(PROBLEM, *QUICK, "--sweep", "ih=6,8", "--json")
+    code, out, err = run("ic2oc2kh3", *QUICK, "--sweep", "ih=6,8", "--json")  # which has no ih of its own
     assert (code, err) == (0, "")
     told = json.loads(out)
     first, second = told["results"]

@@ -70,6 +70,25 @@ def test_the_innermost_context_counts_and_the_call_before_it(monkeypatch: pytest
         assert not computed_by_gemm()
 
 
+def test_auto_at_a_call_is_the_free_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w, out = randn(2, 4, 8, 8), randn(4, 4, 3, 3), torch.zeros(2, 4, 6, 6, dtype=torch.float64)
+    expected = F.conv2d(x, w)
+    for _ in range(3):
+        assert_close(cw.conv2d(x, w, algorithm="auto"), expected)
+        with cw.algorithms(forward=NOT_HERE):
+            assert_close(cw.conv2d(x, w, algorithm="auto"), expected)
+            assert_close(cw.conv2d_into(out, x, w, algorithm="auto"), expected)
+        with cw.algorithms(forward=GEMM):
+            called.clear()
+            cw.conv2d(x, w, algorithm="auto")
+            assert not called
+            cw.conv2d(x, w)
+            assert called
+    last = cw.plan("mb2ic4ih8oc4kh3 dt:fp64", algorithm="auto", device="cpu")
+    assert_close(last(x, last.prepare(w)), expected)
+
+
 def test_an_exception_ends_a_context() -> None:
     with pytest.raises(ZeroDivisionError), cw.algorithms(forward=GEMM):
         _ = 1 / 0

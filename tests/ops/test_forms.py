@@ -334,6 +334,27 @@ def test_an_algorithm_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("mode", ["heuristic", "quick"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", [name for name in NAMES if is_transposed(name)])
+def test_padding_that_leaves_nothing(name: str, dtype: torch.dtype, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_mode(mode, monkeypatch)
+    rank = rank_of(name)
+    x, w = torch.ones(2, 2, *(4, 3, 3)[:rank], dtype=dtype), torch.ones(2, 3, *(1, 2, 2)[:rank], dtype=dtype)
+    window = {"padding": (2, 0, 0)[:rank], "activation": "relu"}
+    try:
+        expected = getattr(F, name)(x, w, padding=window["padding"])
+    except RuntimeError:  # PyTorch has functions that do and functions that do not
+        for _ in range(3):
+            with pytest.raises(BadInput, match=r"`padding` \(=2\) takes away all of the 4 elements of an output"):
+                getattr(cw, name)(x, w, **window)
+        return
+    for _ in range(3):
+        y = getattr(cw, name)(x, w, **window)
+        assert (y.shape, y.dtype) == (expected.shape, dtype)
+        assert not y.numel()
+
+
+@pytest.mark.parametrize("mode", ["heuristic", "quick"])
 @EACH
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.int32, torch.int64, torch.bool])
 def test_other_dtypes_are_refused(name: str, dtype: torch.dtype, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:

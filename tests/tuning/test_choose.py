@@ -55,6 +55,14 @@ def test_ties_go_to_pytorch(time_us: float, halfwidth: float, name: str) -> None
     assert winner(TORCH, finding("a/b", time_us, halfwidth=halfwidth)) == name
 
 
+def test_one_that_is_not_sure_does_not_stand_in_the_way_of_one_that_is() -> None:
+    rows = TORCH, finding("a/b", 60.0, halfwidth=0.7), finding("a/c", 70.0), finding("a/d", 65.0, halfwidth=0.01)
+    for policy in (Policy(), Policy(objective=Objective.TIME_THEN_WORKSPACE)):
+        assert winner(*rows, policy=policy) == "a/d"
+    assert reasons(*rows)["a/b"] == "0.92x the winner's time"
+    assert winner(*rows[:2]) == "torch/default"
+
+
 def test_pytorch_wins_with_a_reason() -> None:
     assert reasons(TORCH, finding("a/b", 99.0)) == {
         "torch/default": "the winner: nothing allowed is surely faster than PyTorch's own call by more than a tie",

@@ -69,6 +69,28 @@ def test_an_unknown_algorithm() -> None:
     assert all(known in str(said.value) for known in ("reference/gemm", "torch/default"))
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ("split-batch(3, torch/default)", r"is none of the forms of split-batch; .* there are split-batch\(2, …\)$"),
+        ("split-batch(2,torch/default)", r"is none of the forms of split-batch; .* there are split-batch\(2, …\)$"),
+        (
+            "split-batch(2, torch/magic)",
+            "^no algorithm here is called 'torch/magic'; for this problem there are .*gemm",
+        ),
+        (
+            "split-batch(2, relayout(up, torch/default))",
+            r"'relayout\(up, torch/default\)' is none of the forms of relay",
+        ),
+        ("magic(2, torch/default)", "^no rewrite is called 'magic'; there are as-2d, .*unfuse$"),
+    ],
+)
+def test_a_part_of_a_name_that_stands_for_nothing(algorithm: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words) as said:
+        choose(algorithm)
+    assert "\n" not in str(said.value)
+
+
 @pytest.mark.parametrize("algorithm", ["cudnn/gemm", "cudnn/gemm[math=tf32]", "triton/implicit-gemm"])
 def test_a_refused_algorithm_gives_its_reason(algorithm: str) -> None:
     with pytest.raises(Refused, match="NVIDIA") as said:

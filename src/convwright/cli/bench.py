@@ -85,7 +85,7 @@ def bench(
         if given is not None:
             check_above_0(option, given)
     sweeps = [Sweep.parse(text) for text in sweep or ()]
-    suite = suites.asked_for(what).with_(
+    suite = suites.asked_for(what, {each.size: each.values[0] for each in sweeps}).with_(
         batch=batch, dtype=dtype, layout=layout, direction=direction, epilogue=epilogue
     )
     suite = swept(suite, sweeps)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from convwright.core.direction import Direction
 from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.core.window import IntOrTuple, is_whole, per_axis
-from convwright.errors import BadInput, Refused
+from convwright.errors import BadInput, NothingLeft, Refused
 
 
 def transposed_of_specs(
@@ -35,6 +37,7 @@ def transposed_of_specs(
         )
     ]  # fmt: skip
     axes = [_axis(*dimension) for dimension in zip(x.shape[2:], w.shape[2:], *window, strict=True)]
+    _check_sizes(axes, window[1])
     out = (x.shape[0], w.shape[1] * groups, *(axis.size for axis in axes))
     return ConvProblem(
         x=TensorSpec(out, x.dtype, dense_strides(out, layout)),
@@ -69,8 +72,6 @@ def _axis(positions: int, taps: int, stride: int, padding: int, output_padding: 
     _check_window(stride, padding, output_padding, dilation)
     reach = (taps - 1) * dilation + 1
     size = (positions - 1) * stride - 2 * padding + reach + output_padding
-    if size < 1:
-        raise BadInput(f"`padding` (={padding}) takes away all of the {size + 2 * padding} elements of an output")
     # Where the stride does not account for all of the output padding, less padding behind does.
     behind = padding - max(0, output_padding - stride + 1)
     if behind < 0:
@@ -79,6 +80,13 @@ def _axis(positions: int, taps: int, stride: int, padding: int, output_padding: 
             f"problem it must be smaller than stride + padding (={stride + padding})"
         )
     return Axis(size, taps, stride, (padding, behind), dilation)
+
+
+def _check_sizes(axes: Sequence[Axis], padding: Sequence[int]) -> None:
+    size, pad = min((axis.size, pad) for axis, pad in zip(axes, padding, strict=True))
+    if size < 1:
+        error = BadInput if size else NothingLeft
+        raise error(f"`padding` (={pad}) takes away all of the {size + 2 * pad} elements of an output")
 
 
 def _check_window(stride: int, padding: int, output_padding: int, dilation: int) -> None:

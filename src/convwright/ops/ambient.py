@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
+
+import torch
 
 from convwright.core.direction import Direction
 from convwright.errors import BadInput
@@ -111,3 +113,8 @@ def algorithms(
     finally:
         contexts.count(-1)
         _asked.reset(token)
+
+
+def freely() -> AbstractContextManager[None]:
+    """What ``algorithm="auto"`` at a call stands for: inside, no algorithm is asked for around it."""
+    return nullcontext() if torch.compiler.is_compiling() or current() is None else algorithms()

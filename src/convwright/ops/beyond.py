@@ -10,7 +10,8 @@ from torch import Tensor
 
 from convwright.core.dtype import IN_PYTORCH
 from convwright.core.epilogue import Activation, activation_named
-from convwright.errors import BadInput
+from convwright.errors import BadInput, NothingLeft
+from convwright.ops.ambient import AUTO, freely
 from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
 from convwright.ops.call import Call, as_batch
 from convwright.ops.composite import EMPTY, PLAIN, check_tensors, composite, foreign, refuse_algorithm
@@ -41,6 +42,9 @@ def beyond(
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute a call, and remember what was decided for the next one like it."""
+    if request.algorithm == AUTO:
+        with freely():
+            return beyond(form, x, w, bias, request._replace(algorithm=None), residual, out)
     if torch.compiler.is_dynamo_compiling():
         if request.policy is not None:
             return _under_policy(form, x, w, bias, request, residual, out)
@@ -99,10 +103,21 @@ def _looked_at(call: Call) -> Tensor:
     why = foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
     if why is not None:
         return _pytorchs(call, why)
-    if call.out is not None:
-        return _into_out(call)
-    verdict = meetings.judge(call)
-    return _run(_decided(call), call) if verdict is Verdict.DECIDE else _undecided(call, verdict)
+    try:
+        if call.out is not None:
+            return _into_out(call)
+        verdict = meetings.judge(call)
+        return _run(_decided(call), call) if verdict is Verdict.DECIDE else _undecided(call, verdict)
+    except NothingLeft as error:
+        return _without_elements(call, error)
+
+
+def _without_elements(call: Call, error: NothingLeft) -> Tensor:
+    """What PyTorch makes of it: an empty tensor for some dtypes and devices, an error for others."""
+    try:
+        return composite(call)
+    except RuntimeError:
+        raise error from None
 
 
 def _pytorchs(call: Call, why: str) -> Tensor:

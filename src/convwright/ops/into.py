@@ -15,6 +15,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.core.window import Padding
 from convwright.errors import BadInput
+from convwright.ops.ambient import AUTO, freely
 from convwright.ops.autocast import autocasting
 from convwright.ops.autograd import Training
 from convwright.ops.beyond import beyond
@@ -54,6 +55,12 @@ def conv2d_into(
     >>> buffer[0, :, 0, 0].tolist(), weight.grad.flatten().tolist()
     ([1.0, 1.0, 2.0], [16.0, 16.0])
     """
+    if algorithm == AUTO:
+        with freely():
+            return conv2d_into(
+                out, input, weight, bias, stride, padding, dilation, groups,
+                activation=activation, residual=residual, policy=policy,
+            )  # fmt: skip
     check_tensors(CONV2D, input=input, weight=weight)
     if not isinstance(out, Tensor):
         raise BadInput(f"`out` must be a tensor, got {type(out).__name__}")

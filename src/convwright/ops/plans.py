@@ -17,6 +17,7 @@ from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
+from convwright.ops.ambient import AUTO
 from convwright.ops.foreign import address_of, checked_address
 from convwright.ops.relief import short_of
 from convwright.settings import Mode
@@ -50,7 +51,7 @@ def plan(
     facts, policy = device_facts(device), policy or Policy()
     if not facts.present:
         raise BadInput(f"a plan runs where it is made, and {facts.name} is elsewhere")
-    if algorithm is not None:
+    if algorithm is not None and algorithm != AUTO:
         return BoundPlan(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
     if launchable:
         return _best_launchable(problem, facts, policy)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import resources
 from os.path import isfile
 from pathlib import Path
@@ -27,8 +28,8 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX)))
 
 
-def asked_for(text: str) -> Suite:
-    """What ``text`` names: a suite, the file of one, or a single problem.
+def asked_for(text: str, varied: Mapping[str, int] | None = None) -> Suite:
+    """What ``text`` names: a suite, the file of one, or a single problem, without the sizes that will be ``varied``.
 
     >>> asked_for("ic8ih9oc8kh3").rows[0].name
     'ic8ih9oc8kh3'
@@ -40,7 +41,7 @@ def asked_for(text: str) -> Suite:
             f"a problem such as ic8ih9oc8kh3, a suite ({', '.join(names())}) or the path of a suite's file is needed, "
             f"got {text!r}"
         )
-    return of_problem(text)
+    return of_problem(text, varied)
 
 
 def _is_suite(text: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from convwright.core.once import once
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.suites.variation import varied
+from convwright.suites.variation import completed, varied
 
 # Sizes by name, as the text form has them.
 Point = tuple[tuple[str, int], ...]
@@ -72,9 +72,20 @@ class Suite:
         return replace(self, title=self.title if self.name else rows[0].text, rows=rows)
 
 
-def of_problem(text: str) -> Suite:
-    """The suite of one problem, which is called by its text."""
-    return Suite("", text, "", "", (Row(text, text),))
+def of_problem(text: str, varied: Mapping[str, int] | None = None) -> Suite:
+    """The suite of one problem, which is called by its text. A size that will be ``varied`` need not be written there.
+
+    >>> of_problem("ic8oc16kh3", {"ih": 64}).rows[0].name
+    'ic8oc16kh3ih64'
+    """
+    try:
+        row = Row(text, text)
+    except BadInput:
+        if not varied:
+            raise
+        text = completed(text, varied)
+        row = Row(text, text)
+    return Suite("", text, "", "", (row,))
 
 
 def _varied(row: Row, sizes: Mapping[str, int], options: Mapping[str, str]) -> Row:

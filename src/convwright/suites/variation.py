@@ -42,6 +42,17 @@ def varied(text: str, sizes: Mapping[str, int], options: Mapping[str, str] | Non
     return " ".join(["".join(map("".join, parts.items())), *(f"{name}:{value}" for name, value in words.items())])
 
 
+def completed(text: str, sizes: Mapping[str, int]) -> str:
+    """``text`` with those of ``sizes`` that are not written there.
+
+    >>> completed("ic8oc16kh3 dt:fp16", {"ih": 64, "ic": 4})
+    'ic8oc16kh3ih64 dt:fp16'
+    """
+    first, *rest = text.split() or [""]
+    written = dict(_PART.findall(first))
+    return " ".join([first + "".join(f"{name}{value}" for name, value in sizes.items() if name not in written), *rest])
+
+
 def _check(name: str, value: int, problem: ConvProblem) -> None:
     axes = AXES[problem.rank]
     known = [*_CHANNELS, *(part + axis for part in _PER_AXIS for axis in axes)]

@@ -8,6 +8,7 @@ from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
+from convwright.rewrites import REWRITES
 from convwright.tuning import listing
 from convwright.tuning.search import baseline_of
 
@@ -27,8 +28,23 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
-    everything = listing.candidates(listing.direct(problem, device, policy))
-    raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {listing.names(everything)}")
+    raise BadInput(_unknown(algorithm, problem, device, policy))
+
+
+def _unknown(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> str:
+    """Which part of a name stands for nothing, and what stands there for this problem."""
+    name, around, _ = algorithm.partition("(")
+    if not around:
+        everything = listing.candidates(listing.direct(problem, device, policy))
+        return f"no algorithm here is called {algorithm!r}; for this problem there are {listing.names(everything)}"
+    if name not in (each.name for each in REWRITES):
+        return f"no rewrite is called {name!r}; there are {', '.join(sorted(each.name for each in REWRITES))}"
+    inside = next(listing.inside(algorithm, problem, device), None)
+    if inside is None:
+        forms = ", ".join(listing.forms(name, problem, device))
+        return f"{algorithm!r} is none of the forms of {name}; for this problem there are {forms}"
+    step, inner = inside
+    return _unknown(inner, step.inner, device, policy)
 
 
 def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> str | None:

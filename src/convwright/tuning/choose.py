@@ -143,14 +143,15 @@ def is_unstable(finding: Finding, policy: Policy) -> bool:
 
 
 def _best(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> Finding | None:
-    """The winner among those that are allowed, the cheapest of which comes first."""
+    """The winner among those that are allowed, the cheapest of which comes first.
+
+    One of which it is not known well enough what it costs does not stand in the way of one of which it is.
+    """
     own = next((finding for finding in allowed if finding is baseline), None)
     better = [finding for finding in allowed if own is None or surely_better(finding, own, policy)]
-    if not allowed or (own is not None and allowed[0] not in better):
-        return own
-    if policy.objective is not Objective.TIME_THEN_WORKSPACE:
-        return allowed[0]
-    tied = [finding for finding in better if _value(finding, policy) <= (1 + TIE) * _value(allowed[0], policy)]
+    if not better or policy.objective is not Objective.TIME_THEN_WORKSPACE:
+        return better[0] if better else own
+    tied = [finding for finding in better if _value(finding, policy) <= (1 + TIE) * _value(better[0], policy)]
     return min(tied, key=_workspace_bytes)
 
 

@@ -81,14 +81,31 @@ def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -
 
 def inside(id_: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[Step, str]]:
     """The outermost rewrite of an id, as far as it can be applied to ``problem``, and the id of what stands in it."""
-    name, _, rest = id_.partition("(")
+    for step in _steps(id_.partition("(")[0], problem, device):
+        start = _start(step)
+        if id_.startswith(start) and id_.endswith(")"):
+            yield step, id_[len(start) : -1]
+
+
+def forms(name: str, problem: ConvProblem, device: DeviceFacts) -> list[str]:
+    """How the rewrite of this name can stand around what computes ``problem``.
+
+    >>> forms("split-batch", ConvProblem.parse("mb4ic8ih9oc8kh3"), DeviceFacts("here", "cpu", ""))
+    ['split-batch(2, …)', 'split-batch(4, …)']
+    """
+    return [f"{_start(step)}…)" for step in _steps(name, problem, device)]
+
+
+def _steps(name: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[Step]:
+    """The rewrite of this name with each of the arguments that it can have."""
     for each in REWRITES:
         for arguments in each.arguments(problem, device) if each.name == name else ():
-            if isinstance(arguments, Refusal):
-                continue
-            start = "".join(f"{value}, " for _, value in arguments)
-            if rest.startswith(start) and rest.endswith(")"):
-                yield Step(each, problem, arguments), rest[len(start) : -1]
+            if not isinstance(arguments, Refusal):
+                yield Step(each, problem, arguments)
+
+
+def _start(step: Step) -> str:
+    return f"{step.rewrite.name}(" + "".join(f"{value}, " for _, value in step.arguments)
 
 
 def _called(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
