@@ -3,7 +3,8 @@
     python benchmarks/host_cost.py [--out results.jsonl] [--budget-s 2]
 
 Each line compares two calls that were interleaved in one run of the timer. On a GPU the time is that of the host
-alone: the device is idle before and after each sample and nobody waits for it in between.
+alone: the device is idle before and after each sample and nobody waits for it in between. Which kernels a plan launches
+there stands in its line.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import convwright as cw
 from convwright.measuring.clock import Clock, HostClock, WallClock
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
+from convwright.measuring.kernels import kernels_of
 from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_calls
 from convwright.ops.workspace import workspace
@@ -123,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     clock: Clock = HostClock(options.device) if options.device == "cuda" else WallClock()
     known = dict(conditions(device_facts(options.device)))
-    lines = []
+    lines, plans = [], []
     for case in CASES:
         if options.device == "cpu" and case[3] is torch.float16:
             continue
@@ -141,11 +143,17 @@ def main() -> None:
                 "limit": LIMITS[what], "samples": times["ours"].samples, "conditions": known,
             }  # fmt: skip
             lines.append(line)
+            if what == "plan":
+                plans.append((line, ours))
             print(
                 f"{case[0]:11} {what:21} {name:48} {line['ours_us']:8.2f} {line['torch_us']:8.2f} µs "
                 f"{line['ratio']:.3f} [{line['ratio_low']:.3f}, {line['ratio_high']:.3f}] of at most {LIMITS[what]}",
                 flush=True,
             )
+    # At the end, since launches take longer once a profiler has looked at them.
+    for line, call in plans if options.device == "cuda" else ():
+        line["kernels"] = [kernel.name for kernel in kernels_of(call, options.device)]
+        print(f"{line['case']:11} {line['candidate']:48} launches {len(line['kernels'])} kernels")
     if options.out:
         options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
