@@ -12,7 +12,7 @@ class BadInput(ConvwrightError, ValueError):
 
 
 class NothingLeft(BadInput):
-    """Padding takes away all of an output, which is no problem to be computed."""
+    """Padding takes away an output to the last element, which PyTorch takes for some dtypes and devices."""
 
 
 class Refused(ConvwrightError, RuntimeError):

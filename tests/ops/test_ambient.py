@@ -89,6 +89,21 @@ def test_auto_at_a_call_is_the_free_choice(monkeypatch: pytest.MonkeyPatch) -> N
     assert_close(last(x, last.prepare(w)), expected)
 
 
+def test_auto_frees_one_direction_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w = randn(2, 4, 8, 8, grad=True), randn(4, 4, 3, 3, grad=True)
+    for _ in range(2):
+        with cw.algorithms(forward=GEMM, backward_weight=GEMM):
+            called.clear()
+            y = cw.conv2d(x, w, algorithm="auto")
+            assert_close(torch.autograd.grad(y.sum(), (x, w)), torch.autograd.grad(F.conv2d(x, w).sum(), (x, w)))
+            assert called == ["backward_weight"]
+            cw.conv2d(x, w)
+            assert called == ["backward_weight", "forward"]
+    assert current() is None
+    assert contexts.open == 0
+
+
 def test_an_exception_ends_a_context() -> None:
     with pytest.raises(ZeroDivisionError), cw.algorithms(forward=GEMM):
         _ = 1 / 0

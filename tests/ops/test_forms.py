@@ -341,17 +341,20 @@ def test_padding_that_leaves_nothing(name: str, dtype: torch.dtype, mode: str, m
     rank = rank_of(name)
     x, w = torch.ones(2, 2, *(4, 3, 3)[:rank], dtype=dtype), torch.ones(2, 3, *(1, 2, 2)[:rank], dtype=dtype)
     window = {"padding": (2, 0, 0)[:rank], "activation": "relu"}
+    empty = torch.empty(2, 3, 0, *(4, 4)[: rank - 1], dtype=dtype)
     try:
         expected = getattr(F, name)(x, w, padding=window["padding"])
     except RuntimeError:  # PyTorch has functions that do and functions that do not
         for _ in range(3):
-            with pytest.raises(BadInput, match=r"`padding` \(=2\) takes away all of the 4 elements of an output"):
-                getattr(cw, name)(x, w, **window)
+            for more in ({}, {"residual": empty}, {"out": empty}):
+                with pytest.raises(BadInput, match=r"`padding` \(=2\) takes away all of the 4 elements of an output"):
+                    getattr(cw, name)(x, w, **window, **more)
         return
     for _ in range(3):
-        y = getattr(cw, name)(x, w, **window)
-        assert (y.shape, y.dtype) == (expected.shape, dtype)
-        assert not y.numel()
+        for more in ({}, {"residual": expected}, {"out": torch.empty_like(expected)}):
+            y = getattr(cw, name)(x, w, **window, **more)
+            assert (y.shape, y.dtype) == (expected.shape, dtype)
+            assert not y.numel()
 
 
 @pytest.mark.parametrize("mode", ["heuristic", "quick"])

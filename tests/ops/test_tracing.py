@@ -164,6 +164,26 @@ def test_what_is_asked_for_is_obeyed_by_what_was_compiled(compiler: Any, monkeyp
         assert called == ["forward"] * 2
 
 
+def test_auto_is_the_free_choice_of_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w = randn(2, 4, 6, 6), randn(6, 4, 3, 3)
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda x: cw.conv2d(x, w, algorithm="auto") + cw.conv2d(x, w), backend="eager", fullgraph=True
+    )
+    for _ in range(2):
+        called.clear()
+        assert_close(compiled(x), 2 * F.conv2d(x, w))
+        assert called == []
+        with cw.algorithms(forward=GEMM):
+            assert_close(compiled(x), 2 * F.conv2d(x, w))
+        assert called == ["forward"]
+    traced = torch.fx.symbolic_trace(lambda x: cw.conv2d(x, w, algorithm="auto"))
+    with cw.algorithms(forward=GEMM):
+        assert_close(traced(x), F.conv2d(x, w))
+    assert called == ["forward"]
+
+
 def test_what_cannot_be_compiled_says_so(compiler: Any) -> None:
     x, w = randn(2, 4, 6, 6), randn(6, 4, 3, 3)
 

@@ -175,6 +175,16 @@ def test_a_problem_or_a_suite() -> None:
         suites.asked_for("ic8ih9oc8")
 
 
+def test_a_size_that_will_vary_need_not_be_written() -> None:
+    sizes = {"ih": 16, "mb": 2}
+    suite = suites.asked_for("ic8oc8kh3", sizes)
+    assert (suite.title, suite.rows[0].problem) == ("ic8oc8kh3", ConvProblem.parse("ic8oc8kh3ih16mb2"))
+    assert suites.asked_for("ic8ih9oc8kh3", sizes) == suites.asked_for("ic8ih9oc8kh3")
+    for text, sentence in (("ic8kh3", "'oc' is missing in 'ic8kh3'"), ("zoo2", "'zoo' in 'zoo2' is no size")):
+        with pytest.raises(BadInput, match=sentence):
+            suites.asked_for(text, sizes)
+
+
 def test_what_a_caller_overrides() -> None:
     suite = suites.load("gtc").with_(batch=4, dtype="float16", layout="nhwc", epilogue="bias+relu")
     for before, after in zip(suites.load("gtc").rows, suite.rows, strict=True):

@@ -115,6 +115,15 @@ def test_who_comes_after_an_ambiguous_winner_has_to_win_twice_as_well(made: Made
     assert reasons(found)["quick/lucky"].startswith("AMBIGUOUS")
 
 
+def test_after_three_that_did_not_win_twice_none_wins_that_won_once(made: Made) -> None:
+    made.quick = {f"lucky-{i}": Way(300.0 + i, later_us=990.0) for i in range(3)} | {"other": Way(500.0)}
+    found = search()
+    assert chosen(found) == OWN
+    assert reasons(found)["quick/other"] == (
+        "AMBIGUOUS: it was not timed again, since 3 that seemed better did not win twice"
+    )
+
+
 def test_what_is_slow_is_timed_a_few_times_only_and_checked_on_some_elements(made: Made) -> None:
     made.quick = {"fast": Way(500.0), "slow": Way(20_000.0), "very-slow": Way(900_000.0)}
     found = search()

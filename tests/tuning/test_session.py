@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from convwright.backends.reference.backend import Reference
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import DType
 from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.settings import Mode, Settings, settings
@@ -52,6 +54,33 @@ def test_an_algorithm_by_its_exact_id(algorithm: str, fake: FakeTuner) -> None:
     assert fake.calls == []
 
 
+def test_a_family_inside_a_rewrite_is_the_first_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offers(self: Any, problem: ConvProblem, *_: Any) -> Iterator[Candidate]:
+        yield from (replace(candidate("reference/direct", (("tile", size),)), problem=problem) for size in (16, 8))
+
+    monkeypatch.setattr(Reference, "candidates", offers)
+    assert choose("split-batch(2, reference/direct)").candidate.id == "split-batch(2, reference/direct[tile=16])"
+    assert choose("split-batch(2, reference/direct[tile=8])").candidate.leaf.id == "reference/direct[tile=8]"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ("split-batch(2, triton/implicit-gemm)", r"inside it, triton/implicit-gemm cannot compute .* NVIDIA"),
+        (
+            "split-batch(2, unfuse(torch/default))",
+            r"inside it, unfuse\(torch/default\) cannot .*: its epilogue is none",
+        ),
+        ("unfuse(torch/default)", "its epilogue is none"),
+    ],
+)
+def test_a_refusal_inside_a_rewrite_keeps_its_reason(algorithm: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason) as said:
+        choose(algorithm)
+    assert str(said.value).startswith(f"{algorithm} cannot compute {PROBLEM.key}: ")
+    assert "\n" not in str(said.value)
+
+
 def test_an_algorithm_by_its_family_is_the_first_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def offers(*_: Any) -> Iterator[Candidate]:
         yield from (candidate("reference/direct", (("tile", size),)) for size in (16, 8, 32))
@@ -76,7 +105,7 @@ def test_an_unknown_algorithm() -> None:
         ("split-batch(2,torch/default)", r"is none of the forms of split-batch; .* there are split-batch\(2, …\)$"),
         (
             "split-batch(2, torch/magic)",
-            "^no algorithm here is called 'torch/magic'; for this problem there are .*gemm",
+            r"^inside split-batch\(2, …\): no algorithm here is called 'torch/magic'; for this problem .*gemm",
         ),
         (
             "split-batch(2, relayout(up, torch/default))",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from convwright.core.direction import Direction
 from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem
@@ -37,7 +35,9 @@ def transposed_of_specs(
         )
     ]  # fmt: skip
     axes = [_axis(*dimension) for dimension in zip(x.shape[2:], w.shape[2:], *window, strict=True)]
-    _check_sizes(axes, window[1])
+    for axis, pad in zip(axes, window[1], strict=True):
+        if not axis.size:
+            raise NothingLeft(_takes_all(pad, 2 * pad))
     out = (x.shape[0], w.shape[1] * groups, *(axis.size for axis in axes))
     return ConvProblem(
         x=TensorSpec(out, x.dtype, dense_strides(out, layout)),
@@ -72,6 +72,8 @@ def _axis(positions: int, taps: int, stride: int, padding: int, output_padding: 
     _check_window(stride, padding, output_padding, dilation)
     reach = (taps - 1) * dilation + 1
     size = (positions - 1) * stride - 2 * padding + reach + output_padding
+    if size < 0:
+        raise BadInput(_takes_all(padding, size + 2 * padding))
     # Where the stride does not account for all of the output padding, less padding behind does.
     behind = padding - max(0, output_padding - stride + 1)
     if behind < 0:
@@ -82,11 +84,8 @@ def _axis(positions: int, taps: int, stride: int, padding: int, output_padding: 
     return Axis(size, taps, stride, (padding, behind), dilation)
 
 
-def _check_sizes(axes: Sequence[Axis], padding: Sequence[int]) -> None:
-    size, pad = min((axis.size, pad) for axis, pad in zip(axes, padding, strict=True))
-    if size < 1:
-        error = BadInput if size else NothingLeft
-        raise error(f"`padding` (={pad}) takes away all of the {size + 2 * pad} elements of an output")
+def _takes_all(padding: int, elements: int) -> str:
+    return f"`padding` (={padding}) takes away all of the {elements} elements of an output"
 
 
 def _check_window(stride: int, padding: int, output_padding: int, dilation: int) -> None:

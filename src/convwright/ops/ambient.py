@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-
-import torch
 
 from convwright.core.direction import Direction
 from convwright.errors import BadInput
@@ -89,7 +87,7 @@ def algorithms(
 
     Directions are those of the problem: a transposed convolution is a ``backward_data`` problem. An algorithm that
     cannot serve a problem is an error, or with ``strict=False`` leaves that one to the free choice. ``algorithm=`` at
-    a call goes before.
+    a call goes before, and there "auto" frees that call.
 
     >>> import torch, convwright as cw
     >>> x, w = torch.ones(1, 2, 5, 5), torch.ones(4, 2, 3, 3)
@@ -115,6 +113,16 @@ def algorithms(
         _asked.reset(token)
 
 
-def freely() -> AbstractContextManager[None]:
-    """What ``algorithm="auto"`` at a call stands for: inside, no algorithm is asked for around it."""
-    return nullcontext() if torch.compiler.is_compiling() or current() is None else algorithms()
+@contextmanager
+def freely(direction: Direction) -> Iterator[None]:
+    """What ``algorithm="auto"`` at a call stands for: inside, nothing is asked for in this direction around it."""
+    around = current()
+    if around is None:
+        yield
+        return
+    names = [AUTO if each is direction else around.get(each) or AUTO for each in Direction]
+    token = _asked.set(None if set(names) == {AUTO} else _wanted(*names, around.strict))
+    try:
+        yield
+    finally:
+        _asked.reset(token)

@@ -42,9 +42,6 @@ def beyond(
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute a call, and remember what was decided for the next one like it."""
-    if request.algorithm == AUTO:
-        with freely():
-            return beyond(form, x, w, bias, request._replace(algorithm=None), residual, out)
     if torch.compiler.is_dynamo_compiling():
         if request.policy is not None:
             return _under_policy(form, x, w, bias, request, residual, out)
@@ -65,6 +62,9 @@ def beyond(
             return form.own(x, w, bias, *form.window(request)) if slot.run is None else slot.run(*operands)
     if not plain and any(is_proxy(operand) for operand in (x, w, bias, residual, out)):
         return noted(form, x, w, bias, request, residual, out)
+    if request.algorithm == AUTO:
+        with freely(form.direction):
+            return beyond(form, x, w, bias, request._replace(algorithm=None), residual, out)
     return _looked_at(_checked(Call(form, x, w, bias, residual, out, request.kept())))
 
 
@@ -108,21 +108,13 @@ def _looked_at(call: Call) -> Tensor:
             return _into_out(call)
         verdict = meetings.judge(call)
         return _run(_decided(call), call) if verdict is Verdict.DECIDE else _undecided(call, verdict)
-    except NothingLeft as error:
-        return _without_elements(call, error)
-
-
-def _without_elements(call: Call, error: NothingLeft) -> Tensor:
-    """What PyTorch makes of it: an empty tensor for some dtypes and devices, an error for others."""
-    try:
-        return composite(call)
-    except RuntimeError:
-        raise error from None
+    except NothingLeft:
+        return _composite(call)  # an empty tensor, or for some dtypes and devices an error
 
 
 def _pytorchs(call: Call, why: str) -> Tensor:
     """PyTorch's own functions. A result without elements is nobody's work, whatever was asked for."""
-    if why == EMPTY and (y := composite(call)).numel() == 0:
+    if why == EMPTY and (y := _composite(call)).numel() == 0:
         return y
     refuse_algorithm(call.form, call.request, why)
     return composite(call)
@@ -176,12 +168,17 @@ def _undecided(call: Call, verdict: Verdict) -> Tensor:
     """PyTorch's own functions, for this once, or for most calls of a layer that is fed ever new shapes."""
     if verdict is not Verdict.WAIT and call.extra is None:
         _loosen(call, any_weight=verdict is Verdict.FRESH)
+    return _composite(call)
+
+
+def _composite(call: Call) -> Tensor:
+    """PyTorch's own functions, and one sentence about what is wrong with their input."""
     try:
         return composite(call)
     except BadInput:
         raise
     except (RuntimeError, TypeError, ValueError):
-        call.problem()  # says it in a sentence where the input is bad
+        call.problem()
         raise
 
 

@@ -121,7 +121,7 @@ def refuse_algorithm(form: Form, request: Request, why: str) -> None:
     """Where only PyTorch's own functions can serve, and ``why`` they must, nothing else may be asked for."""
     around, policy = ambient.current(), request.policy
     asked = request.algorithm or (around.demanded(form.direction) if around is not None else None)
-    if asked not in (None, "torch/default"):
+    if asked not in (None, ambient.AUTO, "torch/default"):
         raise Refused(f"{asked} cannot serve this call: PyTorch's own functions are wanted, since {why}")
     if policy is not None and policy.arithmetic is not None and not form.stands_in:
         raise Refused(f"a policy's `arithmetic` cannot be kept here: PyTorch's own functions are wanted, since {why}")

@@ -271,8 +271,8 @@ _LIKE = {
 _DOC = """``torch.nn.functional.{name}``, computed by the best candidate that ``policy`` allows.
 
     {like} ``residual`` is added and ``activation`` ("relu", "silu", "gelu" or "hardswish") applied behind the
-    convolution. ``algorithm`` asks for one candidate by its id, and "auto" for the choice, whatever `algorithms` asks
-    for around the call. ``out`` takes the result where no gradient is wanted.
+    convolution. ``algorithm`` asks for one candidate by its id; "auto" is the free choice, also where `algorithms`
+    asks for something around the call. ``out`` takes the result where no gradient is wanted.
     A problem that comes again is tuned within a small budget; what was found is remembered across processes.
     """
 

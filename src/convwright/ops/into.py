@@ -55,12 +55,6 @@ def conv2d_into(
     >>> buffer[0, :, 0, 0].tolist(), weight.grad.flatten().tolist()
     ([1.0, 1.0, 2.0], [16.0, 16.0])
     """
-    if algorithm == AUTO:
-        with freely():
-            return conv2d_into(
-                out, input, weight, bias, stride, padding, dilation, groups,
-                activation=activation, residual=residual, policy=policy,
-            )  # fmt: skip
     check_tensors(CONV2D, input=input, weight=weight)
     if not isinstance(out, Tensor):
         raise BadInput(f"`out` must be a tensor, got {type(out).__name__}")
@@ -69,9 +63,9 @@ def conv2d_into(
     if (why := _why_copied(call)) is not None:
         refuse_algorithm(CONV2D, request, why)
         return _copied(call)
-    if input.dim() == 3:
-        _written(replace(call, x=input.unsqueeze(0), residual=as_batch(residual), out=out.unsqueeze(0)))
-        return out
+    if algorithm == AUTO:
+        with freely(CONV2D.direction):
+            return _written(replace(call, request=request._replace(algorithm=None)))
     return _written(call)
 
 
@@ -86,6 +80,9 @@ def _written(call: Call) -> Tensor:
     """The result, written to where it belongs by what was chosen, and that noted."""
     x, w, bias, residual, out = call.operands
     assert out is not None
+    if x.dim() == 3:
+        _written(replace(call, x=x.unsqueeze(0), residual=as_batch(residual), out=out.unsqueeze(0)))
+        return out
     check_apart(out, input=x, residual=residual)
     before = version_of(out)
     if not call.trains:

@@ -35,7 +35,7 @@ def plan(
     policy: Policy | None = None,
     launchable: bool = False,
 ) -> BoundPlan:
-    """A candidate for ``problem`` made ready to be called again and again: ``algorithm``, or the one that is chosen.
+    """A candidate for ``problem`` made ready to be called again and again: ``algorithm``, or what is chosen ("auto").
 
     ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only.
 

@@ -47,7 +47,9 @@ _FIXED = {int, bool, str, tuple, type(None), Policy}
 
 def _check_algorithm(given: object) -> None:
     if given is not None and not (isinstance(given, str) and given):
-        raise BadInput(f"`algorithm` must be an algorithm's id, for example 'torch/default', or None, got {given!r}")
+        raise BadInput(
+            f"`algorithm` must be an algorithm's id, for example 'torch/default', 'auto' or None, got {given!r}"
+        )
 
 
 def _kept(name: str, value: object) -> object:

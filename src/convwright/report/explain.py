@@ -11,7 +11,7 @@ from convwright.report.groups import grouped
 from convwright.report.origin import Memory, origin
 from convwright.report.winner import winner
 from convwright.settings import Mode
-from convwright.tuning.choose import Verdict, cost
+from convwright.tuning.choose import Verdict
 from convwright.tuning.find import Findings
 
 _MOST_ROWS = 8
@@ -86,12 +86,7 @@ def _rows(verdicts: Iterable[Verdict], found: Findings) -> tuple[str, ...]:
 def _why(verdict: Verdict, found: Findings) -> str:
     if verdict.eager_us is None:
         return verdict.reason
-    seems_better = verdict.allowed and _cost(verdict.finding, found) < _cost(found.choice, found)
-    return f"{time_text(verdict.eager_us)}; {verdict.reason}" + (", but not surely better" if seems_better else "")
-
-
-def _cost(finding: Finding | None, found: Findings) -> float:
-    return float("inf") if finding is None else cost(finding, found.policy).value
+    return f"{time_text(verdict.eager_us)}; {verdict.reason}"
 
 
 def _next(found: Findings, missing: Sequence[Verdict], command: str, quarantine: bool) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from convwright.core.finding import Finding, Measurement
 from convwright.core.limits import limits
 from convwright.core.policy import Objective, Weights
 from convwright.report.amounts import percent_text, time_text
-from convwright.tuning.choose import TIE, Verdict, eager_us, host_us
+from convwright.tuning.choose import TIE, Verdict, cost, eager_us, host_us
 from convwright.tuning.find import Findings
 
 _WIDE = 0.05
@@ -63,8 +63,18 @@ def _margin(won: Verdict, found: Findings) -> Iterable[str]:
         yield f"PyTorch's own call, {base.candidate.id}, takes {_amount(base, found)}."
     if base is won.finding:
         yield f"A tie is a difference of up to {TIE * 100:g} %, or one that the two intervals leave open."
-    if rivals and rivals[0].finding is not base:
+    cheaper = [v.finding for v in rivals if _is_cheaper(v.finding, won.finding, found)]
+    if cheaper:
+        yield f"{cheaper[0].candidate.id} seems to take less, {_amount(cheaper[0], found)}, which is not sure."
+    elif rivals and rivals[0].finding is not base:
         yield f"The next best is {rivals[0].finding.candidate.id} with {_amount(rivals[0].finding, found)}."
+
+
+def _is_cheaper(finding: Finding, won: Finding, found: Findings) -> bool:
+    """Whether a finding costs less than the winner, and not for being tied with one that needs less workspace."""
+    if found.policy.objective is Objective.TIME_THEN_WORKSPACE or won.measurement is None:
+        return False
+    return cost(finding, found.policy).value < cost(won, found.policy).value
 
 
 def _amount(finding: Finding, found: Findings) -> str:

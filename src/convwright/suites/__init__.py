@@ -29,7 +29,8 @@ def names() -> tuple[str, ...]:
 
 
 def asked_for(text: str, varied: Mapping[str, int] | None = None) -> Suite:
-    """What ``text`` names: a suite, the file of one, or a single problem, without the sizes that will be ``varied``.
+    """What ``text`` names: a suite, the file of one, or a single problem, in which sizes that will be ``varied`` need
+    not be written.
 
     >>> asked_for("ic8ih9oc8kh3").rows[0].name
     'ic8ih9oc8kh3'

@@ -69,7 +69,7 @@ class Suite:
         words = {"dt": dtype, "tag": layout, "dir": direction, "ep": epilogue}
         given = {name: word for name, word in words.items() if word is not None}
         rows = tuple(_varied(row, sizes, given) for row in self.rows)
-        return replace(self, title=self.title if self.name else rows[0].text, rows=rows)
+        return replace(self, title=rows[0].text if (sizes or given) and not self.name else self.title, rows=rows)
 
 
 def of_problem(text: str, varied: Mapping[str, int] | None = None) -> Suite:
@@ -78,13 +78,11 @@ def of_problem(text: str, varied: Mapping[str, int] | None = None) -> Suite:
     >>> of_problem("ic8oc16kh3", {"ih": 64}).rows[0].name
     'ic8oc16kh3ih64'
     """
+    whole = completed(text, varied or {})
     try:
-        row = Row(text, text)
-    except BadInput:
-        if not varied:
-            raise
-        text = completed(text, varied)
-        row = Row(text, text)
+        row = Row(whole, whole)
+    except BadInput as error:
+        raise BadInput(str(error).replace(repr(whole), repr(text))) from None
     return Suite("", text, "", "", (row,))
 
 

@@ -43,14 +43,19 @@ def varied(text: str, sizes: Mapping[str, int], options: Mapping[str, str] | Non
 
 
 def completed(text: str, sizes: Mapping[str, int]) -> str:
-    """``text`` with those of ``sizes`` that are not written there.
+    """``text``, with those of ``sizes`` that are not written there where it is no problem without them.
 
-    >>> completed("ic8oc16kh3 dt:fp16", {"ih": 64, "ic": 4})
-    'ic8oc16kh3ih64 dt:fp16'
+    >>> completed("ic8oc16kh3 dt:fp16", {"ih": 64, "ic": 4}), completed("ic8ih9oc16kh3", {"mb": 2})
+    ('ic8oc16kh3ih64 dt:fp16', 'ic8ih9oc16kh3')
     """
-    first, *rest = text.split() or [""]
-    written = dict(_PART.findall(first))
-    return " ".join([first + "".join(f"{name}{value}" for name, value in sizes.items() if name not in written), *rest])
+    try:
+        ConvProblem.parse(text)
+    except BadInput:
+        first, *rest = text.split() or [""]
+        written = dict(_PART.findall(first))
+        added = "".join(f"{name}{value}" for name, value in sizes.items() if name not in written)
+        return " ".join([first + added, *rest])
+    return text
 
 
 def _check(name: str, value: int, problem: ConvProblem) -> None:

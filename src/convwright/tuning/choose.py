@@ -134,7 +134,12 @@ def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
     that is unstable."""
     if best is baseline or is_unstable(baseline, policy):
         return False
-    return cost(best, policy).high < (1 - TIE) * cost(baseline, policy).low
+    return surely_less(cost(best, policy), cost(baseline, policy))
+
+
+def surely_less(mine: Interval, own: Interval) -> bool:
+    """True where ``mine`` is less than what PyTorch's own call costs by more than a tie, beyond both intervals."""
+    return mine.high < (1 - TIE) * own.low
 
 
 def is_unstable(finding: Finding, policy: Policy) -> bool:
@@ -145,7 +150,7 @@ def is_unstable(finding: Finding, policy: Policy) -> bool:
 def _best(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> Finding | None:
     """The winner among those that are allowed, the cheapest of which comes first.
 
-    One of which it is not known well enough what it costs does not stand in the way of one of which it is.
+    One whose cost is not known well enough does not keep another from winning that is surely better.
     """
     own = next((finding for finding in allowed if finding is baseline), None)
     better = [finding for finding in allowed if own is None or surely_better(finding, own, policy)]
@@ -185,9 +190,10 @@ def _why(finding: Finding, allowed: Sequence[Finding], baseline: Finding | None,
     ours, best = _value(finding, policy), _value(winner, policy)
     if policy.objective is Objective.WORKSPACE:
         return f"{ours:,.0f} bytes of workspace, the winner needs {best:,.0f}"
-    if policy.objective is Objective.TIME_THEN_WORKSPACE and ours <= (1 + TIE) * best:
+    if policy.objective is Objective.TIME_THEN_WORKSPACE and best / (1 + TIE) <= ours <= (1 + TIE) * best:
         return f"{ours / best:.2f}x the winner's time, a tie, and {_workspace_bytes(finding):,} bytes of workspace"
-    return f"{ours / best:.2f}x the winner's {_COUNTED.get(policy.objective, 'time')}"
+    unsure = ", but not surely better" if ours < best else ""
+    return f"{ours / best:.2f}x the winner's {_COUNTED.get(policy.objective, 'time')}{unsure}"
 
 
 def _against_torch(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> str:

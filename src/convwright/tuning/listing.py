@@ -82,26 +82,24 @@ def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -
 def inside(id_: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[Step, str]]:
     """The outermost rewrite of an id, as far as it can be applied to ``problem``, and the id of what stands in it."""
     for step in _steps(id_.partition("(")[0], problem, device):
+        if isinstance(step, Refusal):
+            continue
         start = _start(step)
         if id_.startswith(start) and id_.endswith(")"):
             yield step, id_[len(start) : -1]
 
 
-def forms(name: str, problem: ConvProblem, device: DeviceFacts) -> list[str]:
-    """How the rewrite of this name can stand around what computes ``problem``.
-
-    >>> forms("split-batch", ConvProblem.parse("mb4ic8ih9oc8kh3"), DeviceFacts("here", "cpu", ""))
-    ['split-batch(2, …)', 'split-batch(4, …)']
-    """
-    return [f"{_start(step)}…)" for step in _steps(name, problem, device)]
+def forms(name: str, problem: ConvProblem, device: DeviceFacts) -> tuple[list[str], list[Refusal]]:
+    """How the rewrite of this name can stand around what computes ``problem``, and why not otherwise."""
+    steps = list(_steps(name, problem, device))
+    return [f"{_start(s)}…)" for s in steps if isinstance(s, Step)], [s for s in steps if isinstance(s, Refusal)]
 
 
-def _steps(name: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[Step]:
-    """The rewrite of this name with each of the arguments that it can have."""
+def _steps(name: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[Step | Refusal]:
+    """The rewrite of this name with each of the arguments that it can have, or why it has not."""
     for each in REWRITES:
         for arguments in each.arguments(problem, device) if each.name == name else ():
-            if not isinstance(arguments, Refusal):
-                yield Step(each, problem, arguments)
+            yield arguments if isinstance(arguments, Refusal) else Step(each, problem, arguments)
 
 
 def _start(step: Step) -> str:

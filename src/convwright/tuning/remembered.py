@@ -1,17 +1,18 @@
 """A choice from the store alone: no backend is asked what there is, and nothing is measured.
 
 Listing everything takes cuDNN's planner tens of milliseconds in a new process. Where an earlier search knew of the
-same backends, what it measured says who may win; candidates are made by their names, the cheapest first, until one is
-allowed.
+same backends, what it measured says who may win; those candidates are made by their names, the cheapest first, until
+one is allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from convwright.core.finding import Finding
 from convwright.tuning import listing
-from convwright.tuning.choose import TIE, Verdict, choose, cost, cost_of, objection
+from convwright.tuning.choose import TIE, Verdict, choose, cost, cost_of, is_unstable, objection, surely_less
 from convwright.tuning.keeping.recall import Recall
 from convwright.tuning.search import Search, baseline_of
 
@@ -38,16 +39,19 @@ def _own(search: Search, recall: Recall) -> Finding | None:
 
 
 def _cheapest(search: Search, recall: Recall, own: Finding) -> Iterator[Finding]:
-    """Findings by what they cost, up to the first that is allowed and those that tie with it."""
+    """Findings that may win by what they cost, up to the first that is allowed and those that tie with it."""
     policy, measured = search.policy, recall.measured()
-    costs = {id_: cost_of(each, policy).value for id_, each in measured.items() if id_ != own.candidate.id}
-    enough = (1 + TIE) * cost(own, policy).value
-    for id_ in sorted(costs, key=costs.__getitem__):
-        if costs[id_] > enough:
+    costs = {id_: cost_of(each, policy) for id_, each in measured.items() if id_ != own.candidate.id}
+    if objection(own, own, policy) is None:
+        base, stands = cost(own, policy), is_unstable(own, policy)
+        costs = {id_: each for id_, each in costs.items() if not stands and surely_less(each, base)}
+    enough = inf
+    for id_ in sorted(costs, key=lambda id_: costs[id_].value):
+        if costs[id_].value > enough:
             return
         candidate = listing.named(id_, search.problem, search.device, policy)
         finding = None if candidate is None else recall.finding(candidate)
         if finding is not None:
             yield finding
             if objection(finding, own, policy) is None:
-                enough = min(enough, (1 + TIE) * costs[id_])
+                enough = min(enough, (1 + TIE) * costs[id_].value)

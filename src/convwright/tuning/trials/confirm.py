@@ -20,6 +20,7 @@ from convwright.tuning.trials.trial import Trial
 
 _FRESH_SEED = SEED + 1
 _MOST = 3
+_NOT_AGAIN = f"AMBIGUOUS: it was not timed again, since {_MOST} that seemed better did not win twice"
 # Workspace does not change with the inputs, and energy takes too long to be measured twice.
 _TIMES = (Objective.TIME, Objective.DEVICE_TIME, Objective.TIME_THEN_WORKSPACE)
 
@@ -33,14 +34,20 @@ def confirmed(timed: Mapping[Candidate, Finding], contest: Contest) -> dict[Cand
     base = timed.get(contest.baseline) if contest.baseline is not None else None
     if base is None or base.measurement is None or contest.policy.objective not in _TIMES:
         return {}
-    for left in range(_MOST, 0, -1):
+
+    def unconfirmed() -> Finding | None:
+        """Who would win and has won once only."""
         rows = [changed.get(candidate, finding) for candidate, finding in timed.items()]
         first = choose(rows, base, contest.policy)[0]
-        candidate = first.finding.candidate
-        if not first.won or candidate == contest.baseline or candidate in changed:
-            break
+        return first.finding if first.won and first.finding.candidate not in {contest.baseline, *changed} else None
+
+    for left in range(_MOST, 0, -1):
+        if (first := unconfirmed()) is None:
+            return changed
         contest.hooks.progress("confirmation", _MOST - left, _MOST)
-        changed[candidate] = _again(first.finding, base, contest, contest.budget.left_us / left)
+        changed[first.candidate] = _again(first, base, contest, contest.budget.left_us / left)
+    while (first := unconfirmed()) is not None:
+        changed[first.candidate] = _doubtful(first, _NOT_AGAIN)
     return changed
 
 

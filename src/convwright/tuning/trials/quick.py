@@ -13,7 +13,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.shortage import SHORTAGES
-from convwright.tuning.choose import TIE, cost, objection
+from convwright.tuning.choose import TIE, cost, objection, surely_better
 from convwright.tuning.prediction import is_hopeless, least_us, moving_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
@@ -171,7 +171,8 @@ class _Quick:
         return calls * sum(look.call_us for look in looks) <= self.budget.left_us
 
     def _promising(self, timed: dict[Candidate, Finding], base: Finding | None) -> list[Candidate]:
-        """Those that may be better than PyTorch's own call as far as the heat tells, the best first."""
+        """Those that may be better than PyTorch's own call as far as the heat tells: those that surely are before the
+        others, the best first."""
         policy = self.contest.policy
         ranked = [c for c, finding in timed.items() if c != self.contest.baseline and finding.measurement is not None]
         ranked.sort(key=lambda candidate: cost(timed[candidate], policy).value)
@@ -179,7 +180,8 @@ class _Quick:
             return ranked
         least = cost(base, policy)
         near = [candidate for candidate in ranked if cost(timed[candidate], policy).value < _NEAR * least.value]
-        return [candidate for candidate in near if cost(timed[candidate], policy).low < (1 - TIE) * least.high]
+        near = [candidate for candidate in near if cost(timed[candidate], policy).low < (1 - TIE) * least.high]
+        return sorted(near, key=lambda candidate: not surely_better(timed[candidate], base, policy))
 
     def untimed(self, candidate: Candidate) -> Finding:
         """What is said of a candidate that was not timed."""
