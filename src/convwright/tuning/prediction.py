@@ -37,11 +37,12 @@ def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
     return (leaf.problem.bytes + scratch_bytes) / bandwidth
 
 
-def is_hopeless(candidate: Candidate, device: DeviceFacts, best_us: float) -> bool:
-    """Whether a candidate takes longer than what was seen for all that it moves, whatever it saves of the products."""
-    bandwidth = device.bandwidth_bytes_per_us
+def hopeless_us(candidate: Candidate, device: DeviceFacts, best_us: float) -> float | None:
+    """What a candidate needs for all that it moves where that is longer than what was seen, whatever it saves of the
+    products; None where it may still win."""
+    bandwidth, least_us = device.bandwidth_bytes_per_us, moving_us(candidate, device)
     cached_us = device.cache_bytes / bandwidth if device.cache_bytes and bandwidth else 0.0
-    return moving_us(candidate, device) > max(_IN_CACHE * best_us, cached_us)
+    return least_us if least_us > max(_IN_CACHE * best_us, cached_us) else None
 
 
 def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:

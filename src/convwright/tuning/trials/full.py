@@ -16,7 +16,7 @@ from convwright.measuring.reference import Reference, reference_us
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.prediction import is_hopeless
+from convwright.tuning.prediction import hopeless_us
 from convwright.tuning.trials.confirm import confirmed
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.extras import with_energy, with_peak
@@ -81,7 +81,7 @@ class _Full:
             order.append(candidate)
             if self._waits(candidate):
                 continue
-            if is_hopeless(candidate, self.contest.device, self.looks.best_us):
+            if hopeless_us(candidate, self.contest.device, self.looks.best_us) is not None:
                 hopeless.append(candidate)
             elif not self.looks.looked or self.budget.has(1 - _LOOKING):
                 self._look_at(candidate)

@@ -14,7 +14,7 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.shortage import SHORTAGES
 from convwright.tuning.choose import TIE, cost, objection, surely_better
-from convwright.tuning.prediction import is_hopeless, least_us, moving_us
+from convwright.tuning.prediction import hopeless_us, least_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.heats import Stopwatch, like, with_errors
@@ -102,9 +102,11 @@ class _Quick:
 
     def _reason_not_to_look(self, candidate: Candidate) -> str | None:
         """Libraries load what they launch, which may take most of the budget: what cannot win is not worth it."""
-        if candidate.compiles or not is_hopeless(candidate, self.contest.device, self.looks.best_us):
+        if candidate.compiles:
             return None
-        least = moving_us(candidate, self.contest.device)
+        least = hopeless_us(candidate, self.contest.device, self.looks.best_us)
+        if least is None:
+            return None
         return f"was not tried: it needs {least:.3g} µs to move its data, {self.looks.best_us:.3g} µs were seen"
 
     def _call_us(self) -> float | None:
