@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -60,6 +60,7 @@ from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_together
 from convwright.report.lines import Lines
 from convwright.tuning.choose import Verdict
+from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Choice, session
 
 # Not the seed of any search.
@@ -92,9 +93,11 @@ def compiling(options: argparse.Namespace) -> None:
 
 def searched(options: argparse.Namespace, question: Answer) -> Answer:
     """The second process: find, and leave what was found in the store."""
+    problem = flagged(question)
+    _load(problem.direction, problem.dtype, options.device)
     begun_s = perf_counter()
     found = cw.find(
-        flagged(question), device=options.device, policy=policy(options), mode=options.mode,
+        problem, device=options.device, policy=policy(options), mode=options.mode,
         budget_us=options.budget_s * 1e6,
     )  # fmt: skip
     released(options)
@@ -104,6 +107,13 @@ def searched(options: argparse.Namespace, question: Answer) -> Answer:
         "table": [_entry(verdict) for verdict in found.verdicts[:_SHOWN]],
         "unmeasured": Counter(v.reason for v in found.verdicts if v.finding.measurement is None).most_common(_SHOWN),
     }  # fmt: skip
+
+
+@cache
+def _load(direction: Direction, dtype: DType, device: str) -> None:
+    """Search for something tiny: what libraries load once, which takes them a second, is no row's own."""
+    tiny = ConvProblem.parse(f"mb2ic8ih12oc8kh3ph1 dir:{direction} dt:{dtype}")
+    cw.find(tiny, device=device, mode="full", budget_us=1e6, store=Store.open(None))
 
 
 def _entry(verdict: Verdict) -> Answer:
