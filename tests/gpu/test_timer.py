@@ -78,10 +78,11 @@ def test_a_call_that_cannot_be_captured_is_timed_by_events_and_said_to_be() -> N
     assert timing.call_us.value > 1
     assert len(clock.fallbacks) == 1
     torch.randn(8, device="cuda")
-    torch.cuda.empty_cache()
-    assert measure(adding(1 << 20), clock=clock, budget_us=1e5).call_us.value > 0
-    # PyTorch 2.11 cannot capture again after a failed capture; what is then timed by events is said as well.
-    assert all("CachingHostAllocator" in reason for reason in clock.fallbacks[1:])
+    for _ in range(2):
+        assert measure(adding(1 << 20), clock=clock, budget_us=1e5).call_us.value > 0
+        # PyTorch 2.11 cannot always capture again; what is then timed by events is said as well.
+        assert all("CachingHostAllocator" in reason for reason in clock.fallbacks[1:])
+        torch.cuda.empty_cache()
 
 
 def test_cold_rotated_inputs_take_longer_than_hot_ones() -> None:

@@ -98,6 +98,7 @@ class CudaGraphClock(WallClock):
         self._stream = _cuda.Stream(self.device)
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._recovered: torch.cuda.CUDAGraph | None = None
         self._eager: dict[int, float] = {}
         self._calls: dict[int, Callable[[], object]] = {}
         self._flush: torch.Tensor | None = None
@@ -161,12 +162,13 @@ class CudaGraphClock(WallClock):
 
     def _recover(self) -> None:
         """After a failed capture PyTorch (before 2.12) takes it for still under way: freeing memory and random
-        numbers would fail from then on (pytorch#180395). The pool is closed by hand, the generator by a capture."""
+        numbers would fail from then on (pytorch#180395). The pool is closed by hand, the generator by a capture, whose
+        graph is kept: a pool whose last graph is gone takes no other."""
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
         self._pool = torch.cuda.graph_pool_handle()
         self._stream.synchronize()
-        self._capture(torch.zeros(1, device=self.device).zero_, 1)
+        self._recovered = self._capture(torch.zeros(1, device=self.device).zero_, 1)
 
     def _queued_us(self, work: Callable[[], object], ahead_us: float) -> float:
         if self._flush is not None:
