@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ _TORCH = {
 _CORE = {torch_dtype: dtype for dtype, torch_dtype in _TORCH.items()}
 NARROW = frozenset(torch_dtype for dtype, torch_dtype in _TORCH.items() if dtype.narrow)
 
+# What functions of torch.nn.functional end in, which has forms that work in place.
+_nn: Any = torch._C._nn
 _ACTIVATED: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.RELU: torch.relu,
     Activation.SILU: F.silu,
@@ -34,9 +37,9 @@ _ACTIVATED: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 _IN_PLACE: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.RELU: torch.relu_,
-    Activation.SILU: partial(F.silu, inplace=True),
-    Activation.GELU: torch.ops.aten.gelu_.default,
-    Activation.HARDSWISH: partial(F.hardswish, inplace=True),
+    Activation.SILU: _nn.silu_,
+    Activation.GELU: _nn.gelu_,
+    Activation.HARDSWISH: _nn.hardswish_,
 }
 
 

@@ -50,16 +50,20 @@ def beyond(
     plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
     if plain and x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
         y = beyond(form, x.unsqueeze(0), w, bias, request, *map(as_batch, (residual, out)))
-        if request.policy is None:
-            form.slots.rest_if_own(w)
+        if residual is None and out is None and request.policy is None:
+            form.slots.remember_image(w, (x, w) if bias is None else (x, w, bias), request)
         return y.squeeze(0) if out is None else out
-    if plain and out is None:
+    if plain:
         # The second look: another weight of this shape, or another shape of this layer, may have been decided.
-        operands: Any = (x, w, bias, residual)
-        tensors, extra = tuple([t for t in operands if t is not None]), None if residual is None else (True, False)
+        operands: Any = (x, w, bias, residual, out)
+        tensors = tuple([t for t in operands if t is not None])
+        extra = None if residual is None and out is None else (residual is not None, out is not None)
         slot = form.slots.matching(w, request, tensors, extra)
+        if slot is not None and out is not None:
+            assert slot.run is not None  # PyTorch's own function takes no output
+            return _written(slot.run, x, w, bias, residual, out)
         if slot is not None:
-            return form.own(x, w, bias, *form.window(request)) if slot.run is None else slot.run(*operands)
+            return form.own(x, w, bias, *form.window(request)) if slot.run is None else slot.run(*operands[:4])
     if not plain and any(is_proxy(operand) for operand in (x, w, bias, residual, out)):
         return noted(form, x, w, bias, request, residual, out)
     if request.algorithm == AUTO:
@@ -121,13 +125,20 @@ def _pytorchs(call: Call, why: str) -> Tensor:
 
 
 def _into_out(call: Call) -> Tensor:
-    assert call.out is not None
-    check_apart(call.out, input=call.x, weight=call.w, bias=call.bias, residual=call.residual)
-    slot = call.form.slots.matching(call.w, call.request, call.tensors, call.extra)
-    if slot is None and (verdict := meetings.judge(call)) is not Verdict.DECIDE:
+    x, w, bias, residual, out = call.operands
+    assert out is not None
+    check_apart(out, input=x, weight=w, bias=bias, residual=residual)
+    verdict = meetings.judge(call)
+    if verdict is not Verdict.DECIDE:
         return _undecided(call, verdict)
-    y = _run(slot.run if slot is not None else _decided(call), call)
-    count_write(call.out)
+    run = _decided(call)
+    return call.torchs_own() if run is None else _written(run, x, w, bias, residual, out)
+
+
+def _written(run: Run, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, out: Tensor) -> Tensor:
+    check_apart(out, input=x, weight=w, bias=bias, residual=residual)
+    y = run(x, w, bias, residual, out)
+    count_write(out)
     return y
 
 

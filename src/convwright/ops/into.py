@@ -55,10 +55,16 @@ def conv2d_into(
     >>> buffer[0, :, 0, 0].tolist(), weight.grad.flatten().tolist()
     ([1.0, 1.0, 2.0], [16.0, 16.0])
     """
-    check_tensors(CONV2D, input=input, weight=weight)
     if not isinstance(out, Tensor):
         raise BadInput(f"`out` must be a tensor, got {type(out).__name__}")
-    request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy).kept()
+    request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
+    if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        before = version_of(out)
+        beyond(CONV2D, input, weight, bias, request, residual, out)
+        log_write(out, before)
+        return out
+    check_tensors(CONV2D, input=input, weight=weight)
+    request = request.kept()
     call = Call(CONV2D, input, weight, bias, residual, out, request)
     if (why := _why_copied(call)) is not None:
         refuse_algorithm(CONV2D, request, why)

@@ -7,8 +7,9 @@ versions since then are accounted for by writes that do not touch it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,12 +32,18 @@ class Region:
         return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
+    """Where it went is worked out when somebody asks: most writes nobody asks about."""
+
     before: int
     after: int
+    shape: tuple[int, ...]
     strides: tuple[int, ...]
-    region: Region
+    offset: int
+
+    @property
+    def region(self) -> Region:
+        return _region(self.shape, self.strides, self.offset)
 
 
 _log: Any = WeakIdKeyDictionary()  # tensors compare by element, so a plain WeakKeyDictionary will not do
@@ -48,16 +55,20 @@ def base_of(tensor: Tensor) -> Tensor:
 
 def region_of(tensor: Tensor) -> Region:
     """The box of its storage that ``tensor`` covers; everything where it is not a box."""
-    starts, offset, extent = [0] * tensor.dim(), int(tensor.storage_offset()), None
-    for dim in sorted(range(tensor.dim()), key=tensor.stride, reverse=True):
-        step = tensor.stride(dim)
+    return _region(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+
+
+def _region(shape: Sequence[int], strides: Sequence[int], offset: int) -> Region:
+    starts, extent = [0] * len(shape), None
+    for dim in sorted(range(len(shape)), key=strides.__getitem__, reverse=True):
+        step = strides[dim]
         if step == 0:
             return Region(None)
         starts[dim], offset = divmod(offset, step)
-        if extent is not None and (starts[dim] + tensor.shape[dim]) * step > extent:
+        if extent is not None and (starts[dim] + shape[dim]) * step > extent:
             return Region(None)
         extent = step
-    ends = [start + size for start, size in zip(starts, tensor.shape, strict=True)]
+    ends = [start + size for start, size in zip(starts, shape, strict=True)]
     return Region(tuple(zip(starts, ends, strict=True)))
 
 
@@ -106,7 +117,7 @@ def log_write(tensor: Tensor, before: int) -> None:
     if tensor.is_inference():
         return  # it has no version, and no gradient will ask
     writes = _log.setdefault(base_of(tensor), [])
-    writes.append(Write(before, tensor._version, tensor.stride(), region_of(tensor)))
+    writes.append(Write(before, tensor._version, tensor.shape, tensor.stride(), int(tensor.storage_offset())))
     del writes[:-_MOST_WRITES]
 
 

@@ -143,11 +143,15 @@ class Slots:
         if ambient.contexts.open:
             self.resting.discard(weight)
 
-    def rest_if_own(self, weight: Tensor) -> None:
-        """The same where PyTorch's own function serves the one kind of call that this weight has seen."""
+    def remember_image(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
+        """One image without a batch was served as a batch of one: where that was by PyTorch's own function, the next
+        goes there as it is."""
         slots = self.latest.get(id(weight), ())
-        if len(slots) == 1 and slots[0].run is None and slots[0].varied is None:
-            self.rest(id(weight))
+        if slots and slots[0].run is None and slots[0].varied is None:
+            if len(slots) == 1:
+                self.rest(id(weight))
+            else:
+                self.remember(weight, tensors, Slot(tensors, request, None))
 
     def settle(self, slot: Slot, run: Run | None) -> None:
         """Let ``run`` serve the calls for which ``slot`` stands."""
