@@ -194,7 +194,10 @@ MISTAKES = [
         "--padding belongs to --input and --weight; write ph for the padding before, and ",
     ),
     ([*SIZES, "2,4,8,8", "--padding", "0:1:2"], "`padding` must be an int, or 2 ints or pairs of ints"),
-    ([*SIZES, "2,4,8,8", "--padding", "0:x"], "--padding takes numbers separated by commas, got '0,x'"),
+    (
+        [*SIZES, "2,4,8,8", "--padding", "0:x"],
+        "--padding takes numbers separated by commas, pairs such as 0:1, valid or same, got '0,x'",
+    ),
     ([PROBLEM, "--dilation", "2"], "--dilation belongs to --input and --weight; write dh1 in the problem"),
     (["ic2iw9oc2kw3", "--stride", "2"], "write sw2 in the problem"),
     (["ic2id9oc2kd3", "--stride", "2,1,1"], "write sd2sh1sw1 in the problem"),

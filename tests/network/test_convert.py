@@ -182,3 +182,12 @@ def test_an_algorithm_that_refuses_says_so(net: Net, x: torch.Tensor) -> None:
     cw.convert(net, choices={"stem": "reference/winograd"})
     with pytest.raises(Refused, match="Winograd's tiles need stride 1"):
         net(x)
+
+
+def test_what_cannot_be_converted_yet_or_scripted_says_so() -> None:
+    with pytest.raises(BadInput, match=r"^`model` must have all its parameters, but `0\.weight` gets its shape at the"):
+        cw.convert(nn.Sequential(nn.LazyConv2d(4, 3)))
+    model = nn.Sequential(nn.Conv2d(3, 4, 3)).eval()
+    with pytest.raises(BadInput, match=r"torch\.jit\.script: call `cw\.revert` on the model before$"):
+        torch.jit.script(cw.convert(model))
+    assert torch.jit.script(cw.revert(model))(torch.ones(1, 3, 5, 5)).shape == (1, 4, 3, 3)

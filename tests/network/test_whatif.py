@@ -120,6 +120,17 @@ def test_a_wider_layer_is_measured_beside_the_layer() -> None:
         assert suggestion.after_us > 0
 
 
+def test_the_other_layout_is_named_as_pytorch_names_it() -> None:
+    gains = []
+    for text in ("ic3ih8oc4kh3", "ic3id8oc4kd3", "ic3id8oc4kd3 tag:nhwc"):
+        advice = LayerAdvice(Posed(ConvProblem.parse(text), (call(),)), found(TORCH))
+        gains.append(whatif.Gain(advice, 2.0, 1.0))
+    words = [suggestion.how.partition(",")[0] for suggestion in whatif.in_other_layout(gains)]
+    assert words == [
+        f"weight.to(memory_format=torch.{word})" for word in ("contiguous_format", "channels_last", "channels_last_3d")
+    ]
+
+
 def test_distinct_problems_come_with_the_most_arithmetic_first() -> None:
     large, small = ConvProblem.parse("ic8ih16oc8kh3"), ConvProblem.parse("ic8ih8oc8kh3")
     layers = [replace(call(name="a"), problem=small), replace(call(name="b"), problem=large, needs_weight_grad=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from typing import Any
 
@@ -127,6 +128,15 @@ def test_one_that_refuses_is_an_error_or_left_out(direction: str, monkeypatch: p
     unknown: dict[str, Any] = named | {direction: "magic", "strict": False}
     with cw.algorithms(**unknown), pytest.raises(BadInput, match="no algorithm here is called 'magic'"):
         gradients(x, w)
+
+
+def test_a_form_of_a_rewrite_that_does_not_fit_may_be_left_out_as_well() -> None:
+    x, w = randn(1, 3, 9, 9), randn(2, 3, 3, 3)
+    for form in ("pad-c(8, reference/gemm)", "split-batch(3, reference/gemm)"):
+        with cw.algorithms(forward=form), pytest.raises(Refused, match=rf"^{re.escape(form)} cannot compute"):
+            cw.conv2d(x, w)
+        with cw.algorithms(forward=form, strict=False):
+            assert_close(cw.conv2d(x, w), F.conv2d(x, w))
 
 
 def test_what_only_pytorch_can_compute_is_refused_unless_it_may_be_left_out() -> None:

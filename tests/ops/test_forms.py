@@ -452,6 +452,8 @@ def test_out_may_not_overlap_what_is_read(name: str) -> None:
         residual = torch.zeros_like(x)
         with pytest.raises(BadInput, match="`out` and `residual` must not overlap in memory"):
             getattr(cw, name)(x, w, out=residual, residual=residual)
+        with pytest.raises(BadInput, match="`out` must not overlap itself in memory, got shape"):
+            getattr(cw, name)(x, w, out=residual[:1].expand(2, *residual.shape[1:]))
 
 
 @pytest.mark.parametrize("value", [2, [2, 2], (2, 2), torch.Size([2, 2]), torch.tensor(2)], ids=str)

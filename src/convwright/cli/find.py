@@ -194,4 +194,5 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise BadInput(f"{option} takes numbers separated by commas, got {text!r}") from None
+        others = ", pairs such as 0:1, valid or same" if option == "--padding" else ""
+        raise BadInput(f"{option} takes numbers separated by commas{others}, got {text!r}") from None

@@ -49,6 +49,10 @@ class Interval(Record):
         """The greater of both, bound by bound."""
         return Interval(max(self.value, other.value), max(self.low, other.low), max(self.high, other.high))
 
+    def times(self, ratio: Interval) -> Interval:
+        """What takes ``ratio`` of this, of which the value is taken for granted."""
+        return Interval(self.value * ratio.value, self.value * ratio.low, self.value * ratio.high)
+
     @property
     def relative_halfwidth(self) -> float:
         return (self.high - self.low) / 2 / abs(self.value) if self.value else float("inf")

@@ -114,9 +114,11 @@ def _to_be_had(advice: Advice, now_us: float, best_us: float) -> str:
         return "PyTorch's own calls are as good as anything that was found for them."
     sentence = f"With the candidates above they take {duration(best_us)}, {now_us / best_us:.2f}x as fast"
     if advice.model_us is not None and advice.enabled_us is not None:
-        took = f"{duration(advice.enabled_us.value)} under cw.enabled()"
+        enabled, own_us = advice.enabled_us, advice.model_us.value
+        between = f"{own_us / enabled.high:.2f} to {own_us / enabled.low:.2f}"
         return (
-            f"{sentence}; the whole model takes {took}, {advice.model_us.value / advice.enabled_us.value:.2f}x as fast."
+            f"{sentence}; the whole model takes {duration(enabled.value)} under cw.enabled(), "
+            f"{own_us / enabled.value:.2f}x as fast ({between})."
         )
     if advice.model_us is not None and (rest_us := advice.model_us.value - (now_us - best_us)) > 0:
         sentence += f", which would leave about {duration(rest_us)} of the whole model"

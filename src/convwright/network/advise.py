@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convwright.core.device import DeviceFacts
@@ -10,6 +10,7 @@ from convwright.core.finding import Interval
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
+from convwright.measuring.compare import Outcome, Verdict
 from convwright.measuring.conditions import today
 from convwright.measuring.machine import device_facts
 from convwright.naming import one_of
@@ -34,6 +35,7 @@ from convwright.tuning.session import session, using
 from convwright.uncompiled import uncompiled
 
 _MODEL_BUDGET_US = {Mode.QUICK: 4e6, Mode.FULL: 30e6}
+_DISTURBED = "What the model takes under cw.enabled() is not known: other work on the machine disturbed it."
 _WHATIF_BUDGET_US = {Mode.QUICK: 200_000.0, Mode.FULL: 2e6}
 
 
@@ -92,7 +94,7 @@ def _advice(
         policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
     search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell)
     layers = search.layers()
-    whole, suggestions, enabled_us = WholeModel(None, None, (), ()), list[Suggestion](), None
+    whole, suggestions, under = WholeModel(None, None, (), ()), list[Suggestion](), None
     if search.runs and layers:
         suggestions = search.changes(layers)
         budget_us = _MODEL_BUDGET_US[wanted]
@@ -100,9 +102,13 @@ def _advice(
             search.tell("the whole model")
             whole = time_model(subject, recording.layers, facts, backward=backward, budget_us=budget_us)
             suggestions += whole.suggestions
-            if any(not layer.is_torch for layer in layers) and kept is session().store:
-                enabled_us = time_enabled(subject, facts, policy, backward=backward, budget_us=budget_us / 2)
-        suggestions += _chosen(layers, whole.device_us, enabled_us)
+            if whole.device_us and any(not layer.is_torch for layer in layers) and kept is session().store:
+                under = time_enabled(
+                    subject, facts, policy, whole.device_us.value, backward=backward, budget_us=budget_us / 2
+                )
+                if under is None:
+                    whole = replace(whole, notes=(*whole.notes, _DISTURBED))
+        suggestions += _chosen(layers, whole.device_us, under)
     tell(search.steps, search.steps, "")
     return Advice(
         device=facts,
@@ -111,7 +117,7 @@ def _advice(
         layers=layers,
         model_us=whole.device_us,
         model_host_us=whole.host_us,
-        enabled_us=enabled_us,
+        enabled_us=whole.device_us.times(under.ratio) if whole.device_us and under else None,
         suggestions=tuple(sorted(suggestions, key=lambda suggestion: -suggestion.gain_us)),
         notes=(*_notes(recording, facts, wanted), *whole.notes),
         conditions=(*conditions_now(facts), *today()),
@@ -178,15 +184,14 @@ class _Search:
         return find(problem, self.facts, self.policy, mode=self.mode, store=self.store)
 
 
-def _chosen(
-    layers: tuple[LayerAdvice, ...], model_us: Interval | None, enabled_us: Interval | None
-) -> list[Suggestion]:
+def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Verdict | None) -> list[Suggestion]:
     """The policy's choices in place of PyTorch's own calls: of the whole model, where that could be measured."""
     what, how = "every convolution by the candidate of the table", "with cw.enabled(): y = model(x)"
-    if model_us is not None and enabled_us is not None:
-        if not enabled_us.high < model_us.low:
+    if model_us is not None and under is not None:
+        if under.outcome is not Outcome.FAST:
             return []
-        return [Suggestion(Kind.EXACT, what, how, model_us.value, enabled_us.value, whole_model=True)]
+        after_us = model_us.value * under.ratio.value
+        return [Suggestion(Kind.EXACT, what, how, model_us.value, after_us, whole_model=True)]
     gains = [
         Gain(layer, layer.now_us.value, layer.best_us.value)
         for layer in layers

@@ -14,6 +14,7 @@ from convwright.core.policy import Policy, check_policy
 from convwright.errors import BadInput
 from convwright.naming import one_of
 from convwright.network.converted import Converted, Wish, is_convertible, to_converted, to_original
+from convwright.network.example import check_complete
 
 Choices = Mapping[str, str | Mapping[str, str]]
 Model = TypeVar("Model", bound=nn.Module)
@@ -36,6 +37,7 @@ def convert(model: Model, *, choices: Choices | None = None, policy: Policy | No
     'reference/gemm'
     """
     check_policy(policy)
+    check_complete(model)
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, _ConvNd)}
     wishes = _wishes(choices or {}, list(layers))
     for name in wishes:

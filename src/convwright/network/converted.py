@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
 from convwright.ops import functional
 from convwright.ops.ambient import AUTO, algorithms
@@ -133,6 +134,10 @@ class Converted:
         )
         window = module.stride, module.padding, output_padding, module.groups, module.dilation
         return self._compute(input, self.weight, self.bias, *window)
+
+    def __prepare_scriptable__(self) -> Any:
+        """What TorchScript asks a module for that it is to compile."""
+        raise BadInput("a converted layer is not compiled by torch.jit.script: call `cw.revert` on the model before")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copied and pickled as what it was, with its wish: the class is made here and can be found nowhere."""

@@ -32,8 +32,8 @@ class Subject:
         """``example`` is a tensor, a tuple of arguments, or a dict of keyword arguments."""
         if not callable(model):
             raise BadInput(f"`model` must be an nn.Module or another callable, got {type(model).__name__}")
-        if isinstance(model, nn.Module) and (lazy := _lazy_parameter(model)):
-            raise BadInput(f"`model` must have all its parameters, but `{lazy}` gets its shape at the first call")
+        if isinstance(model, nn.Module):
+            check_complete(model)
         if isinstance(example, Tensor):
             return cls(model, (example,), {})
         if type(example) is tuple:
@@ -70,5 +70,8 @@ class Subject:
         return [] if self.module is None else list(self.module.parameters())
 
 
-def _lazy_parameter(model: nn.Module) -> str | None:
-    return next((name for name, parameter in model.named_parameters() if is_lazy(parameter)), None)
+def check_complete(model: nn.Module) -> None:
+    """Refuse a model whose parameters are made by its first call."""
+    lazy = next((name for name, parameter in model.named_parameters() if is_lazy(parameter)), None)
+    if lazy is not None:
+        raise BadInput(f"`model` must have all its parameters, but `{lazy}` gets its shape at the first call")

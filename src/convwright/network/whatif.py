@@ -57,6 +57,13 @@ def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
     return suggest(gains, Kind.INFERENCE, what, 'cw.conv2d(x, w, …, policy=cw.Policy(weights="constant"))')
 
 
+# The other layout of problems in so many dimensions that lie in this one.
+_MEMORY_FORMATS = {
+    (2, Layout.NHWC): "contiguous_format", (3, Layout.NHWC): "contiguous_format",
+    (2, Layout.NCHW): "channels_last", (3, Layout.NCHW): "channels_last_3d",
+}  # fmt: skip
+
+
 def fusible(posed: Iterable[Posed], *, training: bool) -> dict[ConvProblem, Fusible]:
     """Forward problems with all that follows them fused, for layers behind which it is the same everywhere.
 
@@ -103,12 +110,12 @@ def other_layout(layer: LayerAdvice, device: DeviceFacts, budget_us: float) -> l
 def in_other_layout(gains: Iterable[Gain]) -> list[Suggestion]:
     """What is gained by keeping these layers' tensors in the other layout."""
     suggestions = []
-    for layout, word in ((Layout.NHWC, "contiguous_format"), (Layout.NCHW, "channels_last")):
+    for (rank, layout), word in _MEMORY_FORMATS.items():
         suggestions += suggest(
-            [gain for gain in gains if gain.layer.problem.x.layout is layout],
+            [gain for gain in gains if (gain.layer.problem.rank, gain.layer.problem.x.layout) == (rank, layout)],
             Kind.EXACT,
             f"input, weight and output of these layers in {word}, copies not counted",
-            f"conv.to(memory_format=torch.{word}), and inputs that are so already",
+            f"weight.to(memory_format=torch.{word}), and inputs that are so already",
         )
     return suggestions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.errors import first_line
 from convwright.measuring.clock import HostClock
-from convwright.measuring.compare import Outcome, compare
+from convwright.measuring.compare import Outcome, Verdict, compare
 from convwright.measuring.timer import measure
 from convwright.measuring.timing import Timing
 from convwright.network.example import Subject
@@ -29,8 +29,13 @@ from convwright.network.unchanged import unchanged
 from convwright.network.variants import Variant, variants_of
 from convwright.ops.enable import enabled
 from convwright.ops.meetings import meetings
+from convwright.tuning.budget import Budget
 
-_AS_IT_IS = "as it is"
+_AS_IT_IS, _ENABLED = "as it is", "under cw.enabled()"
+# To enable and disable takes 0.2 ms on a CPU; a block of runs is so long that this does not count.
+_BLOCK_US = 20_000.0
+# So much of the time, and so many runs, are for choices to prove themselves before anything is timed.
+_SETTLING, _MOST_SETTLING = 0.3, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +73,35 @@ def time_model(
 
 
 def time_enabled(
-    subject: Subject, device: DeviceFacts, policy: Policy | None, *, backward: bool, budget_us: float
-) -> Interval:
-    """The model's time with all its convolutions computed as they would be from now on under ``cw.enabled()``."""
-    with _restored(subject, backward), enabled(policy=policy):
+    subject: Subject, device: DeviceFacts, policy: Policy | None, own_us: float, *, backward: bool, budget_us: float
+) -> Verdict | None:
+    """The model with all its convolutions computed as they would be from now on under ``cw.enabled()``, beside the
+    model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where other work disturbed it.
+    """
+    runs = ceil(_BLOCK_US / max(own_us, 1.0)) if device.kind == "cpu" else 1
+    with _restored(subject, backward):
         step = _step(subject, backward)
-        with meetings.hurried():
-            step()
-        return time_calls({_AS_IT_IS: step}, device, budget_us=budget_us)[_AS_IT_IS].call_us
+
+        def as_it_is() -> None:
+            for _ in range(runs):
+                step()
+
+        def under_enabled() -> None:
+            with enabled(policy=policy):
+                as_it_is()
+
+        with enabled(policy=policy):
+            with meetings.hurried():
+                step()
+            settling = Budget(_SETTLING * budget_us)
+            for _ in range(_MOST_SETTLING):  # on a CPU choices prove themselves first
+                if settling.left_us > 0:
+                    step()
+        calls = {_AS_IT_IS: as_it_is, _ENABLED: under_enabled}
+        timings = time_calls(calls, device, budget_us=(1 - _SETTLING) * budget_us)
+    if any(timing.disturbed for timing in timings.values()):
+        return None
+    return compare(timings[_ENABLED], timings[_AS_IT_IS])
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 from convwright.errors import BadInput
 
 _MOST_WRITES = 4096
+# What PyTorch says of a tensor whose elements share memory for sure.
+_OVERLAPS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,11 @@ def _region(shape: Sequence[int], strides: Sequence[int], offset: int) -> Region
 
 
 def check_apart(out: Tensor, **others: Tensor | None) -> None:
-    """Refuse an output that overlaps another operand: candidates read while they write."""
+    """Refuse an output that overlaps itself or another operand: candidates read while they write."""
+    if torch._debug_has_internal_overlap(out) == _OVERLAPS:
+        raise BadInput(
+            f"`out` must not overlap itself in memory, got shape {tuple(out.shape)} in strides {out.stride()}"
+        )
     for name, other in others.items():
         if other is not None and _overlap(out, other):
             raise BadInput(

@@ -50,7 +50,10 @@ def _rewritten(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy
     for refusal in refusals:
         if algorithm.startswith((f"{refusal.id}(", f"{refusal.id.removesuffix(')')}, ")):
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
-    raise BadInput(f"{algorithm!r} is none of the forms of {name}; for this problem there are {', '.join(forms)}")
+    raise Refused(
+        f"{algorithm} cannot compute {problem.key}: it is none of the forms of {name}, which here are "
+        f"{', '.join(forms)}"
+    )
 
 
 def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> str | None:
