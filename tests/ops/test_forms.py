@@ -444,6 +444,27 @@ def test_bad_input_is_one_sentence(
 
 
 @EACH
+def test_images_of_a_weight_that_has_seen_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What served a batch says nothing of what an image asks for."""
+    in_mode("quick", monkeypatch)
+    called = count_calls(monkeypatch)
+    w, sizes = randn(4, 4, *(3, 3, 3)[: rank_of(name)]), (6, 5, 4)[: rank_of(name)]
+    ours, theirs = getattr(cw, name), getattr(F, name)
+    for n in (1, 2):
+        ours(randn(n, 4, *sizes), w, algorithm="torch/default")
+    image = randn(4, *sizes)
+    for _ in range(3):
+        assert_close(ours(image, w), theirs(image, w))
+        assert_close(ours(image, w, activation="relu"), F.relu(theirs(image, w)))
+        assert_close(ours(image, w, activation="gelu"), F.gelu(theirs(image, w)))
+        called.clear()
+        assert_close(ours(image, w, algorithm=GEMM), theirs(image, w))
+        assert len(called) == 1
+        assert_close(ours(image, w, algorithm="torch/default"), theirs(image, w))
+        assert len(called) == 1
+
+
+@EACH
 def test_out_may_not_overlap_what_is_read(name: str) -> None:
     x, w = randn(2, 4, *(5, 5, 5)[: rank_of(name)]), randn(4, 4, *(1, 1, 1)[: rank_of(name)])
     for _ in range(2):

@@ -368,3 +368,20 @@ def test_a_leaf_that_requires_a_gradient_cannot_be_written_to() -> None:
     out = torch.zeros(2, 3, 6, 5, dtype=torch.float64, requires_grad=True)
     with pytest.raises((RuntimeError, BadInput), match="leaf"):
         cw.conv2d_into(out, randn(2, 4, 6, 5), randn(3, 4, 1, 1))
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_write_without_a_gradient_beside_what_a_backward_pass_needs(*, batched: bool) -> None:
+    w = randn(2, 2, 3, 3, grad=True)
+    for harmless in (True, False):
+        buffer = randn(1, 6, 8, 8) if batched else randn(6, 8, 8)
+        first, second, third = (buffer.narrow(buffer.dim() - 3, start, 2) for start in (0, 2, 4))
+        with cw.algorithms(forward="torch/default"):
+            y = cw.conv2d_into(second, first, w, padding=1)
+            with torch.no_grad():
+                cw.conv2d_into(third if harmless else first, second, w, padding=1)
+        if harmless:
+            assert_close(torch.autograd.grad(y.sum(), w), torch.autograd.grad(F.conv2d(first, w, padding=1).sum(), w))
+        else:
+            with pytest.raises(RuntimeError, match="was written over after it was used"):
+                y.sum().backward()

@@ -89,9 +89,9 @@ def test_pytorchs_own_call_wins_a_tie_and_it_is_said_what_one_is() -> None:
     sections = told(rows)
     assert "torch/default, the winner: nothing allowed is surely faster" in sections[RUNS]
     assert "A tie is a difference of up to 2 %" in sections[RUNS]
-    assert "reference/gemm seems to take less, 99.50 µs, which is not sure." in sections[RUNS]
+    assert "reference/gemm takes 99.50 µs, which is not surely better by more than a tie." in sections[RUNS]
     assert sections[NOT].splitlines() == [
-        "reference/gemm: 99.50 µs; 0.99x the winner's time, but not surely better",
+        "reference/gemm: 99.50 µs; 0.99x the winner's time, but not surely better by more than a tie",
         "cudnn/fft: 200.00 µs; 2.00x the winner's time",
     ]
 
@@ -99,7 +99,7 @@ def test_pytorchs_own_call_wins_a_tie_and_it_is_said_what_one_is() -> None:
 def test_what_is_not_sure_is_said_beside_a_winner_that_is() -> None:
     sections = told([known(TORCH, 100.0), known(GEMM, 60.0, halfwidth=0.7), known(FFT, 65.0)])
     assert "cudnn/fft, the winner: 1.54x as fast as PyTorch's own call" in sections[RUNS]
-    assert "reference/gemm seems to take less, 60.00 µs, which is not sure." in sections[RUNS]
+    assert "reference/gemm takes 60.00 µs, which is not surely better by more than a tie." in sections[RUNS]
     assert "The next best" not in sections[RUNS]
 
 

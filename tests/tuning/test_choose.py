@@ -61,14 +61,14 @@ def test_one_that_is_not_sure_does_not_stand_in_the_way_of_one_that_is() -> None
         assert winner(*rows, policy=policy) == "a/d"
     for objective in (Objective.TIME, Objective.TIME_THEN_WORKSPACE):
         told = reasons(*rows, policy=Policy(objective=objective))
-        assert told["a/b"] == "0.92x the winner's time, but not surely better"
+        assert told["a/b"] == "0.92x the winner's time, but not surely better by more than a tie"
     assert winner(*rows[:2]) == "torch/default"
 
 
 def test_pytorch_wins_with_a_reason() -> None:
     assert reasons(TORCH, finding("a/b", 99.0)) == {
         "torch/default": "the winner: nothing allowed is surely faster than PyTorch's own call by more than a tie",
-        "a/b": "0.99x the winner's time, but not surely better",
+        "a/b": "0.99x the winner's time, but not surely better by more than a tie",
     }
 
 

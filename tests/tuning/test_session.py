@@ -76,11 +76,6 @@ def test_a_family_inside_a_rewrite_is_the_first_of_it(monkeypatch: pytest.Monkey
             "split-batch(3, torch/default)",
             r"none of the forms of split-batch, which here are split-batch\(2, …\)$",
         ),
-        (
-            "split-batch(2,torch/default)",
-            r"none of the forms of split-batch, which here are split-batch\(2, …\)$",
-        ),
-        ("split-batch(2, relayout(up, torch/default))", r"inside it, .* which here are relayout\(nhwc, …\)$"),
     ],
 )
 def test_a_refusal_inside_a_rewrite_keeps_its_reason(algorithm: str, reason: str) -> None:
@@ -115,6 +110,16 @@ def test_an_unknown_algorithm() -> None:
             r"^inside split-batch\(2, …\): no algorithm here is called 'torch/magic'; for this problem .*gemm",
         ),
         ("magic(2, torch/default)", "^no rewrite is called 'magic'; there are as-2d, .*unfuse$"),
+        (
+            "split-batch(two, torch/default)",
+            r"^no algorithm here is called 'split-batch\(two, .* here are split-batch\(2",
+        ),
+        ("split-batch(2, torch/default", r"^no algorithm here is called 'split-batch\(2, torch/default'"),
+        ("split-batch(2,torch/default)", r"^no algorithm here is called 'split-batch\(2,torch/default\)'"),
+        (
+            "split-batch(2, relayout(up, torch/default))",
+            r"^inside split-batch\(2, …\): no algorithm .* relayout\(nhwc, …\)$",
+        ),
     ],
 )
 def test_a_part_of_a_name_that_stands_for_nothing(algorithm: str, words: str) -> None:

@@ -35,7 +35,7 @@ from convwright.tuning.session import session, using
 from convwright.uncompiled import uncompiled
 
 _MODEL_BUDGET_US = {Mode.QUICK: 4e6, Mode.FULL: 30e6}
-_DISTURBED = "What the model takes under cw.enabled() is not known: other work on the machine disturbed it."
+_DISTURBED = "What the model takes under cw.enabled() is not known: there was too little time, or other work."
 _WHATIF_BUDGET_US = {Mode.QUICK: 200_000.0, Mode.FULL: 2e6}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil, inf, sqrt
+from math import ceil, inf, isfinite, sqrt
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from convwright.tuning.budget import Budget
 _AS_IT_IS, _ENABLED = "as it is", "under cw.enabled()"
 # To enable and disable takes 0.2 ms on a CPU; a block of runs is so long that this does not count.
 _BLOCK_US = 20_000.0
-# So much of the time, and so many runs, are for choices to prove themselves before anything is timed.
+# So much of the time, and so many runs, are for choices to prove themselves on a CPU before anything is timed.
 _SETTLING, _MOST_SETTLING = 0.3, 64
 
 
@@ -76,7 +76,7 @@ def time_enabled(
     subject: Subject, device: DeviceFacts, policy: Policy | None, own_us: float, *, backward: bool, budget_us: float
 ) -> Verdict | None:
     """The model with all its convolutions computed as they would be from now on under ``cw.enabled()``, beside the
-    model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where other work disturbed it.
+    model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where that tells nothing.
     """
     runs = ceil(_BLOCK_US / max(own_us, 1.0)) if device.kind == "cpu" else 1
     with _restored(subject, backward):
@@ -93,15 +93,16 @@ def time_enabled(
         with enabled(policy=policy):
             with meetings.hurried():
                 step()
-            settling = Budget(_SETTLING * budget_us)
-            for _ in range(_MOST_SETTLING):  # on a CPU choices prove themselves first
-                if settling.left_us > 0:
-                    step()
+            settling = Budget(_SETTLING * budget_us if device.kind == "cpu" else 0.0)
+            for _ in range(_MOST_SETTLING):
+                if settling.left_us <= 0:
+                    break
+                step()
         calls = {_AS_IT_IS: as_it_is, _ENABLED: under_enabled}
-        timings = time_calls(calls, device, budget_us=(1 - _SETTLING) * budget_us)
-    if any(timing.disturbed for timing in timings.values()):
-        return None
-    return compare(timings[_ENABLED], timings[_AS_IT_IS])
+        timings = time_calls(calls, device, budget_us=budget_us - settling.total_us)
+    verdict = compare(timings[_ENABLED], timings[_AS_IT_IS])
+    known = verdict.ratio.low > 0 and isfinite(verdict.ratio.high)
+    return verdict if known and not any(timing.disturbed for timing in timings.values()) else None
 
 
 @contextmanager

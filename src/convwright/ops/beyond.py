@@ -49,9 +49,9 @@ def beyond(
         return y if out is None else out.copy_(y)
     plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
     if plain and x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
+        if residual is None and out is None:
+            return _image(form, x, w, bias, request)
         y = beyond(form, x.unsqueeze(0), w, bias, request, *map(as_batch, (residual, out)))
-        if residual is None and out is None and request.policy is None:
-            form.slots.remember_image(w, (x, w) if bias is None else (x, w, bias), request)
         return y.squeeze(0) if out is None else out
     if plain:
         # The second look: another weight of this shape, or another shape of this layer, may have been decided.
@@ -61,6 +61,7 @@ def beyond(
         slot = form.slots.matching(w, request, tensors, extra)
         if slot is not None and out is not None:
             assert slot.run is not None  # PyTorch's own function takes no output
+            check_apart(out, input=x, weight=w, bias=bias, residual=residual)
             return _written(slot.run, x, w, bias, residual, out)
         if slot is not None:
             return form.own(x, w, bias, *form.window(request)) if slot.run is None else slot.run(*operands[:4])
@@ -70,6 +71,21 @@ def beyond(
         with freely(form.direction):
             return beyond(form, x, w, bias, request._replace(algorithm=None), residual, out)
     return _looked_at(_checked(Call(form, x, w, bias, residual, out, request.kept())))
+
+
+def _image(form: Form, x: Tensor, w: Tensor, bias: Tensor | None, request: Request) -> Tensor:
+    """One image without a batch is a batch of one, but for PyTorch's own function, which takes it as it is."""
+    slots, batch, rest = form.slots, x.unsqueeze(0), (w,) if bias is None else (w, bias)
+    if slots.matching(w, request, (x, *rest), None) is not None:
+        return form.own(x, w, bias, *form.window(request))
+    slot = slots.matching(w, request, (batch, *rest), None)
+    if slot is None:
+        return beyond(form, batch, w, bias, request).squeeze(0)
+    if slot.run is not None:
+        return slot.run(batch, w, bias, None).squeeze(0)
+    if slot.varied is None:
+        slots.remember_image(w, (x, *rest), request)
+    return form.own(x, w, bias, *form.window(request))
 
 
 def _checked(call: Call) -> Call:
@@ -132,11 +148,11 @@ def _into_out(call: Call) -> Tensor:
     if verdict is not Verdict.DECIDE:
         return _undecided(call, verdict)
     run = _decided(call)
-    return call.torchs_own() if run is None else _written(run, x, w, bias, residual, out)
+    assert run is not None  # PyTorch's own function takes no output
+    return _written(run, x, w, bias, residual, out)
 
 
 def _written(run: Run, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, out: Tensor) -> Tensor:
-    check_apart(out, input=x, weight=w, bias=bias, residual=residual)
     y = run(x, w, bias, residual, out)
     count_write(out)
     return y

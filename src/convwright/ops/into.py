@@ -61,7 +61,7 @@ def conv2d_into(
     if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
         before = version_of(out)
         beyond(CONV2D, input, weight, bias, request, residual, out)
-        log_write(out, before)
+        log_write(out if input.dim() == weight.dim() else out.unsqueeze(0), before)
         return out
     check_tensors(CONV2D, input=input, weight=weight)
     request = request.kept()

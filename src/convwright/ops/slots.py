@@ -144,14 +144,11 @@ class Slots:
             self.resting.discard(weight)
 
     def remember_image(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
-        """One image without a batch was served as a batch of one: where that was by PyTorch's own function, the next
-        goes there as it is."""
-        slots = self.latest.get(id(weight), ())
-        if slots and slots[0].run is None and slots[0].varied is None:
-            if len(slots) == 1:
-                self.rest(id(weight))
-            else:
-                self.remember(weight, tensors, Slot(tensors, request, None))
+        """PyTorch's own function serves a batch of one image like this, and takes the next without a batch."""
+        if len(self.latest.get(id(weight), ())) == 1 and request.policy is None:
+            self.rest(id(weight))
+        else:
+            self.remember(weight, tensors, Slot(tensors, request.kept(), None))
 
     def settle(self, slot: Slot, run: Run | None) -> None:
         """Let ``run`` serve the calls for which ``slot`` stands."""

@@ -65,14 +65,15 @@ def _margin(won: Verdict, found: Findings) -> Iterable[str]:
         yield f"A tie is a difference of up to {TIE * 100:g} %, or one that the two intervals leave open."
     cheaper = [v.finding for v in rivals if _is_cheaper(v.finding, won.finding, found)]
     if cheaper:
-        yield f"{cheaper[0].candidate.id} seems to take less, {_amount(cheaper[0], found)}, which is not sure."
+        less = _amount(cheaper[0], found)
+        yield f"{cheaper[0].candidate.id} takes {less}, which is not surely better by more than a tie."
     elif rivals and rivals[0].finding is not base:
         yield f"The next best is {rivals[0].finding.candidate.id} with {_amount(rivals[0].finding, found)}."
 
 
 def _is_cheaper(finding: Finding, won: Finding, found: Findings) -> bool:
-    """Whether a finding costs less than the winner, and not for being tied with one that needs less workspace."""
-    if found.policy.objective is Objective.TIME_THEN_WORKSPACE or won.measurement is None:
+    """Whether a finding takes less than the winner, where nothing but that counts."""
+    if found.policy.objective in (Objective.WORKSPACE, Objective.TIME_THEN_WORKSPACE) or won.measurement is None:
         return False
     return cost(finding, found.policy).value < cost(won, found.policy).value
 

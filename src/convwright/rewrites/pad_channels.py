@@ -31,6 +31,7 @@ class PadChannels(CopyingRewrite):
     """
 
     name = "pad-c"
+    written = r"\d+, "
 
     def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         channels, rows = _per_group(problem)

@@ -17,6 +17,7 @@ class Relayout(CopyingRewrite):
     """``relayout(nhwc, …)``: the inner problem has all operands dense in NHWC. What is so already is not copied."""
 
     name = "relayout"
+    written = r"(nchw|nhwc), "
 
     def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         for layout in (Layout.NHWC, Layout.NCHW):

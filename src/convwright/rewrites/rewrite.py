@@ -19,6 +19,8 @@ class Rewrite(ABC):
     """
 
     name: str
+    # How its arguments are written in a candidate's id, whatever the problem: a regular expression.
+    written = ""
 
     def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         """The few arguments worth trying on ``problem``, with a refusal for others; where none is, one refusal."""

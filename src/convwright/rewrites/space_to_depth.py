@@ -35,6 +35,7 @@ class SpaceToDepth(CopyingRewrite):
     """
 
     name = "space-to-depth"
+    written = r"\d+(x\d+)*, "
 
     def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         reason = refusal_reason(problem)

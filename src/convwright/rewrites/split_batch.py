@@ -26,6 +26,7 @@ class SplitBatch(Rewrite):
     """``split-batch(4, …)``: four problems of a quarter of the batch. Their weight gradients are added up."""
 
     name = "split-batch"
+    written = r"\d+, "
 
     def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
         if not problem.n or all(problem.n % parts for parts in PARTS):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from re import fullmatch
+
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -37,8 +39,9 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
 def _rewritten(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The outermost rewrite of a name around what the rest of it names for the problem inside."""
     name = algorithm.partition("(")[0]
-    if name not in (each.name for each in REWRITES):
-        raise BadInput(f"no rewrite is called {name!r}; there are {', '.join(sorted(each.name for each in REWRITES))}")
+    written = {each.name: each.written for each in REWRITES}
+    if name not in written:
+        raise BadInput(f"no rewrite is called {name!r}; there are {', '.join(sorted(written))}")
     for step, inner in listing.inside(algorithm, problem, device):
         try:
             return step.rewrite.wrap(problem, step.arguments, named(inner, step.inner, device, policy))
@@ -50,10 +53,10 @@ def _rewritten(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy
     for refusal in refusals:
         if algorithm.startswith((f"{refusal.id}(", f"{refusal.id.removesuffix(')')}, ")):
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
-    raise Refused(
-        f"{algorithm} cannot compute {problem.key}: it is none of the forms of {name}, which here are "
-        f"{', '.join(forms)}"
-    )
+    here = f"it is none of the forms of {name}, which here are {', '.join(forms)}"
+    if not fullmatch(rf"{name}\({written[name]}[^ ].*\)", algorithm):
+        raise BadInput(f"no algorithm here is called {algorithm!r}: {here}")
+    raise Refused(f"{algorithm} cannot compute {problem.key}: {here}")
 
 
 def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> str | None:

@@ -192,7 +192,7 @@ def _why(finding: Finding, allowed: Sequence[Finding], baseline: Finding | None,
         return f"{ours:,.0f} bytes of workspace, the winner needs {best:,.0f}"
     if policy.objective is Objective.TIME_THEN_WORKSPACE and best / (1 + TIE) <= ours <= (1 + TIE) * best:
         return f"{ours / best:.2f}x the winner's time, a tie, and {_workspace_bytes(finding):,} bytes of workspace"
-    unsure = ", but not surely better" if ours < best else ""
+    unsure = ", but not surely better by more than a tie" if ours < best else ""
     return f"{ours / best:.2f}x the winner's {_COUNTED.get(policy.objective, 'time')}{unsure}"
 
 
