@@ -14,7 +14,7 @@ ALONE = tests/measuring/test_clock.py tests/measuring/test_timer.py tests/gpu
 
 BIN = .venv/bin
 PY = $(BIN)/python
-PIP = $(PY) -m pip --disable-pip-version-check install --quiet
+PIP = $(PY) -m pip --disable-pip-version-check install --quiet --no-compile
 READY = .venv/ready
 STYLE = $(PY) -m ruff check . && $(PY) -m ruff format --check .
 

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -61,6 +62,11 @@ def _convwright(
     """Finds, for any convolution, every way of running it, says what each costs, and runs the best one."""
 
 
+@cache
+def _command() -> Callable[..., Any]:
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command line. A user's mistake is one sentence and exit code 2."""
     if sys.stdout is None:  # as Python leaves it where the shell has closed it
@@ -68,7 +74,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _shown(warnings.showwarning)
-            code = app(standalone_mode=False)
+            code = _command()(standalone_mode=False)
         sys.stdout.flush()  # What cannot be written shows here, and not when Python ends.
     except _USAGE_ERROR as error:
         _end(_mistake(error), 2)
