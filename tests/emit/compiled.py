@@ -85,11 +85,11 @@ def run_compiler(command: Sequence[str]) -> str:
     return said if said or not done.returncode else f"exit status {done.returncode}"
 
 
-def complaints(emitted: EmittedC, folder: Path, language: str) -> str:
+def complaints(emitted: EmittedC, folder: Path, language: str, effort: str = "-O2") -> str:
     """What the strictest reading of a compiler has against the emitted file."""
     source, _ = emitted.write(folder)
     includes = [f"-I{place}" for place in headers()]
-    return run_compiler([*LANGUAGES[language], "-O2", *STRICT, *includes, "-c", str(source), "-o", str(folder / "x.o")])
+    return run_compiler([*LANGUAGES[language], effort, *STRICT, *includes, "-c", str(source), "-o", str(folder / "x.o")])
 
 
 def link(source: Path, target: Path, *options: str) -> None:

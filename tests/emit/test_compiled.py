@@ -49,6 +49,15 @@ def test_any_sizes_compile_without_a_warning(table: list[str], epilogue: str, la
     assert complaints(found, tmp_path, language) == ""
 
 
+@pytest.mark.parametrize("effort", ["-O0", "-O1", "-Os", "-O3"])
+@pytest.mark.parametrize("table", [[], ["mb2ic16ih10oc16kh3ph1"]], ids=["empty", "one"])
+def test_compilers_warn_of_nothing_however_hard_they_look(table: list[str], effort: str, tmp_path: Path) -> None:
+    """What they see depends on what they optimise: a loop over an empty table was a warning without, and none with."""
+    texts = [f"{text} dt:fp16 tag:nhwc" for text in table]
+    found = emit_c_dynamic(texts, dtype="fp16", layout="nhwc", device="h200")
+    assert complaints(found, tmp_path, "C", effort) == ""
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 @pytest.mark.parametrize("kind", ["engine", "gemm"])
 def test_without_a_gpu_there_is_an_error_in_words(kind: str, tmp_path: Path) -> None:

@@ -63,8 +63,9 @@ def _convwright(
 
 
 @cache
-def _command() -> Callable[..., Any]:
-    return typer.main.get_command(app)
+def _command(of: typer.Typer) -> Callable[..., Any]:
+    """Click's form of it, which takes as long to make as a short command to run."""
+    return typer.main.get_command(of)
 
 
 def main() -> None:
@@ -74,7 +75,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _shown(warnings.showwarning)
-            code = _command()(standalone_mode=False)
+            code = _command(app)(standalone_mode=False)
         sys.stdout.flush()  # What cannot be written shows here, and not when Python ends.
     except _USAGE_ERROR as error:
         _end(_mistake(error), 2)

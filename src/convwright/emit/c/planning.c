@@ -11,10 +11,10 @@ static void release_plans(struct entry *entry)
 
 static const struct row *find_row(const conv_sizes *sizes)
 {
-    int i;
-    for (i = 0; i < ROWS; i++)
-        if (memcmp(&TABLE[i].sizes, sizes, sizeof *sizes) == 0)
-            return &TABLE[i];
+    const struct row *row;
+    for (row = TABLE; row != TABLE + ROWS; row++)
+        if (memcmp(&row->sizes, sizes, sizeof *sizes) == 0)
+            return row;
     return NULL;
 }
 
