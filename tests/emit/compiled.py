@@ -89,7 +89,9 @@ def complaints(emitted: EmittedC, folder: Path, language: str, effort: str = "-O
     """What the strictest reading of a compiler has against the emitted file."""
     source, _ = emitted.write(folder)
     includes = [f"-I{place}" for place in headers()]
-    return run_compiler([*LANGUAGES[language], effort, *STRICT, *includes, "-c", str(source), "-o", str(folder / "x.o")])
+    return run_compiler(
+        [*LANGUAGES[language], effort, *STRICT, *includes, "-c", str(source), "-o", str(folder / "x.o")]
+    )
 
 
 def link(source: Path, target: Path, *options: str) -> None:

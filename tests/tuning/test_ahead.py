@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from convwright.core.candidate import Candidate
+from convwright.core.epilogue import Epilogue
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.rewrites import REWRITES, rewrite
@@ -18,7 +19,7 @@ from convwright.settings import Mode
 from convwright.tuning import chains
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling import ahead
-from convwright.tuning.compiling.ahead import Ahead, compile_ahead, is_long
+from convwright.tuning.compiling.ahead import Ahead, compile_ahead, is_long, worth_compiling
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.search import Search
@@ -141,12 +142,26 @@ def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytes
     """Of each problem the most promising come first, however many the others have."""
     monkeypatch.setattr(chains, "REWRITES", REWRITES)
     monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(ahead, "_OWN", 2)
     made.compiled = kernels(build_us=300_000.0)
     inner = chains.chains(PROBLEM, CPU)[0][0].inner
     ready = compile_ahead(asked(4e6), [kernel(i) for i in range(6)], 1)
     assert made.built == [kernel(i).id for i in (0, 1, 0, 2, 3)]
     assert [i for i in range(6) if ready.is_built(kernel(i), CPU)] == [0, 1, 2, 3]
     assert [i for i in range(6) if ready.is_built(kernel(i, inner), CPU)] == [0]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_a_kernel_fuses_itself_is_not_compiled_apart(
+    alone: bool, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "REWRITES", (rewrite("unfuse"),))
+    made.compiled = kernels(build_us=0.0)
+    fused = replace(PROBLEM, epilogue=Epilogue.parse("bias+relu"))
+    asking = replace(asked(), problem=fused)
+    own = [] if alone else [kernel(i, fused) for i in range(6)]
+    inner = {kernel.problem for kernel in worth_compiling(asking, own)} - {fused}
+    assert [each.epilogue for each in inner] == ([Epilogue()] if alone else [])
 
 
 def test_nothing_is_compiled_between_timings(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

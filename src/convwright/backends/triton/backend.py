@@ -71,9 +71,14 @@ class TritonKernels:
 
     def load_compiler(self) -> None:
         import triton.backends.compiler
-        import triton.compiler  # noqa: F401
+        import triton.compiler
+        import triton.runtime.cache
 
         from convwright.backends.triton import implicit_gemm_kernel, weight_gradient_kernel  # noqa: F401
+
+        # Triton reads all of itself, for 0.3 s, before it looks for the first kernel on disk, and keeps what that gave.
+        version = getattr(triton.runtime.cache, "triton_key", None) or triton.compiler.compiler.triton_key
+        version()
 
 
 def _plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[WeightGradientPlan]:

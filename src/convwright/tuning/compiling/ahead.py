@@ -28,8 +28,9 @@ from convwright.tuning.search import Search
 _SHARE, _WAITED = 0.25, 0.4
 _LONG_US = 1e6
 _MOST_AT_ONCE = min(8, processors())
-# So many of each problem inside a rewrite.
-_MOST_INSIDE = 8
+# So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
+# one of those.
+_OWN, _MOST_INSIDE = 4, 8
 _NO_TIME = "was not compiled: others promised more"
 _TOO_LATE = "was not compiled in time"
 _interrupted = Event()
@@ -99,10 +100,15 @@ def _is_over() -> bool:
 
 
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
-    """The first two of the problem itself and one of each inside, then the next two and the next of each, …"""
+    """The first few of the problem itself and one of each inside, then the next few and the next of each, …
+
+    Where kernels compute the problem with its epilogue, nothing is gained by the same kernels with less of it.
+    """
     own = _promising(search, direct)
-    queues = [own[::2], own[1::2]]
+    queues = [own[place::_OWN] for place in range(_OWN)]
     for inner in listing.inner_problems(search.problem, search.device)[:most_chains]:
+        if own and inner.epilogue != search.problem.epilogue:
+            continue
         listed = listing.candidates(listing.direct(inner, search.device, search.policy))
         queues.append(_promising(replace(search, problem=inner), listed)[:_MOST_INSIDE])
     return (candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None)

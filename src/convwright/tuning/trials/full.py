@@ -31,7 +31,7 @@ _LOOKING, _REFERENCE = 0.5, 0.1
 _WALKED, _WALKING = 3, 0.1
 # Shares of what is then left, within which checks may begin; and then, for all together and for the best. The rest is
 # for confirming who wins.
-_CHECKING, _HEAT, _FINAL = 0.35, 0.4, 0.6
+_CHECKING, _HEAT, _FINAL = 0.25, 0.3, 0.6
 # PyTorch's own call and the fastest are checked in any case, and some of them timed side by side; of the others so many
 # as have time for what a heat needs of each at the least: so many calls, and some time to make them ready. On a GPU
 # that is to capture graphs, of so many calls for each that makes a sample long enough.
