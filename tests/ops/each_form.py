@@ -35,6 +35,8 @@ def operands(name: str, n: int = 2, c: int = 4, k: int = 6, groups: int = 1, tap
 
 
 def in_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches are short: what a call computes has to be right whatever is found."""
     monkeypatch.setenv("CONVWRIGHT_MODE", mode)
+    monkeypatch.setattr("convwright.tuning.find.QUICK_BUDGET_US", 2e4)
     settings.cache_clear()
     sessions.session.cache_clear()
