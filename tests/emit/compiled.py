@@ -86,12 +86,12 @@ def run_compiler(command: Sequence[str]) -> str:
 
 
 def complaints(emitted: EmittedC, folder: Path, language: str, effort: str = "-O2") -> str:
-    """What the strictest reading of a compiler has against the emitted file."""
+    """What the strictest reading of a compiler has against the emitted file. As C++ it is only read: what optimising
+    shows, it shows of C."""
     source, _ = emitted.write(folder)
-    includes = [f"-I{place}" for place in headers()]
-    return run_compiler(
-        [*LANGUAGES[language], effort, *STRICT, *includes, "-c", str(source), "-o", str(folder / "x.o")]
-    )
+    command = [*LANGUAGES[language], effort, *STRICT, *(f"-I{place}" for place in headers())]
+    ends = ["-c", str(source), "-o", str(folder / "x.o")] if language == "C" else ["-fsyntax-only", str(source)]
+    return run_compiler([*command, *ends])
 
 
 def link(source: Path, target: Path, *options: str) -> None:
