@@ -105,7 +105,7 @@ def test_gradients_are_right(switching: None) -> None:
 
 def test_all_may_meet_new_problems_at_once_and_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
-    monkeypatch.setattr("convwright.tuning.session.QUICK_BUDGET_US", 2e4)
+    monkeypatch.setattr("convwright.tuning.find.QUICK_BUDGET_US", 2e4)
     settings.cache_clear()
 
     def work(number: int) -> None:
