@@ -22,7 +22,12 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 
-pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
+CUDNN = load()
+pytestmark = pytest.mark.skipif(isinstance(CUDNN, Missing), reason="cuDNN is not installed")
+of_the_records_cudnn = pytest.mark.skipif(
+    not isinstance(CUDNN, Missing) and CUDNN.version // 100 != planned._VERSION,
+    reason="this cuDNN numbers its engines otherwise than the one that was recorded",
+)
 
 H200 = profile("h200")
 # One was taken before the rules stood and one afterwards; `benchmarks/classic_bounds.py` compares all of both.
@@ -46,6 +51,7 @@ def unruled(path: Path, every: int) -> Iterator[tuple[ConvProblem, Arithmetic, i
                     yield problem, arithmetic, live
 
 
+@of_the_records_cudnn
 @pytest.mark.parametrize(("path", "every"), RECORDS, ids=["before", "later"])
 def test_no_workspace_is_larger_than_its_bound(path: Path, every: int) -> None:
     compared = [
@@ -64,6 +70,7 @@ def test_no_workspace_is_larger_than_its_bound(path: Path, every: int) -> None:
 KNOWN = ConvProblem.parse("mb12ic24oc24ih59iw59oh46ow53kh16kw9ph1pw1dh0dw0 dt:fp32")
 
 
+@of_the_records_cudnn
 def test_it_is_listed_as_a_bound() -> None:
     rows = {row.id: row for row in candidates(KNOWN, H200, Policy()) if isinstance(row, Candidate)}
     row = rows["cudnn/implicit-precomp-gemm[math=tf32]"]
@@ -85,6 +92,7 @@ def test_what_the_record_shows_no_bound_for_is_unknown(problem: ConvProblem) -> 
     assert planned_bytes(problem, H200, arithmetic) is None
 
 
+@of_the_records_cudnn
 def test_an_engine_that_was_not_held_against_the_record_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned_bytes(KNOWN, H200, Arithmetic.TF32) is not None
     monkeypatch.setattr(planned, "_ENGINES", {})
