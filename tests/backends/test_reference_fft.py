@@ -20,10 +20,12 @@ from convwright.backends.reference.backend import Reference
 from convwright.backends.reference.fourier import Fourier, lines
 from convwright.backends.reference.fourier_plan import FourierPlan
 from convwright.backends.reference.overlap import quick_length
+from convwright.core import profiles
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from problem_space import operands, oracle, problems, run
 
@@ -283,6 +285,15 @@ def test_what_is_said_of_a_candidate() -> None:
         assert each.saves_products
     assert candidate(ConvProblem.parse("ic8ih9oc8kh3 dt:bf16"), FFT).arithmetic is Arithmetic.FP32
     assert candidate(ConvProblem.parse("ic8ih9oc8kh3 dt:fp64"), FFT).arithmetic is Arithmetic.FP64
+
+
+def test_a_gpu_has_to_link_transforms_of_each_size() -> None:
+    problem = ConvProblem.parse("ic8ih9oc8kh3")
+    for device, compiled in ((CPU, set()), (profiles.profile("h200"), {FFT, TILED})):
+        offers = Reference().candidates(problem, device, Policy())
+        assert {
+            each.id.partition("[")[0] for each in offers if isinstance(each, Candidate) and each.compiles
+        } == compiled
 
 
 def test_larger_filters_get_larger_tiles() -> None:

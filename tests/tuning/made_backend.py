@@ -57,6 +57,7 @@ class Made:
     disturb: Callable[[], float] = lambda: 0.0
     waited_us: float = 0.0
     own_us: float = 1000.0
+    own_tf32_us: float | None = None
     quick: dict[str, Way] = field(default_factory=dict)
     near: dict[str, list[Way]] = field(default_factory=dict)
     compiled: dict[str, Way] = field(default_factory=dict)
@@ -138,9 +139,11 @@ class MadeTorch:
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         yield offer(problem, "torch/default")
+        if MADE.own_tf32_us is not None:
+            yield replace(offer(problem, "torch/default"), config=(("tf32", "on"),), arithmetic=Arithmetic.TF32)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        return MadePlan(candidate, Way(MADE.own_us))
+        return MadePlan(candidate, Way(MADE.own_tf32_us if candidate.config and MADE.own_tf32_us else MADE.own_us))
 
 
 class MadeQuick(MadeTorch):

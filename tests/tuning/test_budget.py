@@ -20,15 +20,18 @@ def test_what_is_spent_is_no_longer_left() -> None:
     assert budget.part(0.5).total_us == 0.0
 
 
-def test_what_is_excused_comes_on_top() -> None:
+def test_what_is_excused_comes_on_top_and_no_more_of_it_than_is_to_be_left() -> None:
     time = Time()
     budget = Budget(100.0, now_us=time)
     time.now_us = 30.0
-    budget.excuse_beyond(0.4)
-    assert budget.left_us == 70.0
+    budget.leave(0.4)
+    assert (budget.excused_us, budget.left_us) == (0.0, 70.0)
     time.now_us = 540.0
-    budget.excuse_beyond(0.4)
-    assert (budget.excused_us, budget.left_us) == (500.0, 60.0)
+    budget.leave(0.4)
+    assert (budget.excused_us, budget.left_us) == (480.0, 40.0)
+    time.now_us = 550.0
+    budget.leave(0.4)
+    assert (budget.excused_us, budget.left_us) == (490.0, 40.0)
 
 
 def test_what_happens_in_a_pause_costs_nothing() -> None:

@@ -15,10 +15,10 @@ FIRST_LOOK = 10
 # The outer two of three sizes fix the slope, the middle one shows whether time is linear in n at all. Wider apart
 # the slope would be no better for the time spent: noise grows with the length of a sample.
 _SIZES = (1, 3, 4)
-_SHORT_SIZES = (1, 2)
+_SHORT_SIZES, _SHORTEST = (1, 2), (1,)
 _MOST_CALLS = 1 << 16
-# A first look is taken again where that costs no more than a twentieth of the budget.
-_AGAIN_SHARE = 40
+# A first look is taken again where that costs no more than a tenth of a call's part of the budget.
+_AGAIN_SHARE = 20
 
 
 @dataclass(slots=True)
@@ -63,8 +63,9 @@ def subjects_of(
 ) -> dict[str, Subject]:
     """The calls, each with what its samples hold. What runs before several calls is one series that they share."""
     counted = {} if clock.leaves_out_before else {id(first): first for first in before.values()}
-    firsts = {key: _look(first, clock, 1, budget_us) for key, first in counted.items()}
-    looks = {name: _first_look(call, before.get(name), clock, budget_us) for name, call in calls.items()}
+    each_us = budget_us / max(len(counted) + len(calls), 1)
+    firsts = {key: _look(first, clock, 1, each_us) for key, first in counted.items()}
+    looks = {name: _first_look(call, before.get(name), clock, each_us) for name, call in calls.items()}
     _spread([*firsts.values(), *looks.values()], end_us - clock.now_us())
     shared = {key: Series(look.call, look.sizes) for key, look in firsts.items()}
     return {
@@ -84,19 +85,19 @@ class _Look:
     long: bool = False
 
 
-def _first_look(call: Call, before: Callable[[], object] | None, clock: Clock, budget_us: float) -> _Look:
+def _first_look(call: Call, before: Callable[[], object] | None, clock: Clock, each_us: float) -> _Look:
     once, turns = rotating(call), 1 if callable(call) else len(call)
     if before is None:
-        return _look(once, clock, turns, budget_us)
+        return _look(once, clock, turns, each_us)
     once = After(before, once)
     if not clock.leaves_out_before:
-        return _look(once, clock, turns, budget_us)
+        return _look(once, clock, turns, each_us)
     # Where each call is timed by itself, samples of one have no overhead that a regression would take out.
     clock.time_us(once, 1)
     return _Look(once, 1, 0.0, sizes=(1,))
 
 
-def _look(call: Callable[[], object], clock: Clock, turns: int, budget_us: float) -> _Look:
+def _look(call: Callable[[], object], clock: Clock, turns: int, each_us: float) -> _Look:
     """The smallest number of calls that is long enough for the clock.
 
     It is a multiple of ``turns``, the number of inputs that take turns: each sample then begins with the same input,
@@ -104,11 +105,9 @@ def _look(call: Callable[[], object], clock: Clock, turns: int, budget_us: float
     """
     clock.time_us(call, turns)  # The first call loads, compiles and allocates.
     time_us, spent_us = _sample_us(call, clock, turns)
-    if time_us >= 0.8 * clock.sample_us and spent_us * 3 * FEWEST_ROUNDS > budget_us:
-        return _Look(call, turns, spent_us, sizes=(turns,))
     cycles, most = 1, max(_MOST_CALLS // turns, 1)
     while True:
-        if time_us >= 0.8 * clock.sample_us and spent_us * _AGAIN_SHARE <= budget_us:
+        if time_us >= 0.8 * clock.sample_us and spent_us * _AGAIN_SHARE <= each_us:
             # Long perhaps only since something came between: that seldom happens three times in a row.
             again = [_sample_us(call, clock, cycles * turns) for _ in range(2)]
             time_us, spent_us = min([(time_us, spent_us), *again])
@@ -142,7 +141,9 @@ def _spread(looks: Sequence[_Look], left_us: float) -> None:
     Long calls get samples of fewer calls where the budget is short, all of them or none: other work on the machine
     falls into long samples more often than into short ones, and equal calls must be equally exposed to it.
     """
-    fits = sum(look.spent_us for look in looks) * sum(_SIZES) * FIRST_LOOK <= left_us
+    spent_us = sum(look.spent_us for look in looks)
+    fits = spent_us * sum(_SIZES) * FIRST_LOOK <= left_us
+    short = _SHORT_SIZES if spent_us * sum(_SHORT_SIZES) * FEWEST_ROUNDS <= left_us else _SHORTEST
     for look in looks:
-        sizes = _SIZES if fits or not look.long else _SHORT_SIZES
+        sizes = _SIZES if fits or not look.long else short
         look.sizes = look.sizes or tuple(look.n * size for size in sizes)

@@ -15,7 +15,8 @@ def wall_us() -> float:
 class Budget:
     """``total_us`` of wall time from the moment it is made.
 
-    What is excused comes on top: one thing that could not be stopped once begun. ``now_us`` tells the time.
+    What is excused comes on top: what one thing that could not be stopped once begun took of the least that is to be
+    left for others. ``now_us`` tells the time.
 
     >>> moments = iter([0.0, 30.0, 30.0])
     >>> budget = Budget(100.0, now_us=lambda: next(moments))
@@ -41,9 +42,9 @@ class Budget:
         """True where at least this share of the whole is left."""
         return self.left_us >= share * self.total_us
 
-    def excuse_beyond(self, share: float) -> None:
-        """What was spent beyond this share of the whole does not count against the rest."""
-        self.excused_us = max(0.0, self.spent_us - share * self.total_us)
+    def leave(self, share: float) -> None:
+        """At least this share of the whole is left from now on."""
+        self.excused_us += max(0.0, share * self.total_us - self.left_us)
 
     def part(self, share: float) -> Budget:
         """This share of what is left, beginning now."""

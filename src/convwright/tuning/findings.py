@@ -42,7 +42,8 @@ class Findings:
     @property
     def unstable(self) -> str | None:
         """Why what is fastest is left open by other work on the machine, with the cure; None where it is not."""
-        rows = [finding for finding in (self.choice, self.baseline) if finding is not None]
+        chosen = [self.choice] if self.choice is not None else [verdict.finding for verdict in self.verdicts]
+        rows = chosen if self.baseline is None else [*chosen, self.baseline]
         return next((finding.unstable for finding in rows if finding.unstable is not None), None)
 
     def __repr__(self) -> str:

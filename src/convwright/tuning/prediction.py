@@ -7,9 +7,15 @@ from collections.abc import Sequence
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
 from convwright.tuning.chains import moved_bytes
 from convwright.tuning.listing import spread
 
+# No core of a CPU multiplies and adds more in a microsecond: two vectors of 64 bytes a cycle, at 6.5 GHz. Of 16-bit
+# numbers nothing is said: matrix units multiply those many times faster.
+_MOST_FLOPS_PER_US = {Arithmetic.FP64: 2 * 2 * 8 * 6500, Arithmetic.FP32: 2 * 2 * 16 * 6500}
+# Winograd's F(4x4, 3x3), which PyTorch's own call on a CPU may be computed by, saves as much.
+_MOST_SAVED = 4
 # What fits into a cache is moved faster than limits say, and what is beyond it in part.
 _IN_CACHE = 3.0
 
@@ -25,6 +31,14 @@ def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
     parts = max(candidate.problem.n // max(leaf.problem.n, 1), 1)
     work_us = leaf.problem.flops * leaf.arithmetic.products / peak
     return parts * max(work_us, leaf.problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
+
+
+def own_call_us(own: Candidate, device: DeviceFacts) -> float:
+    """What PyTorch's own call takes on a CPU at the least, whichever CPU it is; 0 where nothing is known of that."""
+    per_thread = _MOST_FLOPS_PER_US.get(own.arithmetic)
+    if device.kind != "cpu" or per_thread is None or device.threads is None:
+        return 0.0
+    return own.problem.flops / _MOST_SAVED / (per_thread * device.threads)
 
 
 def moving_us(candidate: Candidate, device: DeviceFacts) -> float:

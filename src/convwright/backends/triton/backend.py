@@ -77,8 +77,10 @@ class TritonKernels:
         from convwright.backends.triton import implicit_gemm_kernel, weight_gradient_kernel  # noqa: F401
 
         # Triton reads all of itself, for 0.3 s, before it looks for the first kernel on disk, and keeps what that gave.
-        version = getattr(triton.runtime.cache, "triton_key", None) or triton.compiler.compiler.triton_key
-        version()
+        for home in (triton.runtime.cache, triton.compiler.compiler):
+            if hasattr(home, "triton_key"):
+                home.triton_key()
+                return
 
 
 def _plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[WeightGradientPlan]:

@@ -20,8 +20,8 @@ from convwright.tuning.prediction import hopeless_us
 from convwright.tuning.trials.confirm import confirmed
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.extras import with_energy, with_peak
-from convwright.tuning.trials.heats import Stopwatch, like, with_errors
-from convwright.tuning.trials.looks import FAILURES, Look, Looks, failure, none_had
+from convwright.tuning.trials.heats import Stopwatch, heat_us, like, with_errors
+from convwright.tuning.trials.looks import FAILURES, Looks, failure, none_had
 
 # Shares of the budget within which looks may begin, those at problems inside rewrites among them, and a float64
 # reference of the whole output has to be made, or else some elements of it have to do.
@@ -33,11 +33,9 @@ _WALKED, _WALKING = 3, 0.1
 # for confirming who wins.
 _CHECKING, _HEAT, _FINAL = 0.25, 0.3, 0.6
 # PyTorch's own call and the fastest are checked in any case, and some of them timed side by side; of the others so many
-# as have time for what a heat needs of each at the least: so many calls, and some time to make them ready. On a GPU
-# that is to capture graphs, of so many calls for each that makes a sample long enough.
+# as have time for so many calls of each.
 _FEWEST_CHECKED, _FEWEST_TIMED = 2, 4
-_HEAT_CALLS, _HEAT_READY_US = 30, 4000.0
-_SAMPLE_US, _CAPTURED = 100.0, 10
+_HEAT_CALLS = 30
 # What takes so many times as long as the best is timed by its looks, and checked on some elements.
 _SLOW, _SLOW_RUNS = 5.0, 2
 # A call that takes this share of the budget is not repeated at a first look; so much may be spent on repeating all.
@@ -205,7 +203,7 @@ class _Full:
 
         chosen: list[Candidate] = []
         for candidate in sorted((c for c in self._ranked() if c in errors and not self._is_slow(c)), key=worth):
-            within_us -= _heat_us(self.looks.looked[candidate])
+            within_us -= heat_us(self.looks.looked[candidate], _HEAT_CALLS)
             if within_us >= 0 or len(chosen) < _FEWEST_TIMED:
                 chosen.append(candidate)
         return chosen
@@ -266,16 +264,6 @@ class _Full:
         best = [v.finding.candidate for v in verdicts if v.allowed and not self._is_slow(v.finding.candidate)]
         best = best[:_FINALISTS]
         return best if baseline is None or baseline in best or baseline not in self.timed else [*best, baseline]
-
-
-def _heat_us(look: Look) -> float:
-    """What a heat needs at the least to time a candidate, and to time packing its weight where that is counted."""
-    parts = [(look.look_us, look.host_us), *([look.packing_us] if any(look.packing_us) else [])]
-    needed_us = 0.0
-    for device_us, host_us in parts:
-        captured = _CAPTURED * max(_SAMPLE_US / max(device_us, 1.0), 1.0)
-        needed_us += _HEAT_CALLS * max(device_us, host_us) + captured * host_us + _HEAT_READY_US
-    return needed_us
 
 
 def _width(finding: Finding | None) -> float:

@@ -22,6 +22,9 @@ _DEVICE_SHARE = 0.7
 # A call on a CPU that is so long, ten thousand times what reading the clock takes, is timed by itself: a regression
 # over few calls would cost precision and gain nothing.
 _LONG_US = 1000.0
+# To make a call ready takes some time. On a GPU that is to capture graphs, of so many calls for each that makes a
+# sample long enough.
+_READY_US, _SAMPLE_US, _CAPTURED = 4000.0, 100.0, 10
 # So many calls of each are needed at the least to know what the host takes of one.
 _HOST_CALLS = 4
 
@@ -121,6 +124,16 @@ def _hides_the_host(trials: Sequence[Trial], budget_us: float) -> bool:
     """Whether the device takes so long for each that what launching it takes is hidden, and not worth waiting for."""
     times_us = [trial.look_us for trial in trials if trial.look_us >= max(_LONG_US, 2 * trial.launch_us)]
     return len(times_us) == len(trials) and _HOST_CALLS * sum(times_us) > budget_us
+
+
+def heat_us(look: Look, calls: int) -> float:
+    """What a heat needs for so many calls of a candidate, and of packing its weight where that is counted."""
+    parts = [(look.look_us, look.host_us), *([look.packing_us] if any(look.packing_us) else [])]
+    needed_us = 0.0
+    for device_us, host_us in parts:
+        captured = _CAPTURED * max(_SAMPLE_US / max(device_us, 1.0), 1.0)
+        needed_us += calls * max(device_us, host_us) + captured * host_us + _READY_US
+    return needed_us
 
 
 def with_errors(finding: Finding, errors: tuple[KindError, ...], checked: str) -> Finding:

@@ -6,46 +6,61 @@ and PyTorch's own call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective
+from convwright.measuring.clock import no_garbage_collection
 from convwright.shortage import SHORTAGES
+from convwright.tuning import listing
 from convwright.tuning.choose import TIE, cost, objection, surely_better
-from convwright.tuning.prediction import hopeless_us, least_us
+from convwright.tuning.prediction import hopeless_us, least_us, own_call_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
-from convwright.tuning.trials.heats import Stopwatch, like, with_errors
+from convwright.tuning.trials.heats import Stopwatch, heat_us, like, with_errors
 from convwright.tuning.trials.looks import Look, Looks, none_had
 
 # First looks may begin within this share of the budget. A compilation, which takes longer than the whole of it where
 # no cache has the kernel, is begun only while so much is left, and comes after all that is quicker to build.
 _LOOKING = 0.4
 _COMPILING = 0.5
-# Where fewer calls of PyTorch's own fit into what is left, no other look is begun: a look takes 2, the shortest heat of
-# two 8, and the least check of both 4.
-_FEWEST_CALLS = 14
+# So much is left for the heat and what follows, however long the last look took.
+_LEAST_LEFT = 0.25
+# So many calls of each the shortest heat takes, which on a GPU captures them.
+_HEAT_CALLS = {"cpu": 4, "cuda": 8}
+# Where fewer calls of PyTorch's own fit into what is left, no other look is begun: a look takes 2, the shortest heat
+# that of two, and the least check of both 4.
+_FEWEST_CALLS = {kind: 2 + 2 * calls + 4 for kind, calls in _HEAT_CALLS.items()}
 # Half of its limit is what a compiled kernel may reach; one that would not win even so is not worth compiling.
 _REACHABLE = 0.5
-# So many beside PyTorch's own call, and this share of what is left, go into the heat.
+# So many beside PyTorch's own call, and this share of what is left, go into the heat. What seemed to take so many times
+# as long as that call is not among them.
 _IN_HEAT = 3
 _HEAT = 0.35
+_SLOW = 2.0
+# So much of the whole is for what follows a final, writing down what was found; a final that has no more than so much
+# would tell nothing that the heat did not.
+_CLOSING, _FINAL = 0.07, 0.03
 # What seemed to take at most so many times as long as PyTorch's own call may still turn out to be better.
 _NEAR = 1.1
 
 
 def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     """Findings of the candidates that were taken, in their order. PyTorch's own call comes first."""
-    try:
-        search = _Quick(contest)
-    except SHORTAGES as error:
-        return none_had(candidates, error)
-    order = search.look(candidates)
-    contest.budget.excuse_beyond(_LOOKING)
-    timed = search.finals()
-    return [timed.get(candidate) or search.untimed(candidate) for candidate in order]
+    own_us = 0.0 if contest.baseline is None else own_call_us(contest.baseline, contest.device)
+    if own_us * _FEWEST_CALLS[contest.device.kind] > contest.budget.left_us:
+        return [Finding(candidate, note=_too_long(f"at least {own_us / 1e3:.3g}", contest)) for candidate in candidates]
+    with no_garbage_collection():
+        try:
+            search = _Quick(contest)
+        except SHORTAGES as error:
+            return none_had(candidates, error)
+        order = search.look(candidates)
+        contest.budget.leave(_LEAST_LEFT)
+        timed = search.finals()
+        return [timed.get(candidate) or search.untimed(candidate) for candidate in order]
 
 
 class _Quick:
@@ -54,7 +69,8 @@ class _Quick:
         begun_us = self.budget.now_us()
         self.bench = contest.bench()
         self.making_us = self.budget.now_us() - begun_us
-        patience_us = self.budget.total_us / _FEWEST_CALLS
+        self.on = contest.device.kind
+        patience_us = self.budget.total_us / _FEWEST_CALLS[self.on]
         self.looks = Looks(self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us)
         self.passed: dict[Candidate, str] = {}
 
@@ -74,7 +90,9 @@ class _Quick:
         return order
 
     def _reason_to_pass(self, candidate: Candidate) -> str | None:
-        later = self.contest.hooks.later
+        later, objection = self.contest.hooks.later, listing.objection(candidate, self.contest.policy)
+        if objection is not None:
+            return f"was not tried: {objection}"
         if candidate.compiles and later is not None:
             return self._reason_not_to_compile(candidate) or later(candidate) or self._reason_to_stop(1 - _LOOKING)
         reason = self._reason_to_stop(_COMPILING if candidate.compiles else 1 - _LOOKING)
@@ -83,15 +101,12 @@ class _Quick:
     def _reason_to_stop(self, least_left: float) -> str | None:
         """Where less than a share of the budget is left, or too little for a heat."""
         call_us = self._call_us()
-        if call_us is not None and call_us * _FEWEST_CALLS > self.budget.left_us:
+        if call_us is not None and call_us * _FEWEST_CALLS[self.on] > self.budget.left_us:
             if self.looks.looked.keys() - {self.contest.baseline}:
                 return SPENT
             if self._is_disturbed():
                 return f"was not tried: PyTorch's own call took {call_us / 1e3:.3g} ms, and other work disturbed it"
-            return (
-                f"was not tried: PyTorch's own call takes {call_us / 1e3:.3g} ms, too long to compare it with anything "
-                f"within {self.budget.total_us / 1e3:.3g} ms"
-            )
+            return _too_long(f"{call_us / 1e3:.3g}", self.contest)
         return None if self.budget.has(least_left) else SPENT
 
     def _reason_not_to_compile(self, candidate: Candidate) -> str | None:
@@ -141,11 +156,17 @@ class _Quick:
             checked = check.check(looks[candidate].trial, own, base, self.budget, each_us)
             timed |= _with_checked(timed, candidate, checked)
             base = self._base(timed)
-            if objection(timed[candidate], base, policy) is None and self._fits(both, 4):
-                self.contest.hooks.progress("final", 0, 1)
-                final = stopwatch.heat([look.trial for look in both], self.budget.left_us)
-                return timed | {each: like(finding, timed[each]) for each, finding in final.items()}
+            if objection(timed[candidate], base, policy) is None:
+                return timed | {each: like(finding, timed[each]) for each, finding in self._final(stopwatch, both)}
         return timed
+
+    def _final(self, stopwatch: Stopwatch, looks: Sequence[Look]) -> Iterable[tuple[Candidate, Finding]]:
+        """These timed again, where there is time."""
+        final_us = self.budget.left_us - _CLOSING * self.budget.total_us
+        if final_us < _FINAL * self.budget.total_us or not self._fits(looks, 4):
+            return ()
+        self.contest.hooks.progress("final", 0, 1)
+        return stopwatch.heat([look.trial for look in looks], final_us).items()
 
     def _base(self, timed: dict[Candidate, Finding]) -> Finding | None:
         own = timed.get(self.contest.baseline) if self.contest.baseline is not None else None
@@ -155,18 +176,31 @@ class _Quick:
         """PyTorch's own call, and of those that look best as many as a heat has time for."""
         looked, baseline = self.looks.looked, self.contest.baseline
         chosen = {baseline: looked[baseline]} if baseline is not None and baseline in looked else {}
-        ranked = sorted((c for c in looked if c != baseline), key=lambda candidate: self._promise(looked[candidate]))
+        ranked = sorted((c for c in looked if self._may_win(c)), key=lambda candidate: self._promise(looked[candidate]))
         for candidate in ranked[:_IN_HEAT]:
             more = {**chosen, candidate: looked[candidate]}
-            if len(more) <= 2 or self._fits(more.values(), 8 / _HEAT):
+            if len(more) <= 2 or sum(map(self._heat_us, more.values())) <= _HEAT * self.budget.left_us:
                 chosen = more
         return chosen
+
+    def _may_win(self, candidate: Candidate) -> bool:
+        """Whether it is worth timing beside PyTorch's own call."""
+        baseline = self.contest.baseline
+        if candidate == baseline or baseline not in self.looks.looked:
+            return candidate != baseline
+        by_workspace = self.contest.policy.objective is Objective.WORKSPACE
+        return by_workspace or self.looks.cost_us(candidate) < _SLOW * self.looks.cost_us(baseline)
 
     def _promise(self, look: Look) -> tuple[float, ...]:
         """What is least of the best, as far as a look tells."""
         by_workspace = self.contest.policy.objective is Objective.WORKSPACE
         cost_us = look.cost_us(self.contest.policy)
         return (look.trial.plan.workspace_bytes, cost_us) if by_workspace else (cost_us,)
+
+    def _heat_us(self, look: Look) -> float:
+        """What the shortest heat takes of a candidate."""
+        calls = _HEAT_CALLS[self.on]
+        return calls * look.call_us if self.on == "cpu" else heat_us(look, calls)
 
     def _fits(self, looks: Iterable[Look], calls: float) -> bool:
         """Whether so many calls of each fit into what is left."""
@@ -198,6 +232,15 @@ class _Quick:
             nbytes = self.looks.looked[candidate].trial.plan.workspace_bytes
             return Finding(candidate, note=f"was not timed: it needs {nbytes:,} bytes of workspace, and others no more")
         return self.looks.passed_over(candidate)
+
+
+def _too_long(call_ms: str, contest: Contest) -> str:
+    """Why nothing is tried where PyTorch's own call takes so long."""
+    within_ms = contest.budget.total_us / 1e3
+    return (
+        f"was not tried: PyTorch's own call takes {call_ms} ms, too long to compare it with anything within "
+        f"{within_ms:.3g} ms"
+    )
 
 
 def _with_checked(timed: dict[Candidate, Finding], candidate: Candidate, checked: Checked) -> dict[Candidate, Finding]:
