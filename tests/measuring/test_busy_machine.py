@@ -57,23 +57,23 @@ def test_equal_calls_get_equal_samples_however_late_their_turn_comes() -> None:
         assert len({subject.series.sizes for subject in found.values()}) == 1
 
 
-def test_where_the_budget_is_short_long_calls_get_the_shortest_samples() -> None:
+@pytest.mark.parametrize(
+    ("longest_us", "budget_us", "long", "short"),
+    [
+        (2e4, 1.5e5, 1, 3),
+        (2e4, 3e5, 2, 3),
+        (2e4, 4e6, 3, 3),
+        (200.0, 100.0, 2, 3),  # a sample of one call would be the overhead longer
+    ],
+)
+def test_where_the_budget_is_short_long_calls_get_short_samples(
+    longest_us: float, budget_us: float, long: int, short: int
+) -> None:
     clock = FakeClock(0, noise=0.001, outliers=0.0, drift=0.0)
-    calls = {"long": lambda: 1e4, "longer": lambda: 2e4, "short": lambda: 2.0}
-    sizes = {
-        budget_us: {
-            name: len(subject.series.sizes)
-            for name, subject in subjects_of(
-                calls, {}, clock, budget_us=budget_us, end_us=clock.now_us() + budget_us
-            ).items()
-        }
-        for budget_us in (1.5e5, 3e5, 4e6)
-    }
-    assert sizes == {
-        1.5e5: {"long": 1, "longer": 1, "short": 3},
-        3e5: {"long": 2, "longer": 2, "short": 3},
-        4e6: {"long": 3, "longer": 3, "short": 3},
-    }
+    calls = {"long": lambda: longest_us / 2, "longer": lambda: longest_us, "short": lambda: 2.0}
+    found = subjects_of(calls, {}, clock, budget_us=budget_us, end_us=clock.now_us() + budget_us)
+    sizes = {name: len(subject.series.sizes) for name, subject in found.items()}
+    assert sizes == {"long": long, "longer": long, "short": short}
 
 
 def test_a_first_look_that_was_disturbed_does_not_decide() -> None:

@@ -47,6 +47,7 @@ class Way:
     later_us: float | None = None
     wrong: bool = False
     prepare: bool = False
+    links: bool = False
 
 
 @dataclass
@@ -152,7 +153,7 @@ class MadeQuick(MadeTorch):
     name = "quick"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        yield from (offer(problem, f"quick/{name}") for name in MADE.quick)
+        yield from (replace(offer(problem, f"quick/{name}"), links=way.links) for name, way in MADE.quick.items())
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         number = dict(candidate.config).get("n")

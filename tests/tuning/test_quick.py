@@ -6,8 +6,10 @@ Time passes only while something made is built or runs, so what is found out is 
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.measuring.clock import no_garbage_collection
 from convwright.settings import Mode
+from convwright.tuning import listing
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials.heats import Stopwatch
@@ -85,6 +89,47 @@ def test_one_candidate_may_overshoot_and_the_best_so_far_still_wins(made: Made, 
     assert made.built.count("quick/late") == 0
 
 
+@pytest.mark.parametrize("build_us", [90_000.0, 120_000.0, 150_000.0])
+@pytest.mark.parametrize("own_us", [6000.0, 8000.0, 10_000.0])
+def test_after_one_that_overshoots_long_calls_have_the_time_that_they_take(
+    made: Made, own_us: float, build_us: float
+) -> None:
+    made.own_us = own_us
+    made.quick = {"fast": Way(0.6 * own_us), "slow": Way(own_us, build_us=build_us)}
+    assert chosen(search()) == "quick/fast"
+    assert made.time() <= BUDGET_US + build_us
+
+
+@pytest.mark.parametrize("own_us", [4000.0, 10_000.0])
+def test_what_takes_long_only_at_its_first_run_may_win(made: Made, own_us: float) -> None:
+    made.own_us, made.quick = own_us, {"fast": Way(0.6 * own_us)}
+    runs = count()
+    made.disturb = lambda: 15_000.0 if made.built[-1] == "quick/fast" and next(runs) == 0 else 0.0
+    assert chosen(search()) == "quick/fast"
+
+
+def test_what_a_library_links_is_looked_at_where_that_is_a_small_part_of_the_budget(made: Made) -> None:
+    made.quick = {"linked": Way(100.0, links=True), "fast": Way(500.0)}
+    found = search()
+    assert chosen(found) == "quick/fast"
+    assert reasons(found)["quick/linked"] == "was not tried: its first run may take a library 200 ms"
+    assert chosen(search(budget_us=2.1e6)) == "quick/linked"
+
+
+def test_where_pytorchs_own_call_is_forbidden_others_need_not_be_better(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def objection(candidate: Candidate, policy: Policy) -> str | None:
+        return "is forbidden" if candidate.id == OWN else objection_to(candidate, policy)
+
+    objection_to = listing.objection
+    monkeypatch.setattr("convwright.tuning.listing.objection", objection)
+    made.quick = {"slow": Way(2500.0), "slower": Way(3000.0)}
+    timed = {v.finding.candidate.id: v.finding.measurement for v in search().verdicts}
+    assert timed["quick/slow"] is not None
+    assert timed["quick/slow"].errors
+
+
 @pytest.mark.parametrize("own_us", [20_000.0, 90_000.0, 1_000_000.0])
 def test_where_pytorchs_own_call_takes_too_long_nothing_else_is_tried_and_that_is_said(
     made: Made, own_us: float
@@ -129,6 +174,24 @@ def test_what_takes_twice_as_long_as_pytorchs_own_call_is_not_timed_beside_it(ma
     timed = {verdict.finding.candidate.id for verdict in found.verdicts if verdict.finding.measurement is not None}
     assert timed == {OWN, "quick/near"}
     assert reasons(found)["quick/slow"] == "about 2.5x the best at a first look"
+
+
+def test_no_garbage_is_looked_for_until_the_last_thread_is_through() -> None:
+    with no_garbage_collection():
+        thread = threading.Thread(target=_in_and_out)
+        thread.start()
+        thread.join()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    _in_and_out()
+    assert not gc.isenabled(), "where it was off before it stays so"
+    gc.enable()
+
+
+def _in_and_out() -> None:
+    with no_garbage_collection():
+        pass
 
 
 def test_no_garbage_is_looked_for_meanwhile(made: Made) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise, repeat
 from statistics import median
@@ -13,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from convwright.forking import in_child
 from convwright.measuring.call import After as After
 from convwright.measuring.call import Call as Call
 from convwright.measuring.call import rotating as rotating
@@ -212,13 +215,42 @@ def _reading_us() -> float:
     return median(second - first for first, second in pairwise(readings_ns)) / 1000
 
 
+@dataclass
+class _Uncollected:
+    """How many are inside by now, in whatever thread, and whether garbage was looked for before the first of them."""
+
+    inside: int = 0
+    was_on: bool = False
+    changing: threading.Lock = field(default_factory=threading.Lock)
+
+
+_uncollected = _Uncollected()
+
+
+def _begin_in_child() -> None:
+    """The other threads that were inside are the parent's."""
+    global _uncollected
+    before, _uncollected = _uncollected, _Uncollected()
+    if before.inside and before.was_on:
+        gc.enable()
+
+
+in_child(_begin_in_child)
+
+
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Inside, Python does not look for garbage, which takes it 70 ms where there are many objects."""
-    was_on = gc.isenabled()
-    gc.disable()
+    state = _uncollected
+    with state.changing:
+        if not state.inside:
+            state.was_on = gc.isenabled()
+            gc.disable()
+        state.inside += 1
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        with state.changing:
+            state.inside -= 1
+            if not state.inside and state.was_on:
+                gc.enable()

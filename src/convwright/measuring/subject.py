@@ -13,9 +13,12 @@ from convwright.measuring.regression import fit_line
 FEWEST_ROUNDS = 2
 FIRST_LOOK = 10
 # The outer two of three sizes fix the slope, the middle one shows whether time is linear in n at all. Wider apart
-# the slope would be no better for the time spent: noise grows with the length of a sample.
+# the slope would be no better for the time spent: noise grows with the length of a sample. Samples of one size have
+# what reading the clock takes in them: they are for calls beside which that is nothing, so many times as long as a
+# sample has to be.
 _SIZES = (1, 3, 4)
 _SHORT_SIZES, _SHORTEST = (1, 2), (1,)
+_VERY_LONG = 10.0
 _MOST_CALLS = 1 << 16
 # A first look is taken again where that costs no more than a tenth of a call's part of the budget.
 _AGAIN_SHARE = 20
@@ -76,13 +79,14 @@ def subjects_of(
 
 @dataclass(slots=True)
 class _Look:
-    """A call at first sight: its smallest sample, what taking that sample took, and whether it may take larger ones."""
+    """A call at first sight: its smallest sample, and what taking that sample took. A call that is a sample by itself
+    is ``long``, so many times as long as a sample has to be."""
 
     call: Callable[[], object]
     n: int
     spent_us: float
     sizes: tuple[int, ...] = ()
-    long: bool = False
+    long: float = 0.0
 
 
 def _first_look(call: Call, before: Callable[[], object] | None, clock: Clock, each_us: float) -> _Look:
@@ -112,7 +116,7 @@ def _look(call: Callable[[], object], clock: Clock, turns: int, each_us: float) 
             again = [_sample_us(call, clock, cycles * turns) for _ in range(2)]
             time_us, spent_us = min([(time_us, spent_us), *again])
         if time_us >= 0.8 * clock.sample_us or cycles == most:
-            return _Look(call, cycles * turns, spent_us, long=cycles == 1)
+            return _Look(call, cycles * turns, spent_us, long=time_us / clock.sample_us if cycles == 1 else 0.0)
         wanted = ceil(cycles * clock.sample_us / max(time_us, clock.sample_us / 16))
         cycles = min(_rounded(max(wanted, cycles + 1)), most)
         time_us, spent_us = _sample_us(call, clock, cycles * turns)
@@ -143,7 +147,9 @@ def _spread(looks: Sequence[_Look], left_us: float) -> None:
     """
     spent_us = sum(look.spent_us for look in looks)
     fits = spent_us * sum(_SIZES) * FIRST_LOOK <= left_us
-    short = _SHORT_SIZES if spent_us * sum(_SHORT_SIZES) * FEWEST_ROUNDS <= left_us else _SHORTEST
+    shorter = spent_us * sum(_SHORT_SIZES) * FEWEST_ROUNDS > left_us
+    very_long = all(look.long >= _VERY_LONG for look in looks if look.long)
+    short = _SHORTEST if shorter and very_long else _SHORT_SIZES
     for look in looks:
         sizes = _SIZES if fits or not look.long else short
         look.sizes = look.sizes or tuple(look.n * size for size in sizes)

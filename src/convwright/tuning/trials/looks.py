@@ -44,13 +44,15 @@ _MOST_AGAIN, _LEAST_LEFT = 8, 0.5
 class Look:
     """``runs_us`` are what runs after the first took, on a GPU of the device alone; of a candidate that is very slow,
     what the first did. ``host_us`` is what launching one took there, ``packing_us`` what packing a weight takes of
-    device and host. It is ``disturbed`` where other work had the cores in each of the runs."""
+    device and host. It is ``disturbed`` where other work had the cores in each of the runs, and ``cold`` where there
+    was but the first of them, in which a library may have loaded something."""
 
     trial: Trial
     runs_us: tuple[float, ...]
     host_us: float = 0.0
     packing_us: tuple[float, float] = (0.0, 0.0)
     disturbed: bool = False
+    cold: bool = False
 
     @property
     def look_us(self) -> float:
@@ -112,7 +114,8 @@ class Looks:
         self._is_disturbed()  # by what came before
         runs = [self._run_us(call)]
         # PyTorch's own call is what all is held against: what it takes only once is not to be taken for its time.
-        if runs[0] <= self._patience_us * (_LOADING if is_torch(trial.candidate) else 1.0):
+        cold = runs[0] > self._patience_us * (_LOADING if is_torch(trial.candidate) else 1.0)
+        if not cold:
             runs = [self._run_us(call)]
         while len(runs) < _RUNS and sum(runs) < _SHORT_US:
             runs.append(self._run_us(call))
@@ -121,14 +124,14 @@ class Looks:
             run_us = self._run_us(call)
             disturbed = self._is_disturbed()
             runs = [*runs, run_us] if disturbed else [run_us]
-        return Look(trial, tuple(runs), disturbed=disturbed)
+        return Look(trial, tuple(runs), disturbed=disturbed, cold=cold and len(runs) == 1)
 
     def _on_gpu(self, trial: Trial, call: Call) -> Look:
         """What a call takes of the device and of the host: the wall time of a short one is that of both together."""
         with torch.cuda.device(self.bench.device):
             host_us, run_us = self._launched_us(call)
             if run_us - host_us > self._patience_us or host_us > _LOADING * self._patience_us:
-                return Look(trial, (run_us,))
+                return Look(trial, (run_us,), cold=True)
             host_us, run_us = self._launched_us(call)
             if run_us >= _SHORT_US and host_us < _HIDDEN * run_us:
                 return Look(trial, (run_us,), host_us)

@@ -7,6 +7,7 @@ and PyTorch's own call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from convwright.core.candidate import Candidate
@@ -15,7 +16,7 @@ from convwright.core.policy import Objective
 from convwright.measuring.clock import no_garbage_collection
 from convwright.shortage import SHORTAGES
 from convwright.tuning import listing
-from convwright.tuning.choose import TIE, cost, objection, surely_better
+from convwright.tuning.choose import TIE, cost, is_torch, objection, surely_better
 from convwright.tuning.prediction import hopeless_us, least_us, own_call_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
@@ -26,13 +27,16 @@ from convwright.tuning.trials.looks import Look, Looks, none_had
 # no cache has the kernel, is begun only while so much is left, and comes after all that is quicker to build.
 _LOOKING = 0.4
 _COMPILING = 0.5
-# So much is left for the heat and what follows, however long the last look took.
-_LEAST_LEFT = 0.25
+# So much is left for the heat and what follows, however long the last look took: more where calls are long.
+_LEAST_LEFT, _MOST_LEFT = 0.25, 1 - _LOOKING
+# What a library links at a first run takes so long. It is looked at where this is little beside the whole budget.
+_LINKING_US, _LITTLE = 2e5, 0.1
 # So many calls of each the shortest heat takes, which on a GPU captures them.
 _HEAT_CALLS = {"cpu": 4, "cuda": 8}
-# Where fewer calls of PyTorch's own fit into what is left, no other look is begun: a look takes 2, the shortest heat
-# that of two, and the least check of both 4.
-_FEWEST_CALLS = {kind: 2 + 2 * calls + 4 for kind, calls in _HEAT_CALLS.items()}
+# So many calls a decision takes: the shortest heat that of two, and the least check of both 4.
+_DECIDING = {kind: 2 * calls + 4 for kind, calls in _HEAT_CALLS.items()}
+# Where fewer calls of PyTorch's own fit into what is left, no other look is begun, which takes 2.
+_FEWEST_CALLS = {kind: 2 + calls for kind, calls in _DECIDING.items()}
 # Half of its limit is what a compiled kernel may reach; one that would not win even so is not worth compiling.
 _REACHABLE = 0.5
 # So many beside PyTorch's own call, and this share of what is left, go into the heat. What seemed to take so many times
@@ -43,6 +47,8 @@ _SLOW = 2.0
 # So much of the whole is for what follows a final, writing down what was found; a final that has no more than so much
 # would tell nothing that the heat did not.
 _CLOSING, _FINAL = 0.07, 0.03
+# Python looks for garbage in searches that are longer than this.
+_COLLECTING_US = 1e6
 # What seemed to take at most so many times as long as PyTorch's own call may still turn out to be better.
 _NEAR = 1.1
 
@@ -52,13 +58,13 @@ def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     own_us = 0.0 if contest.baseline is None else own_call_us(contest.baseline, contest.device)
     if own_us * _FEWEST_CALLS[contest.device.kind] > contest.budget.left_us:
         return [Finding(candidate, note=_too_long(f"at least {own_us / 1e3:.3g}", contest)) for candidate in candidates]
-    with no_garbage_collection():
+    with no_garbage_collection() if contest.budget.total_us < _COLLECTING_US else nullcontext():
         try:
             search = _Quick(contest)
         except SHORTAGES as error:
             return none_had(candidates, error)
         order = search.look(candidates)
-        contest.budget.leave(_LEAST_LEFT)
+        contest.budget.leave(search.least_left)
         timed = search.finals()
         return [timed.get(candidate) or search.untimed(candidate) for candidate in order]
 
@@ -93,6 +99,10 @@ class _Quick:
         later, objection = self.contest.hooks.later, listing.objection(candidate, self.contest.policy)
         if objection is not None:
             return f"was not tried: {objection}"
+        if is_torch(candidate):
+            return "was not tried: it is PyTorch with its TF32 flag the other way round"
+        if candidate.leaf.links and _LITTLE * self.budget.total_us < _LINKING_US:
+            return f"was not tried: its first run may take a library {_LINKING_US / 1e3:.0f} ms"
         if candidate.compiles and later is not None:
             return self._reason_not_to_compile(candidate) or later(candidate) or self._reason_to_stop(1 - _LOOKING)
         reason = self._reason_to_stop(_COMPILING if candidate.compiles else 1 - _LOOKING)
@@ -136,6 +146,12 @@ class _Quick:
         """Whether other work disturbed every look at PyTorch's own call."""
         look = self.looks.looked.get(self.contest.baseline) if self.contest.baseline is not None else None
         return look is not None and look.disturbed
+
+    @property
+    def least_left(self) -> float:
+        """The share of the budget that a decision takes."""
+        needed_us = _DECIDING[self.on] * (self._call_us() or 0.0)
+        return min(max(needed_us / self.budget.total_us, _LEAST_LEFT), _MOST_LEFT)
 
     def finals(self) -> dict[Candidate, Finding]:
         """The heat, checks of those that won it until one is right, and the final of that one."""
@@ -185,11 +201,18 @@ class _Quick:
 
     def _may_win(self, candidate: Candidate) -> bool:
         """Whether it is worth timing beside PyTorch's own call."""
-        baseline = self.contest.baseline
-        if candidate == baseline or baseline not in self.looks.looked:
-            return candidate != baseline
-        by_workspace = self.contest.policy.objective is Objective.WORKSPACE
-        return by_workspace or self.looks.cost_us(candidate) < _SLOW * self.looks.cost_us(baseline)
+        looked, baseline, policy = self.looks.looked, self.contest.baseline, self.contest.policy
+        if candidate == baseline:
+            return False
+        if baseline not in looked or looked[candidate].cold or policy.objective is Objective.WORKSPACE:
+            return True
+        return not self._is_own_allowed or self.looks.cost_us(candidate) < _SLOW * self.looks.cost_us(baseline)
+
+    @property
+    def _is_own_allowed(self) -> bool:
+        """Whether PyTorch's own call may be chosen, so that others have to be better."""
+        own = self.contest.baseline
+        return own is not None and listing.objection(own, self.contest.policy) is None
 
     def _promise(self, look: Look) -> tuple[float, ...]:
         """What is least of the best, as far as a look tells."""
@@ -212,7 +235,7 @@ class _Quick:
         policy = self.contest.policy
         ranked = [c for c, finding in timed.items() if c != self.contest.baseline and finding.measurement is not None]
         ranked.sort(key=lambda candidate: cost(timed[candidate], policy).value)
-        if base is None or base.measurement is None:
+        if base is None or base.measurement is None or not self._is_own_allowed:
             return ranked
         least = cost(base, policy)
         near = [candidate for candidate in ranked if cost(timed[candidate], policy).value < _NEAR * least.value]
