@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from convwright.backends.torch_native import cudnn as torch_cudnn
-from convwright.core.candidate import Candidate
+from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
@@ -51,3 +54,23 @@ def test_fp32_stands_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         if isinstance(offer, Candidate)
     ]
     assert [candidate.arithmetic for candidate in found] == [Arithmetic.TF32, Arithmetic.FP32]
+
+
+def test_where_nothing_is_fused_a_call_goes_straight_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself or as a plan, and into memory that is given."""
+    asked: list[tuple[object, ...]] = []
+
+    def cudnn_convolution(x: Tensor, w: Tensor, *window: object) -> Tensor:
+        asked.append(window)
+        return F.conv2d(x, w, padding=1)
+
+    monkeypatch.setattr(torch_cudnn._torch, "cudnn_convolution", cudnn_convolution)
+    x, w = torch.randn(1, 4, 9, 9), torch.randn(4, 4, 3, 3)
+    problem = ConvProblem.of(x.shape, w.shape, padding=1)
+    plan = torch_cudnn.plan(Candidate(problem, "torch", "cudnn", (), Arithmetic.FP32, 0, None, Source.RULE))
+    out, expected = torch.empty(1, 4, 9, 9), F.conv2d(x, w, padding=1)
+    for call in (plan, plan.bare):
+        assert torch.equal(call(x, w, None, None, None), expected)
+        assert call(x, w, None, None, out.zero_()) is out
+        assert torch.equal(out, expected)
+    assert set(asked) == {((1, 1), (1, 1), (1, 1), 1, False, False, False)}

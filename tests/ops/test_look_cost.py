@@ -48,6 +48,14 @@ def test_where_the_device_waits_it_is_the_host_that_counts(
     assert decide._worth_a_look(choice(device_us, host_us)) is is_worth_it
 
 
+def test_what_the_host_takes_has_to_be_known_well_enough() -> None:
+    known = choice(5.0, 10.0)
+    assert decide._worth_a_look(known)
+    assert not decide._worth_a_look(replace(known, host_us=Interval(10.0, 9.0, 11.0)))
+    assert not decide._worth_a_look(replace(known, torch_host_us=Interval(16.0, 15.0, 17.0)))
+    assert decide._worth_a_look(replace(known, host_us=Interval(8.0, 6.0, 10.0)))
+
+
 def test_inside_a_capture_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "capturing", lambda device: True)
     monkeypatch.setattr(decide, "look_host_us", None)

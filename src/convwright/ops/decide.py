@@ -134,17 +134,19 @@ def _is_free(choice: Choice, call: Call) -> bool:
 
 
 def _worth_a_look(choice: Choice) -> bool:
-    """Whether a choice is faster than PyTorch's own call even with what it costs the host to find it.
+    """Whether a choice is surely faster than PyTorch's own call even with what it costs the host to find it.
 
     Eagerly a call takes as long as the slower of host and device; on a CPU it shows in use.
     """
-    times = (choice.device_us, choice.host_us, choice.torch_device_us, choice.torch_host_us)
-    if any(time is None for time in times):
+    device, host, torch_device, torch_host = (
+        choice.device_us, choice.host_us, choice.torch_device_us, choice.torch_host_us
+    )  # fmt: skip
+    if device is None or host is None or torch_device is None or torch_host is None:
         return True
     if capturing(choice.device):
         return True  # nothing can be measured inside a capture
-    device_us, host_us, torch_device_us, torch_host_us = (time.value for time in times if time is not None)
-    most_us = (1 - TIE) * max(torch_device_us, torch_host_us)
+    device_us, host_us = device.value, host.high
+    most_us = (1 - TIE) * max(torch_device.value, torch_host.low)
     # What a look takes is measured only where it decides.
     if device_us >= most_us or host_us >= most_us or max(device_us, host_us + LONG_LOOK_US) < most_us:
         return max(device_us, host_us) < most_us

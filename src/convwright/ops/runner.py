@@ -34,8 +34,10 @@ def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant
     What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
     operands that are less aligned than the problem says goes to PyTorch's own plan.
     """
+    if isinstance(plan, TorchPlan):
+        return plan.bare  # PyTorch packs nothing, and takes whatever lies wherever
     if isinstance(without_range(plan), TorchPlan):
-        return plan  # PyTorch packs nothing, and takes whatever lies wherever
+        return plan
     device = operands[0].device
     second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT
     pack = _packing(plan, operands[1], weights_constant=weights_constant) if second_is_weight else None

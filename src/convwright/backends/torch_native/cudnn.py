@@ -74,21 +74,22 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 def plan(candidate: Candidate) -> TorchPlan:
     """One of PyTorch's cuDNN operators, ready to run."""
-    return TorchPlan(candidate, _compute(candidate))
+    if not candidate.problem.epilogue:
+        return TorchPlan(candidate, bare=_plain(candidate))
+    problem, tf32 = candidate.problem, candidate.arithmetic is Arithmetic.TF32
+    window = (problem.stride, problem.symmetric_padding, problem.dilation, problem.groups)
+    fused = partial(_with_residual if problem.epilogue.residual else _with_relu, window)
+    return TorchPlan(candidate, flags.with_tf32(fused, tf32) if candidate.config else fused)
 
 
-def _compute(candidate: Candidate) -> Callable[..., Tensor]:
+def _plain(candidate: Candidate) -> Callable[..., Tensor]:
     problem, tf32 = candidate.problem, candidate.arithmetic is Arithmetic.TF32
     stride, padding, dilation, groups = problem.stride, problem.symmetric_padding, problem.dilation, problem.groups
-    if problem.epilogue:
-        window = (stride, padding, dilation, groups)
-        fused = _with_residual if problem.epilogue.residual else _with_relu
-        return flags.with_tf32(partial(fused, window), tf32) if candidate.config else partial(fused, window)
-    plain, deterministic = _torch.cudnn_convolution, candidate.deterministic is True
+    convolution, deterministic = _torch.cudnn_convolution, candidate.deterministic is True
 
-    def convolve(x: Tensor, w: Tensor, _bias: None, _residual: None) -> Tensor:
-        y: Tensor = plain(x, w, padding, stride, dilation, groups, False, deterministic, tf32)
-        return y
+    def convolve(x: Tensor, w: Tensor, _bias: None = None, _residual: None = None, out: Tensor | None = None) -> Tensor:
+        y: Tensor = convolution(x, w, padding, stride, dilation, groups, False, deterministic, tf32)
+        return y if out is None else out.copy_(y)
 
     return convolve
 

@@ -38,14 +38,24 @@ def torch_candidate(problem: ConvProblem, config: Config = (), *, cpu: bool = Fa
 
 
 class TorchPlan:
-    """Runs one of PyTorch's own operators: by default its call for the problem, with the candidate's TF32 flag."""
+    """Runs one of PyTorch's own operators: by default its call for the problem, with the candidate's TF32 flag.
+
+    ``bare`` does the same for less of the host's time, where ``compute`` takes an output as well.
+    """
 
     workspace_bytes = 0
     writes_out = False
 
-    def __init__(self, candidate: Candidate, compute: Callable[..., Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        compute: Callable[..., Tensor] | None = None,
+        *,
+        bare: Callable[..., Tensor] | None = None,
+    ) -> None:
         self.candidate = candidate
-        self._compute = compute or own(candidate)
+        self._compute = compute or bare or own(candidate)
+        self.bare: Callable[..., Tensor] = bare or self
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight
