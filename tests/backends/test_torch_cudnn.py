@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +14,8 @@ from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
+from convwright.ops.runner import runner
+from convwright.tuning.ranges import Ranged
 
 
 @pytest.mark.parametrize(
@@ -74,3 +78,14 @@ def test_where_nothing_is_fused_a_call_goes_straight_there(monkeypatch: pytest.M
         assert call(x, w, None, None, out.zero_()) is out
         assert torch.equal(out, expected)
     assert set(asked) == {((1, 1), (1, 1), (1, 1), 1, False, False, False)}
+
+
+def test_eager_calls_go_the_short_way() -> None:
+    """What a search has timed with all that stands around it is not what runs."""
+    x, w = torch.zeros(1, 4, 9, 9), torch.zeros(4, 4, 3, 3)
+    problem = ConvProblem.of(x.shape, w.shape, padding=1)
+    plan = torch_cudnn.plan(Candidate(problem, "torch", "cudnn", (), Arithmetic.FP32, 0, None, Source.RULE))
+    relief: Any = None
+    assert runner(plan, (x, w, None, None), plan, weights_constant=True, relief=relief) is plan.bare
+    ranged: Any = Ranged(plan)
+    assert runner(ranged, (x, w, None, None), plan, weights_constant=True, relief=relief) is ranged

@@ -76,6 +76,14 @@ def test_where_the_budget_is_short_long_calls_get_short_samples(
     assert sizes == {"long": long, "longer": long, "short": short}
 
 
+def test_calls_of_all_lengths_do_not_make_the_longest_take_more_of_a_short_budget() -> None:
+    clock = FakeClock(0, noise=0.001, outliers=0.0, drift=0.0)
+    calls = {"own": lambda: 3000.0, "other": lambda: 2500.0, "pack": lambda: 200.0}
+    begun_us = clock.now_us()
+    measure_calls(calls, clock=clock, budget_us=14_700.0)
+    assert clock.now_us() - begun_us <= 2 * 14_700.0
+
+
 def test_a_first_look_that_was_disturbed_does_not_decide() -> None:
     class Once(FakeClock):
         def time_us(self, call: Callable[[], object], n: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from time import sleep
 
 import pytest
@@ -12,10 +13,11 @@ from convwright.core.device import DeviceFacts
 from convwright.errors import BadInput
 from convwright.flags import tf32
 from convwright.measuring import conditions as measuring_conditions
-from convwright.measuring.clock import WallClock, rotating
+from convwright.measuring.clock import WallClock, no_garbage_collection, rotating
 from convwright.measuring.conditions import conditions, state
 from convwright.measuring.machine import device_facts
 from convwright.measuring.nvml import gpu
+from forked import in_child
 from measuring.fake_nvml import CLOCK_INFO, EVENT_REASONS, FakeNvml
 
 
@@ -114,3 +116,25 @@ def test_calls_run_back_to_back() -> None:
     made: list[int] = []
     WallClock().run(lambda: made.append(1), 5)
     assert len(made) == 5
+
+
+def test_no_garbage_is_looked_for_until_the_last_is_through() -> None:
+    first, second = no_garbage_collection(), no_garbage_collection()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled(), "the second is still inside"
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
+    gc.disable()
+    with no_garbage_collection():
+        pass
+    assert not gc.isenabled(), "where it was off before it stays so"
+    gc.enable()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_that_is_forked_off_meanwhile_looks_for_garbage() -> None:
+    with no_garbage_collection():
+        assert in_child(gc.isenabled) == "True"
+        assert not gc.isenabled()

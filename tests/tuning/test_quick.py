@@ -6,7 +6,6 @@ Time passes only while something made is built or runs, so what is found out is 
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
@@ -19,7 +18,6 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.clock import no_garbage_collection
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.find import Findings, find
@@ -176,22 +174,30 @@ def test_what_takes_twice_as_long_as_pytorchs_own_call_is_not_timed_beside_it(ma
     assert reasons(found)["quick/slow"] == "about 2.5x the best at a first look"
 
 
-def test_no_garbage_is_looked_for_until_the_last_thread_is_through() -> None:
-    with no_garbage_collection():
-        thread = threading.Thread(target=_in_and_out)
-        thread.start()
-        thread.join()
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    gc.disable()
-    _in_and_out()
-    assert not gc.isenabled(), "where it was off before it stays so"
-    gc.enable()
+@pytest.mark.parametrize("own_us", [1000.0, 2000.0])
+@pytest.mark.parametrize("slow_us", [40_000.0, 60_000.0, 100_000.0, 150_000.0])
+def test_one_cold_look_that_was_slow_does_not_keep_the_others_from_being_timed(
+    made: Made, own_us: float, slow_us: float
+) -> None:
+    made.own_us, made.quick = own_us, {"slow": Way(slow_us)}
+    assert chosen(search()) == OWN
+    made.quick = {"slow": Way(slow_us), **{f"slower-{i}": Way(2.5 * own_us) for i in range(4)}}
+    assert chosen(search()) == OWN
 
 
-def _in_and_out() -> None:
-    with no_garbage_collection():
-        pass
+def test_where_listing_took_all_of_the_budget_pytorchs_own_call_is_timed(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def direct(*asked: Any) -> Any:
+        made.time.now_us += 250_000.0
+        return listed(*asked)
+
+    listed = listing.direct
+    monkeypatch.setattr("convwright.tuning.listing.direct", direct)
+    made.quick = {"fast": Way(500.0)}
+    found = search()
+    assert chosen(found) == OWN
+    assert reasons(found)["quick/fast"] == "was not tried: the budget was spent"
 
 
 def test_no_garbage_is_looked_for_meanwhile(made: Made) -> None:

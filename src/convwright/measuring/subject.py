@@ -14,8 +14,8 @@ FEWEST_ROUNDS = 2
 FIRST_LOOK = 10
 # The outer two of three sizes fix the slope, the middle one shows whether time is linear in n at all. Wider apart
 # the slope would be no better for the time spent: noise grows with the length of a sample. Samples of one size have
-# what reading the clock takes in them: they are for calls beside which that is nothing, so many times as long as a
-# sample has to be.
+# what reading the clock takes in them: they are for calls beside which that is nothing, at least so many times as long
+# as a sample has to be.
 _SIZES = (1, 3, 4)
 _SHORT_SIZES, _SHORTEST = (1, 2), (1,)
 _VERY_LONG = 10.0
@@ -148,8 +148,7 @@ def _spread(looks: Sequence[_Look], left_us: float) -> None:
     spent_us = sum(look.spent_us for look in looks)
     fits = spent_us * sum(_SIZES) * FIRST_LOOK <= left_us
     shorter = spent_us * sum(_SHORT_SIZES) * FEWEST_ROUNDS > left_us
-    very_long = all(look.long >= _VERY_LONG for look in looks if look.long)
-    short = _SHORTEST if shorter and very_long else _SHORT_SIZES
     for look in looks:
+        short = _SHORTEST if shorter and look.long >= _VERY_LONG else _SHORT_SIZES
         sizes = _SIZES if fits or not look.long else short
         look.sizes = look.sizes or tuple(look.n * size for size in sizes)

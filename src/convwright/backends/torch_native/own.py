@@ -55,7 +55,11 @@ class TorchPlan:
     ) -> None:
         self.candidate = candidate
         self._compute = compute or bare or own(candidate)
-        self.bare: Callable[..., Tensor] = bare or self
+        self._bare = bare
+
+    @property
+    def bare(self) -> Callable[..., Tensor]:
+        return self._bare or self
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight

@@ -121,10 +121,10 @@ class Looks:
             runs.append(self._run_us(call))
         disturbed, most = self._is_disturbed(), len(runs) + _MOST_AGAIN
         while disturbed and len(runs) < most and self.budget.has(_LEAST_LEFT):
-            run_us = self._run_us(call)
+            run_us, cold = self._run_us(call), False
             disturbed = self._is_disturbed()
             runs = [*runs, run_us] if disturbed else [run_us]
-        return Look(trial, tuple(runs), disturbed=disturbed, cold=cold and len(runs) == 1)
+        return Look(trial, tuple(runs), disturbed=disturbed, cold=cold)
 
     def _on_gpu(self, trial: Trial, call: Call) -> Look:
         """What a call takes of the device and of the host: the wall time of a short one is that of both together."""

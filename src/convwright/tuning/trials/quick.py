@@ -56,7 +56,7 @@ _NEAR = 1.1
 def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     """Findings of the candidates that were taken, in their order. PyTorch's own call comes first."""
     own_us = 0.0 if contest.baseline is None else own_call_us(contest.baseline, contest.device)
-    if own_us * _FEWEST_CALLS[contest.device.kind] > contest.budget.left_us:
+    if own_us * _FEWEST_CALLS[contest.device.kind] > contest.budget.total_us:
         return [Finding(candidate, note=_too_long(f"at least {own_us / 1e3:.3g}", contest)) for candidate in candidates]
     with no_garbage_collection() if contest.budget.total_us < _COLLECTING_US else nullcontext():
         try:
@@ -116,7 +116,8 @@ class _Quick:
                 return SPENT
             if self._is_disturbed():
                 return f"was not tried: PyTorch's own call took {call_us / 1e3:.3g} ms, and other work disturbed it"
-            return _too_long(f"{call_us / 1e3:.3g}", self.contest)
+            is_long = (2 + _FEWEST_CALLS[self.on]) * call_us > self.budget.total_us  # with its own look
+            return _too_long(f"{call_us / 1e3:.3g}", self.contest) if is_long else SPENT
         return None if self.budget.has(least_left) else SPENT
 
     def _reason_not_to_compile(self, candidate: Candidate) -> str | None:
@@ -195,7 +196,8 @@ class _Quick:
         ranked = sorted((c for c in looked if self._may_win(c)), key=lambda candidate: self._promise(looked[candidate]))
         for candidate in ranked[:_IN_HEAT]:
             more = {**chosen, candidate: looked[candidate]}
-            if len(more) <= 2 or sum(map(self._heat_us, more.values())) <= _HEAT * self.budget.left_us:
+            share = 1.0 if len(more) <= 2 else _HEAT
+            if sum(map(self._heat_us, more.values())) <= share * self.budget.left_us:
                 chosen = more
         return chosen
 
