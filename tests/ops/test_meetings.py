@@ -18,9 +18,10 @@ from convwright.core.policy import Policy
 from convwright.ops import meetings as room
 from convwright.ops.form import CONV2D
 from convwright.ops.meetings import meetings
-from convwright.settings import QUICK_BUDGET_US, settings
+from convwright.settings import QUICK_BUDGET_US
 from convwright.tuning import session as sessions
 from convwright.tuning.session import Choice, Session
+from ops.each_form import in_mode
 from ops.prefer import randn
 from ops.resnet import ResNet
 
@@ -50,12 +51,6 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Searches]:
     monkeypatch.setattr(room, "perf_counter", made.perf_counter)
     monkeypatch.setattr(meetings, "_begun_s", 0.0)
     return made
-
-
-def in_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONVWRIGHT_MODE", mode)
-    settings.cache_clear()
-    sessions.session.cache_clear()
 
 
 def image(size: int, channels: int = 4) -> Tensor:

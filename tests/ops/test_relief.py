@@ -6,9 +6,9 @@ import gc
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,59 +21,12 @@ import convwright as cw
 from convwright.core.candidate import Candidate
 from convwright.measuring.machine import device_facts
 from convwright.ops import relief as reliefs
-from convwright.ops import runner as runners
 from convwright.ops import workspace as workspaces
-from convwright.settings import Mode
 from convwright.tuning import session as sessions
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.session import Choice, Session, session
+from convwright.tuning.session import Session, session
 from ops.prefer import GEMM, count_calls, prefer, randn
-from tuning.made import measurement
-
-WINOGRAD = "reference/winograd[m=2]"
-
-
-class Memory:
-    """Has room for ``most`` bytes, and counts how often it had none."""
-
-    def __init__(self) -> None:
-        self.most, self.refused = 1 << 60, 0
-
-    def workspace(self, nbytes: int, device: torch.device) -> Callable[[], Tensor]:
-        def give() -> Tensor:
-            if nbytes > self.most:
-                self.refused += 1
-                raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {nbytes} bytes. GPU 0 has none")
-            return torch.empty(nbytes, dtype=torch.uint8, device=device)
-
-        return give
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    made = Memory()
-    monkeypatch.setattr(runners, "workspace", made.workspace)
-    return made
-
-
-@pytest.fixture
-def told() -> Iterator[list[str]]:
-    """What was said by warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        said: list[str] = []
-        yield said
-        said += [str(each.message) for each in caught if each.category is cw.MemoryWarning]
-
-
-def last() -> Choice:
-    choice = cw.last_choice()
-    assert choice is not None
-    return choice
-
-
-def operands() -> tuple[Tensor, Tensor]:
-    return randn(2, 4, 9, 8), randn(6, 4, 3, 3)
+from ops.scarce import WINOGRAD, Known, Memory, last, operands
 
 
 def test_pytorchs_own_call_serves_and_the_candidate_is_not_tried_each_time(
@@ -191,31 +144,6 @@ def test_every_kind_of_call_is_relieved(
     assert memory.refused >= 1
 
 
-class Known:
-    """A session whose store knows of some candidates what they take."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, times_us: dict[str, float]) -> None:
-        self.session = Session(Mode.QUICK, Store.open(None))
-        for module in ("ops.decide", "ops.meetings", "ops.relief", "tuning.session", "ops.face"):
-            monkeypatch.setattr(f"convwright.{module}.session", lru_cache(lambda: self.session))
-        monkeypatch.setattr("convwright.ops.decide._proves", lambda choice, call: False)
-        self.bytes: dict[str, int] = {}
-        self._times_us = times_us
-
-    def learn(self, x: Tensor, w: Tensor) -> None:
-        found = cw.find(x, w, mode="heuristic", device="cpu")
-        rows = {verdict.finding.candidate.id: verdict.finding.candidate for verdict in found.verdicts}
-        from convwright.tuning import listing
-
-        for id_, time_us in self._times_us.items():
-            candidate: Candidate = rows[id_]
-            self.bytes[id_] = candidate.workspace_bytes or 0
-            self.session.store.record(
-                found.problem.key, found.device.key, id_, listing.fingerprint(candidate, found.device),
-                measurement(time_us, workspace_bytes=self.bytes[id_]), None,
-            )  # fmt: skip
-
-
 def test_the_next_best_that_needs_less_serves(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     known = Known(monkeypatch, {"torch/default": 100.0, WINOGRAD: 10.0, GEMM: 20.0})
     x, w = randn(2, 4, 18, 18, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
@@ -267,103 +195,6 @@ def test_what_policy_forbids_does_not_serve(memory: Memory, monkeypatch: pytest.
     memory.most = 0
     with pytest.raises(cw.OutOfMemory, match="nothing that needs less is allowed"):
         cw.conv2d(x, w)
-
-
-class Builder:
-    """Builds plans, but for those ``without`` memory for it, and counts how often it was asked for one of these."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *without: str) -> None:
-        self.without, self.refused, self._own = set(without), 0, sessions._plan
-        monkeypatch.setattr(sessions, "_plan", self)
-        self.cache_clear = self._own.cache_clear
-
-    def __call__(self, candidate: Candidate, device: Any) -> Any:
-        if candidate.id in self.without:
-            self.refused += 1
-            raise RuntimeError("CUDA error: out of memory")
-        return self._own(candidate, device)
-
-
-def test_a_candidate_that_cannot_be_built_for_want_of_memory_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    prefer(monkeypatch, GEMM)
-    called, (x, w), builder = count_calls(monkeypatch), operands(), Builder(monkeypatch, GEMM)
-    expected = F.conv2d(x, w)
-    with pytest.warns(cw.MemoryWarning, match=f"^torch/default serves: {GEMM} needs [0-9,]+ bytes") as said:
-        assert_close(cw.conv2d(x, w), expected)
-    with pytest.raises(cw.OutOfMemory):
-        cw.conv2d(x, w, algorithm=GEMM)
-    builder.refused, tried = 1, []
-    for _ in range(8):
-        assert_close(cw.conv2d(x, w), expected)
-        tried.append(builder.refused)
-    assert tried == [2, 2, 3, 3, 3, 3, 4, 4]  # again after 1, 3 and 7 calls
-    assert (last().candidate.id, len(said), called) == ("torch/default", 1, [])
-    builder.without.clear()
-    for _ in range(8):
-        assert_close(cw.conv2d(x, w), expected)
-    assert len(called) == 2
-    assert (last().candidate.id, last().note) == (GEMM, None)
-
-
-def test_one_that_came_to_be_built_is_relieved_like_any_other(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch, told: list[str]
-) -> None:
-    prefer(monkeypatch, GEMM)
-    called, (x, w), builder = count_calls(monkeypatch), operands(), Builder(monkeypatch, GEMM)
-    cw.conv2d(x, w)
-    builder.without.clear()
-    cw.conv2d(x, w)
-    memory.most = 0
-    assert_close([cw.conv2d(x, w) for _ in range(50)], [F.conv2d(x, w)] * 50)
-    assert called == ["forward"]
-    assert 1 < memory.refused <= 7
-    memory.most = 1 << 60
-    for _ in range(64):
-        cw.conv2d(x, w)
-    assert len(called) > 1
-
-
-def test_memory_is_looked_at_before_what_could_not_be_built_is_built(
-    monkeypatch: pytest.MonkeyPatch, told: list[str]
-) -> None:
-    prefer(monkeypatch, GEMM)
-    (x, w), builder = operands(), Builder(monkeypatch, GEMM)
-    monkeypatch.setattr(reliefs, "free_memory_bytes", lambda device: 1)
-    assert_close([cw.conv2d(x, w) for _ in range(50)], [F.conv2d(x, w)] * 50)
-    assert builder.refused == 1
-
-
-@pytest.mark.parametrize("beyond", [0, 4096, None])
-def test_the_next_best_serves_for_one_that_cannot_be_built(beyond: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a candidate says that it needs more workspace than was measured, or where only building tells."""
-    known = Known(monkeypatch, {"torch/default": 100.0, WINOGRAD: 10.0, GEMM: 20.0})
-    x, w = randn(2, 4, 18, 18, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
-    known.learn(x, w)
-    most, less = sorted((WINOGRAD, GEMM), key=lambda id_: -known.bytes[id_])
-    asked = known.session.choose(cw.problem(x, w), device_facts("cpu"), cw.Policy(), most)
-    said = None if beyond is None else known.bytes[most] + beyond
-    asked = replace(asked, candidate=replace(asked.candidate, workspace_bytes=said))
-    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: asked)
-    Builder(monkeypatch, most)
-    needed = "memory to be built" if said is None else f"{said:,} bytes of workspace"
-    with pytest.warns(cw.MemoryWarning, match=re.escape(f"{less} serves: {most} needs {needed}, and ran out")):
-        assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w), rtol=1e-3, atol=1e-3)
-    assert last().candidate.id == less
-
-
-def test_of_one_that_nobody_knows_anything_about_what_needs_no_workspace_serves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    known = Known(monkeypatch, {"torch/default": 100.0, "torch/onednn": 10.0, WINOGRAD: 1.0})
-    x, w = randn(2, 4, 18, 18, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
-    known.learn(x, w)
-    assert known.bytes["torch/onednn"] == 0 < known.bytes[WINOGRAD]
-    asked = known.session.choose(cw.problem(x, w), device_facts("cpu"), cw.Policy(), GEMM)
-    asked = replace(asked, candidate=replace(asked.candidate, workspace_bytes=None))
-    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: asked)
-    Builder(monkeypatch, GEMM)
-    with pytest.warns(cw.MemoryWarning, match=f"^torch/onednn serves: {GEMM} needs memory to be built"):
-        assert_close(cw.conv2d(x, w, policy=cw.Policy()), F.conv2d(x, w), rtol=1e-3, atol=1e-3)
 
 
 def test_inside_a_capture_what_is_ready_serves(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

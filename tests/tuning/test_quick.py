@@ -6,8 +6,6 @@ Time passes only while something made is built or runs, so what is found out is 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -15,17 +13,15 @@ import pytest
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.trials.heats import Stopwatch
-from convwright.tuning.trials.trial import Trial
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way
+from tuning.vague import be_vague
 
 BUDGET_US = 200_000.0
 OWN = "torch/default"
@@ -334,17 +330,7 @@ def test_a_first_run_is_announced_and_taken_back(made: Made) -> None:
 def test_one_that_may_be_better_does_not_stand_in_the_way_of_one_that_is(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def heat(self: Stopwatch, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
-        return {c: vague(f) if "vague" in c.id else f for c, f in heat_us(self, trials, budget_us).items()}
-
-    def vague(finding: Finding) -> Finding:
-        assert finding.measurement is not None
-        time_us = finding.measurement.device_us.value
-        wide = Interval(time_us, 0.9 * time_us, 3 * time_us)
-        return replace(finding, measurement=replace(finding.measurement, device_us=wide))
-
-    heat_us = Stopwatch.heat
-    monkeypatch.setattr(Stopwatch, "heat", heat)
+    be_vague(monkeypatch)
     made.quick = {"vague": Way(600.0), "sure": Way(650.0)}
     assert chosen(search()) == "quick/sure"
     made.quick = {"vague": Way(600.0), "same": Way(1000.0)}

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from convwright.core.candidate import Candidate
-from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Policy
 from convwright.settings import Mode, settings
 from convwright.tuning import listing
 from convwright.tuning.find import find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from convwright.tuning.trials.heats import Stopwatch
-from convwright.tuning.trials.trial import Trial
 from tuning import made_backend
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way
+from tuning.vague import be_vague
 
 
 @pytest.fixture
@@ -126,16 +123,7 @@ def test_pytorchs_own_call_is_chosen_where_nothing_is_surely_better(
 
 
 def test_what_is_not_sure_stands_in_nobodys_way_in_a_store_either(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    def vague(self: Stopwatch, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
-        found = heat(self, trials, budget_us)
-        return {c: replace(f, measurement=wide(f.measurement)) if "vague" in c.id else f for c, f in found.items()}
-
-    def wide(measured: Measurement | None) -> Measurement:
-        assert measured is not None
-        return replace(measured, device_us=Interval(600.0, 500.0, 1500.0))
-
-    heat = Stopwatch.heat
-    monkeypatch.setattr(Stopwatch, "heat", vague)
+    be_vague(monkeypatch)
     made.quick = {"vague": Way(600.0), "sure": Way(650.0), "slower": Way(700.0), "same": Way(1000.0)}
     store = Store.open(None)
     found = find(PROBLEM, CPU, Policy(), mode=Mode.FULL, store=store, budget_us=2e6)
