@@ -127,10 +127,12 @@ def test_no_garbage_is_looked_for_until_the_last_is_through() -> None:
     second.__exit__(None, None, None)
     assert gc.isenabled()
     gc.disable()
-    with no_garbage_collection():
-        pass
-    assert not gc.isenabled(), "where it was off before it stays so"
-    gc.enable()
+    try:
+        with no_garbage_collection():
+            pass
+        assert not gc.isenabled(), "where it was off before it stays so"
+    finally:
+        gc.enable()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
