@@ -56,6 +56,13 @@ def test_what_the_host_takes_has_to_be_known_well_enough() -> None:
     assert decide._worth_a_look(replace(known, host_us=Interval(8.0, 6.0, 10.0)))
 
 
+def test_times_of_two_samples_are_doubted_no_more_than_a_quarter() -> None:
+    vague = replace(choice(5.0, 7.0), host_us=Interval(7.0, 1.0, 300.0), torch_host_us=Interval(18.0, 0.1, 40.0))
+    assert decide._worth_a_look(vague)
+    assert not decide._worth_a_look(replace(vague, host_us=Interval(7.5, 1.0, 300.0)))
+    assert not decide._worth_a_look(replace(vague, torch_host_us=Interval(17.0, 0.1, 40.0)))
+
+
 def test_inside_a_capture_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "capturing", lambda device: True)
     monkeypatch.setattr(decide, "look_host_us", None)

@@ -33,6 +33,9 @@ from convwright.tuning.session import Choice, capturing, session
 # The activations whose derivative is told by the output alone.
 FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
+# The interval of a quick search's few samples of the host may be very wide, their median is no further off than so.
+_DOUBT = 1.25
+
 
 def decide(call: Call) -> Run | None:
     """Choose a candidate for each direction that this call needs, and make it ready.
@@ -145,8 +148,8 @@ def _worth_a_look(choice: Choice) -> bool:
         return True
     if capturing(choice.device):
         return True  # nothing can be measured inside a capture
-    device_us, host_us = device.value, host.high
-    most_us = (1 - TIE) * max(torch_device.value, torch_host.low)
+    device_us, host_us = device.value, min(host.high, _DOUBT * host.value)
+    most_us = (1 - TIE) * max(torch_device.value, torch_host.low, torch_host.value / _DOUBT)
     # What a look takes is measured only where it decides.
     if device_us >= most_us or host_us >= most_us or max(device_us, host_us + LONG_LOOK_US) < most_us:
         return max(device_us, host_us) < most_us

@@ -54,7 +54,7 @@ class Reference:
             if reason is not None:
                 yield Refusal(f"reference/{name}", reason)
                 continue
-            # For each size that is new to a process a GPU's library links transforms: 50 to 390 ms (H200, CUDA 13).
+            # For each size that is new to a process a GPU's library links transforms: 41 to 390 ms (H200, CUDA 13).
             links = device.kind == "cuda" and name in _FOURIER
             yield from (_linked(each) if links else each for each in algorithm.offers(problem))
 

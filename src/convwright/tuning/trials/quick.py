@@ -96,9 +96,9 @@ class _Quick:
         return order
 
     def _reason_to_pass(self, candidate: Candidate) -> str | None:
-        later, objection = self.contest.hooks.later, listing.objection(candidate, self.contest.policy)
-        if objection is not None:
-            return f"was not tried: {objection}"
+        later, forbidden = self.contest.hooks.later, listing.objection(candidate, self.contest.policy)
+        if forbidden is not None:
+            return f"was not tried: {forbidden}"
         if is_torch(candidate):
             return "was not tried: it is PyTorch with its TF32 flag the other way round"
         if candidate.leaf.links and _LITTLE * self.budget.total_us < _LINKING_US:
