@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from itertools import product
 from math import gcd, inf, isfinite
@@ -14,7 +15,7 @@ from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
 from convwright.measuring.data import ERROR_KINDS, Kind, operands
 from convwright.measuring.drawing import BLOCK, normal
-from convwright.measuring.elements import Elements, sampled_reference
+from convwright.measuring.elements import Elements, _rim, _rim_count, sampled_reference
 from convwright.measuring.error import ErrorCheck, errors_of
 from convwright.measuring.reference import Reference
 
@@ -101,6 +102,24 @@ def test_where_not_all_of_the_rim_is_affordable_it_is_looked_at_all_around() -> 
             side = [at for at, other in zip(along, across, strict=True) if other == end]
             assert len(side) >= 10
             assert max(side) - min(side) > 80
+
+
+@pytest.mark.parametrize("sizes", [(1,), (2,), (7,), (1, 4), (2, 2), (3, 1, 3), (1, 1, 9), (4, 2, 3), (5, 4, 3)])
+@pytest.mark.parametrize("step", [1, 3])
+def test_the_rim_is_told_by_counting(sizes: tuple[int, ...], step: int) -> None:
+    rim = [p for p in product(*map(range, sizes)) if any(at in (0, n - 1) for at, n in zip(p, sizes, strict=True))]
+    assert _rim_count(sizes) == len(rim)
+    counted = _rim(sizes, torch.arange(0, len(rim), step))
+    assert list(zip(*(places.tolist() for places in counted), strict=True)) == rim[::step]
+
+
+def test_an_image_of_any_size_is_looked_at_as_fast() -> None:
+    begun = time.process_time()
+    rows, columns = Elements.of(ConvProblem.parse("ic1ih30000oc1kh3ph1"), "cpu").places[2:]
+    assert time.process_time() - begun < 5, "nothing goes through its 900 million places"
+    rim = (rows == 0) | (rows == 29999) | (columns == 0) | (columns == 29999)
+    assert rim[384:].all()
+    assert len(rim) > 2000
 
 
 def test_one_wrong_place_on_the_rim_shows() -> None:

@@ -293,6 +293,18 @@ def test_fewer_kinds_of_data_are_looked_at_where_calls_are_long_and_that_is_said
     assert made.time() <= BUDGET_US
 
 
+@pytest.mark.parametrize(("share", "is_begun"), [(0.1, True), (0.45, False)])
+def test_a_final_that_would_not_end_within_the_budget_is_not_begun(
+    made: Made, monkeypatch: pytest.MonkeyPatch, share: float, is_begun: bool
+) -> None:
+    monkeypatch.setattr("convwright.tuning.trials.quick._Quick._heat_us", lambda *_: share * BUDGET_US)
+    made.quick, told = {"fast": Way(500.0)}, []
+    found = search(progress=lambda doing, done, of: told.append(doing))
+    assert chosen(found) == "quick/fast"
+    assert "heat" in told
+    assert ("final" in told) is is_begun
+
+
 def test_what_took_a_process_with_it_is_not_run_again(made: Made) -> None:
     made.quick = {"deadly": Way(100.0), "fine": Way(500.0)}
     store = Store.open(None)

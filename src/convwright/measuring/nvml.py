@@ -103,6 +103,7 @@ def gpu_of(device: torch.device | str) -> Gpu:
     return gpu(f"GPU-{uuid}", library())
 
 
+@lru_cache(maxsize=16)
 def gpu(uuid: str, nvml: Any) -> Gpu:
     """The GPU with that UUID, since PyTorch's and NVML's numbers differ where CUDA_VISIBLE_DEVICES is set."""
     handle = c_void_p()

@@ -180,7 +180,7 @@ class _Quick:
     def _final(self, stopwatch: Stopwatch, looks: Sequence[Look]) -> Iterable[tuple[Candidate, Finding]]:
         """These timed again, where there is time."""
         final_us = self.budget.left_us - _CLOSING * self.budget.total_us
-        if final_us < _FINAL * self.budget.total_us or not self._fits(looks, 4):
+        if final_us < max(_FINAL * self.budget.total_us, sum(map(self._heat_us, looks))):
             return ()
         self.contest.hooks.progress("final", 0, 1)
         return stopwatch.heat([look.trial for look in looks], final_us).items()
