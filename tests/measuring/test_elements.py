@@ -78,6 +78,12 @@ def test_every_corner_and_edge_is_looked_at(text: str, direction: Direction) -> 
     assert len(set(zip(*(kind.tolist() for kind in kinds), strict=True))) == 3 ** len(kinds)
 
 
+def rim_of(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """All places with a first or a last position in any dimension, in order."""
+    places = product(*map(range, sizes))
+    return [place for place in places if any(at in (0, size - 1) for at, size in zip(place, sizes, strict=True))]
+
+
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD_DATA])
 @pytest.mark.parametrize(
     "text", ["mb2ic64ih56oc64kh3ph1", "mb2ic3ih112oc16kh5ph2", "ic2id9ih9oc2kh3ph1", "ic4iw30oc4kw3"]
@@ -85,9 +91,7 @@ def test_every_corner_and_edge_is_looked_at(text: str, direction: Direction) -> 
 def test_every_place_on_the_rim_is_looked_at(text: str, direction: Direction) -> None:
     problem = ConvProblem.parse(text).asking(direction)
     sizes = problem.output.shape[2:]
-    rim = {
-        p for p in product(*map(range, sizes)) if any(at in (0, size - 1) for at, size in zip(p, sizes, strict=True))
-    }
+    rim = set(rim_of(sizes))
     places = Elements.of(problem, "cpu").places
     assert rim <= set(zip(*(place.tolist() for place in places[2:]), strict=True))
     assert len(set(places[1].tolist())) == problem.output.shape[1], "in every channel"
@@ -107,7 +111,7 @@ def test_where_not_all_of_the_rim_is_affordable_it_is_looked_at_all_around() -> 
 @pytest.mark.parametrize("sizes", [(1,), (2,), (7,), (1, 4), (2, 2), (3, 1, 3), (1, 1, 9), (4, 2, 3), (5, 4, 3)])
 @pytest.mark.parametrize("step", [1, 3])
 def test_the_rim_is_told_by_counting(sizes: tuple[int, ...], step: int) -> None:
-    rim = [p for p in product(*map(range, sizes)) if any(at in (0, n - 1) for at, n in zip(p, sizes, strict=True))]
+    rim = rim_of(sizes)
     assert _rim_count(sizes) == len(rim)
     counted = _rim(sizes, torch.arange(0, len(rim), step))
     assert list(zip(*(places.tolist() for places in counted), strict=True)) == rim[::step]
