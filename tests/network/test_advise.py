@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -125,6 +128,31 @@ def test_what_the_model_takes_under_enabled() -> None:
     assert set(seen) == {True, False}
     assert seen[:2] == [True, True]
     assert not is_enabled()
+
+
+def test_to_enable_is_no_part_of_what_a_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as a small model, in which nobody enables at each step."""
+    from convwright.measuring.machine import device_facts
+    from convwright.network import whole_model
+    from convwright.network.example import Subject
+    from convwright.ops.enable import enabled
+
+    @contextmanager
+    def slow(**options: Any) -> Iterator[None]:
+        with enabled(**options):
+            time.sleep(0.02)
+            yield
+            time.sleep(0.02)
+
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            time.sleep(1e-3)
+            return x
+
+    monkeypatch.setattr(whole_model, "enabled", slow)
+    subject, cpu = Subject.of(Net(), X), device_facts("cpu")
+    took = whole_model.time_enabled(subject, cpu, None, 1e3, backward=False, budget_us=500_000.0)
+    assert took is None or took.ratio.value < 1.5
 
 
 def test_in_mode_heuristic_nothing_runs_but_the_recording() -> None:

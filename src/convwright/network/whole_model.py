@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import ceil, inf, isfinite, sqrt
 
@@ -16,9 +16,9 @@ from convwright.core.dtype import DType
 from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.errors import first_line
-from convwright.measuring.clock import HostClock
+from convwright.measuring.clock import HostClock, WallClock
 from convwright.measuring.compare import Outcome, Verdict, compare
-from convwright.measuring.timer import measure
+from convwright.measuring.timer import measure, measure_calls
 from convwright.measuring.timing import Timing
 from convwright.network.example import Subject
 from convwright.network.layers import LayerCall
@@ -32,8 +32,8 @@ from convwright.ops.meetings import meetings
 from convwright.tuning.budget import Budget
 
 _AS_IT_IS, _ENABLED = "as it is", "under cw.enabled()"
-# To enable and disable takes 0.2 ms on a CPU; a block of runs is so long that this does not count.
-_BLOCK_US = 20_000.0
+# A block of runs on a CPU.
+_BLOCK_US = 10_000.0
 # So much of the time, and so many runs, are for choices to prove themselves on a CPU before anything is timed.
 _SETTLING, _MOST_SETTLING = 0.3, 64
 
@@ -78,31 +78,56 @@ def time_enabled(
     """The model with all its convolutions computed as they would be from now on under ``cw.enabled()``, beside the
     model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where that tells nothing.
     """
-    runs = ceil(_BLOCK_US / max(own_us, 1.0)) if device.kind == "cpu" else 1
     with _restored(subject, backward):
         step = _step(subject, backward)
-
-        def as_it_is() -> None:
-            for _ in range(runs):
-                step()
-
-        def under_enabled() -> None:
+        with enabled(policy=policy), meetings.hurried():
+            step()
+        if device.kind != "cpu":
+            timings = time_calls({_AS_IT_IS: step, _ENABLED: _under(policy, step)}, device, budget_us=budget_us)
+        else:
+            settling = Budget(_SETTLING * budget_us)
             with enabled(policy=policy):
-                as_it_is()
-
-        with enabled(policy=policy):
-            with meetings.hurried():
-                step()
-            settling = Budget(_SETTLING * budget_us if device.kind == "cpu" else 0.0)
-            for _ in range(_MOST_SETTLING):
-                if settling.left_us <= 0:
-                    break
-                step()
-        calls = {_AS_IT_IS: as_it_is, _ENABLED: under_enabled}
-        timings = time_calls(calls, device, budget_us=budget_us - settling.total_us)
+                for _ in range(_MOST_SETTLING):
+                    if settling.left_us <= 0:
+                        break
+                    step()
+            runs = ceil(_BLOCK_US / max(own_us, 1.0))
+            timings = _in_blocks(step, runs, policy, budget_us=budget_us - settling.total_us)
     verdict = compare(timings[_ENABLED], timings[_AS_IT_IS])
     known = verdict.ratio.low > 0 and isfinite(verdict.ratio.high)
     return verdict if known and not any(timing.disturbed for timing in timings.values()) else None
+
+
+def _under(policy: Policy | None, step: Callable[[], object]) -> Callable[[], object]:
+    def under() -> None:
+        with enabled(policy=policy):
+            step()
+
+    return under
+
+
+def _in_blocks(step: Callable[[], object], runs: int, policy: Policy | None, *, budget_us: float) -> dict[str, Timing]:
+    """Blocks of so many steps as they are and under ``cw.enabled()``. To enable and to disable, which takes as long as
+    a small model, is no part of them, and neither is the first step behind it."""
+
+    def block() -> None:
+        for _ in range(runs):
+            step()
+
+    with ExitStack() as switch:
+
+        def switch_on() -> None:
+            switch.close()
+            switch.enter_context(enabled(policy=policy))
+            step()
+
+        def switch_off() -> None:
+            switch.close()
+            step()
+
+        before = {_AS_IT_IS: switch_off, _ENABLED: switch_on}
+        calls = dict.fromkeys(before, block)
+        return dict(measure_calls(calls, clock=WallClock(), budget_us=budget_us, before=before))
 
 
 @contextmanager
