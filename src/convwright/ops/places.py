@@ -18,8 +18,9 @@ class Places:
     """
 
     def __init__(self) -> None:
-        self._modules: list[tuple[str, int]] = []
-        self._spaces: list[tuple[str, Names]] = []
+        self._listed: tuple[list[str], list[int]] = [], []
+        self._names: list[str] = []
+        self._spaces: list[Names] = []
         self._sizes: list[int] = []
         self._found: dict[tuple[str, str], Names] = {}
 
@@ -35,23 +36,24 @@ class Places:
                 names[name] = by_id[id(held)]
 
     def _look(self, ids: set[int], thorough: bool) -> None:
-        modules = [(name, id(module)) for name, module in list(sys.modules.items())]
-        if thorough or modules != self._modules:
-            self._list_modules(modules, thorough)
-        sizes = [len(names) for _, names in self._spaces]
+        # Each of these is one step of the interpreter's: blocks may be as short as one run of a small model.
+        listed = [*sys.modules], [*map(id, [*sys.modules.values()])]
+        if thorough or listed != self._listed:
+            self._list_modules(thorough)
+            self._listed = listed
+        sizes = [*map(len, self._spaces)]
         if sizes != self._sizes:
-            for (module, names), size, before in zip(self._spaces, sizes, self._sizes, strict=True):
+            for module, names, size, before in zip(self._names, self._spaces, sizes, self._sizes, strict=True):
                 if size != before:
                     found = [name for name, held in list(names.items()) if id(held) in ids]
                     self._found.update({(module, name): names for name in found})
             self._sizes = sizes
 
-    def _list_modules(self, modules: list[tuple[str, int]], thorough: bool) -> None:
+    def _list_modules(self, thorough: bool) -> None:
         """All that there are now. What is known of those that are gone is forgotten, and thoroughly of all."""
-        known = {} if thorough else {id(names): n for (_, names), n in zip(self._spaces, self._sizes, strict=True)}
-        there = list(sys.modules.items())
-        self._spaces = [(name, vars(module)) for name, module in there if isinstance(module, ModuleType)]
-        self._sizes = [known.get(id(names), -1) for _, names in self._spaces]
-        present = {id(names) for _, names in self._spaces}
+        known = {} if thorough else dict(zip(map(id, self._spaces), self._sizes, strict=True))
+        there = {name: vars(module) for name, module in [*sys.modules.items()] if isinstance(module, ModuleType)}
+        self._names, self._spaces = [*there], [*there.values()]
+        self._sizes = [known.get(id(names), -1) for names in self._spaces]
+        present = {*map(id, self._spaces)}
         self._found = {place: names for place, names in self._found.items() if id(names) in present}
-        self._modules = modules
