@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from convwright.core.direction import Direction
 from convwright.errors import BadInput
 from convwright.network import advise as advising
-from convwright.network.advice import Advice
+from convwright.network.advice import Advice, LayerAdvice
 from convwright.network.advise import advise
 from convwright.network.suggestion import Kind
 from convwright.report.plain import as_json
@@ -128,6 +129,21 @@ def test_what_the_model_takes_under_enabled() -> None:
     assert set(seen) == {True, False}
     assert seen[:2] == [True, True]
     assert not is_enabled()
+
+
+def test_where_times_are_unstable_nothing_is_said_to_be_as_good(
+    advice: Advice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LayerAdvice, "is_torch", property(lambda layer: True))
+    monkeypatch.setattr(LayerAdvice, "unstable", property(lambda layer: None))
+    assert "PyTorch's own calls are as good as anything that was found for them." in str(advice)
+    monkeypatch.setattr(LayerAdvice, "unstable", property(lambda layer: "unstable: stop other work"))
+    count = len(advice.layers)
+    sentence = f"Nothing was surely faster than PyTorch's own calls, but the times of {count} of {count} are unstable."
+    assert sentence in str(advice)
+    assert "as good as" not in str(advice)
+    assert ", forward: unstable" not in str(advice)
+    assert ", forward: unstable: stop other work." in str(replace(advice, backward=True))
 
 
 def test_to_enable_is_no_part_of_what_a_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:

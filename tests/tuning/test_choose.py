@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
@@ -63,6 +64,18 @@ def test_one_that_is_not_sure_does_not_stand_in_the_way_of_one_that_is() -> None
         told = reasons(*rows, policy=Policy(objective=objective))
         assert told["a/b"] == "0.92x the winner's time, but not surely better by more than a tie"
     assert winner(*rows[:2]) == "torch/default"
+
+
+def test_one_that_other_work_disturbed_is_not_chosen_and_may_be_better_all_the_same() -> None:
+    disturbed = finding("a/b", 60.0, halfwidth=0.4)
+    assert disturbed.measurement is not None
+    row = replace(disturbed, measurement=replace(disturbed.measurement, doubt="unstable: stop other work"))
+    assert reasons(TORCH, row) == {
+        "torch/default": "the winner, AMBIGUOUS: a/b may be better by more than a tie, but not surely",
+        "a/b": "unstable: stop other work",
+    }
+    wrong = replace(row, measurement=replace(disturbed.measurement, doubt="unstable", errors=WRONG))
+    assert "AMBIGUOUS" not in reasons(TORCH, wrong)["torch/default"]
 
 
 def test_pytorch_wins_with_a_reason() -> None:

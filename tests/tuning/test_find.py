@@ -122,6 +122,15 @@ def test_a_changed_fingerprint_is_measured_again_beside_pytorchs_own_call(
     assert len(fake.calls) == 2
 
 
+def test_where_nothing_is_known_of_pytorchs_own_call_all_are_timed_beside_it(store: Store, fake: FakeTuner) -> None:
+    """As when other work disturbed it: its time of now and theirs of then are not compared."""
+    search(store)
+    store.forget(PROBLEM.key, CPU.key, ["torch/default"])
+    found = search(store)
+    assert fake.calls[1] == fake.calls[0]
+    assert not any(verdict.finding.remembered for verdict in found.verdicts)
+
+
 def test_findings_are_stored_and_choices_are_not(store: Store, fake: FakeTuner) -> None:
     assert chosen(search(store)) == GEMM
     tight = search(store, policy=Policy(max_error=1e-3))

@@ -48,7 +48,7 @@ def summary(advice: Advice) -> list[str]:
         return ["The model runs no convolution that is known here."]
     left = len(advice.layers) - len(rows(advice))
     said = [f"{left} more distinct problems are not shown."] if left else []
-    said += [f"{names(layer.names)}: {layer.unstable}." for layer in advice.layers if layer.unstable is not None]
+    said += [f"{_which(layer, advice)}: {layer.unstable}." for layer in advice.layers if layer.unstable is not None]
     if advice.convolutions_us is not None and advice.best_us is not None:
         return [
             *said,
@@ -101,6 +101,11 @@ def names(layers: tuple[str, ...], most: int = _MOST_NAMES) -> str:
     return ", ".join(layers[:most]) + (f" +{more}" if more > 0 else "")
 
 
+def _which(layer: LayerAdvice, advice: Advice) -> str:
+    """The layers of a row, and where a training step has several rows for them, which of these it is."""
+    return names(layer.names) + (f", {layer.problem.direction}" if advice.backward else "")
+
+
 def _present(advice: Advice, now_us: float) -> str:
     take = ", take" if sum(layer.calls for layer in advice.layers) > 1 else " takes"
     sentence = f"{_count(advice)}{take} {duration(now_us)}"
@@ -111,6 +116,10 @@ def _present(advice: Advice, now_us: float) -> str:
 
 def _to_be_had(advice: Advice, now_us: float, best_us: float) -> str:
     if all(layer.is_torch for layer in advice.layers):
+        vague = sum(layer.unstable is not None for layer in advice.layers)
+        if vague:
+            count = f"{vague} of {len(advice.layers)}"
+            return f"Nothing was surely faster than PyTorch's own calls, but the times of {count} are unstable."
         return "PyTorch's own calls are as good as anything that was found for them."
     sentence = f"With the candidates above they take {duration(best_us)}, {now_us / best_us:.2f}x as fast"
     if advice.model_us is not None and advice.enabled_us is not None:

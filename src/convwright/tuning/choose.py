@@ -68,6 +68,11 @@ def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy
     times = {f.candidate.id: eager_us(f, policy) for f in findings if f.measurement is not None}
     allowed = [finding for finding in findings if objections[finding.candidate.id] is None]
     allowed.sort(key=lambda finding: cost(finding, policy).value)
+    # What is disallowed only since other work disturbed it may be better all the same.
+    rivals = [
+        f for f in findings if f.measurement is not None and objections[f.candidate.id] in (None, f.measurement.doubt)
+    ]
+    rivals.sort(key=lambda finding: cost(finding, policy).value)
     best = _best(allowed, baseline, policy)
     if best is not None:
         allowed.remove(best)
@@ -77,7 +82,7 @@ def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy
         Verdict(
             finding,
             times[finding.candidate.id].value if finding.candidate.id in times else None,
-            objections[finding.candidate.id] or _why(finding, allowed, baseline, policy),
+            objections[finding.candidate.id] or _why(finding, allowed, rivals, baseline, policy),
             allowed=finding in allowed,
             won=finding in allowed[:1],
         )
@@ -182,11 +187,17 @@ def _order(times: dict[str, Interval], finding: Finding) -> float:
 _COUNTED = {Objective.ENERGY: "energy", Objective.WORKSPACE: "workspace"}
 
 
-def _why(finding: Finding, allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> str:
+def _why(
+    finding: Finding,
+    allowed: Sequence[Finding],
+    rivals: Sequence[Finding],
+    baseline: Finding | None,
+    policy: Policy,
+) -> str:
     """Why an allowed candidate won or lost."""
     winner = allowed[0]
     if finding is winner:
-        return f"the winner{_against_torch(allowed, baseline, policy)}"
+        return f"the winner{_against_torch(winner, rivals, baseline, policy)}"
     ours, best = _value(finding, policy), _value(winner, policy)
     if policy.objective is Objective.WORKSPACE:
         return f"{ours:,.0f} bytes of workspace, the winner needs {best:,.0f}"
@@ -196,12 +207,12 @@ def _why(finding: Finding, allowed: Sequence[Finding], baseline: Finding | None,
     return f"{ours / best:.2f}x the winner's {_COUNTED.get(policy.objective, 'time')}{unsure}"
 
 
-def _against_torch(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> str:
-    winner, counted = allowed[0], _COUNTED.get(policy.objective)
+def _against_torch(winner: Finding, rivals: Sequence[Finding], baseline: Finding | None, policy: Policy) -> str:
+    counted = _COUNTED.get(policy.objective)
     if winner is baseline:
         if is_unstable(baseline, policy):
             return ", AMBIGUOUS: its time is unstable, so nothing can be said to be faster"
-        rival = next((finding for finding in allowed if _may_be_better(finding, baseline, policy)), None)
+        rival = next((finding for finding in rivals if _may_be_better(finding, baseline, policy)), None)
         if rival is not None:
             return f", AMBIGUOUS: {rival.candidate.id} may be better by more than a tie, but not surely"
         if counted:

@@ -41,9 +41,12 @@ class Run:
         most_chains: int | None,
         afresh: bool,
     ) -> None:
-        self._search, self._afresh = search, afresh
+        self._search = search
         self._recall = search.recall(rewrites=rewrites)
         self._baseline = baseline_of(direct, search.policy)
+        # Where nothing is known of PyTorch's own call, the times of others are of another moment than its will be.
+        own = None if self._baseline is None else self._recall.finding(self._baseline)
+        self._afresh = afresh or (self._baseline is not None and (own is None or own.measurement is None))
         self._known: dict[str, Finding] = {}  # filled as candidates are taken
         self._waiting: list[Candidate] = []
         self._lineup = Lineup(
