@@ -127,7 +127,7 @@ def _in_blocks(step: Callable[[], object], runs: int, policy: Policy | None, *, 
 
         before = {_AS_IT_IS: switch_off, _ENABLED: switch_on}
         calls = dict.fromkeys(before, block)
-        return dict(measure_calls(calls, clock=WallClock(), budget_us=budget_us, before=before))
+        return measure_calls(calls, clock=WallClock(), budget_us=budget_us, before=before)
 
 
 @contextmanager

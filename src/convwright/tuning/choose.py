@@ -66,13 +66,12 @@ def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy
     """
     objections = {finding.candidate.id: objection(finding, baseline, policy) for finding in findings}
     times = {f.candidate.id: eager_us(f, policy) for f in findings if f.measurement is not None}
-    allowed = [finding for finding in findings if objections[finding.candidate.id] is None]
-    allowed.sort(key=lambda finding: cost(finding, policy).value)
     # What is disallowed only since other work disturbed it may be better all the same.
     rivals = [
         f for f in findings if f.measurement is not None and objections[f.candidate.id] in (None, f.measurement.doubt)
     ]
     rivals.sort(key=lambda finding: cost(finding, policy).value)
+    allowed = [finding for finding in rivals if objections[finding.candidate.id] is None]
     best = _best(allowed, baseline, policy)
     if best is not None:
         allowed.remove(best)

@@ -79,7 +79,6 @@ class _Quick:
         patience_us = self.budget.total_us / _FEWEST_CALLS[self.on]
         self.looks = Looks(self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us)
         self.passed: dict[Candidate, str] = {}
-        self.late = 1.0  # by so many times the heat took longer than was reckoned: the host is as slow as that
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Look at candidates for as long as there is time; all that were taken, in their order."""
@@ -165,7 +164,7 @@ class _Quick:
         begun_us, heat_us = self.budget.now_us(), self.budget.left_us * _HEAT
         timed = stopwatch.heat([look.trial for look in looks.values()], heat_us)
         reckoned_us = max(heat_us, sum(map(self._heat_us, looks.values())))
-        self.late = max((self.budget.now_us() - begun_us) / reckoned_us, 1.0)
+        slowness = max((self.budget.now_us() - begun_us) / reckoned_us, 1.0)
         if baseline in looks and baseline not in timed:
             return {}  # there is nothing to hold the others against
         base = self._base(timed)
@@ -178,13 +177,17 @@ class _Quick:
             timed |= _with_checked(timed, candidate, checked)
             base = self._base(timed)
             if objection(timed[candidate], base, policy) is None:
-                return timed | {each: like(finding, timed[each]) for each, finding in self._final(stopwatch, both)}
+                return timed | {
+                    each: like(finding, timed[each]) for each, finding in self._final(stopwatch, both, slowness)
+                }
         return timed
 
-    def _final(self, stopwatch: Stopwatch, looks: Sequence[Look]) -> Iterable[tuple[Candidate, Finding]]:
-        """These timed again, where there is time."""
+    def _final(
+        self, stopwatch: Stopwatch, looks: Sequence[Look], slowness: float
+    ) -> Iterable[tuple[Candidate, Finding]]:
+        """These timed again, where there is time, on a host that takes so many times as long as is reckoned."""
         final_us = self.budget.left_us - _CLOSING * self.budget.total_us
-        if final_us < max(_FINAL * self.budget.total_us, self.late * sum(map(self._heat_us, looks))):
+        if final_us < max(_FINAL * self.budget.total_us, slowness * sum(map(self._heat_us, looks))):
             return ()
         self.contest.hooks.progress("final", 0, 1)
         return stopwatch.heat([look.trial for look in looks], final_us).items()
