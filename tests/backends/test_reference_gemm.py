@@ -20,6 +20,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
 from convwright.core.tensor_spec import Layout
 from problem_space import operands, oracle, problems, run
 
@@ -193,3 +194,20 @@ def test_fp32_is_fp32_whatever_the_flags_allow(precision: str) -> None:
         assert torch.equal(compute(problem, given), expected)
         assert torch.get_float32_matmul_precision() == precision
         assert torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("tag", ["", " tag:nhwc"])
+def test_on_a_gpu_what_is_multiplied_where_it_lies_is_so_in_tf32_too(direction: Direction, tag: str) -> None:
+    def ways(text: str) -> list[tuple[str, Arithmetic]]:
+        problem = ConvProblem.parse(text).asking(direction)
+        offered = Reference().candidates(problem, profile("h200"), Policy())
+        return [(offer.id, offer.arithmetic) for offer in offered if offer.id.startswith("reference/gemm")]
+
+    plain, in_tf32 = ("reference/gemm", Arithmetic.FP32), ("reference/gemm[tf32=on]", Arithmetic.TF32)
+    assert ways(f"mb1ic8ih9oc16kh1{tag}") == [plain, in_tf32]
+    assert ways(f"mb1ic8ih9oc16kh3{tag}") == [plain]
+    assert ways(f"mb1ic8ih9oc16kh1 dt:fp16{tag}") == [("reference/gemm", Arithmetic.FP16_ACC32)]
+    assert [each.id for each in Reference().candidates(ConvProblem.parse("ic8ih9oc16kh1"), CPU, Policy())][:2] == [
+        "reference/gemm", "reference/direct",
+    ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -22,7 +21,7 @@ VERSION = "2"
 class Algorithm(Protocol):
     """What a module of this folder answers for its algorithm."""
 
-    def offers(self, problem: ConvProblem) -> Iterator[Offer]:
+    def offers(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
         """The candidates for ``problem``, the most promising first, or a refusal of each that cannot serve it."""
 
     def plan(self, candidate: Candidate) -> Plan:
@@ -37,7 +36,6 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "fft": fft,
     "fft-tiled": fft_tiled,
 }
-_FOURIER = ("fft", "fft-tiled")
 
 
 class Reference:
@@ -54,16 +52,10 @@ class Reference:
             if reason is not None:
                 yield Refusal(f"reference/{name}", reason)
                 continue
-            # For each size that is new to a process a GPU's library links transforms: 41 to 390 ms (H200, CUDA 13).
-            links = device.kind == "cuda" and name in _FOURIER
-            yield from (_linked(each) if links else each for each in algorithm.offers(problem))
+            yield from algorithm.offers(problem, device)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return ALGORITHMS[candidate.algorithm].plan(candidate)
-
-
-def _linked(offered: Offer) -> Offer:
-    return replace(offered, links=True) if isinstance(offered, Candidate) else offered
 
 
 def _too_narrow(problem: ConvProblem, name: str) -> str | None:

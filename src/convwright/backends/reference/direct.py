@@ -18,13 +18,14 @@ from convwright.backends.reference.direct_channels import Channels
 from convwright.backends.reference.direct_depthwise import Depthwise
 from convwright.backends.reference.operands import by_tap, epilogue_, offer, start_, stored_
 from convwright.core.candidate import Candidate, Offer
+from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.tensors import empty, torch_dtype
 
 
-def offers(problem: ConvProblem) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """It serves every problem."""
     yield offer(problem, "direct", _buffers(_products(problem)).nbytes)
 

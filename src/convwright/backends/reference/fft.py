@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.reference.fourier import Fourier, lines
+from convwright.backends.reference.fourier import Fourier, lines, links
 from convwright.backends.reference.fourier_plan import FourierPlan
 from convwright.backends.reference.operands import offer
 from convwright.core.candidate import Candidate, Offer
+from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 
 
-def offers(problem: ConvProblem) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """It serves every problem; with a stride it computes the outputs between as well."""
     whole = Fourier(problem, [line.whole() for line in lines(problem)])
-    yield offer(problem, "fft", whole.workspace_bytes, saves_products=True)
+    yield offer(problem, "fft", whole.workspace_bytes, saves_products=True, links=links(device))
 
 
 def plan(candidate: Candidate) -> Plan:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf, log2, prod
 
-from convwright.backends.reference.fourier import Fourier, lines
+from convwright.backends.reference.fourier import Fourier, lines, links
 from convwright.backends.reference.fourier_plan import FourierPlan
 from convwright.backends.reference.operands import offer
 from convwright.backends.reference.overlap import Line
 from convwright.core.candidate import Candidate, Offer, Refusal
+from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 
@@ -19,7 +20,7 @@ _TILES = {1: (32, 64, 128, 256, 512, 1024, 2048), 2: (16, 32, 64, 128), 3: (8, 1
 _TRANSFORM_OPERATIONS = 2.5
 
 
-def offers(problem: ConvProblem) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """The tile that costs least, by a count of operations. With a stride most of them would be wasted."""
     if any(stride != 1 for stride in problem.stride):
         yield Refusal("reference/fft-tiled", f"stride {problem.stride}: tiles are computed at stride 1 only")
@@ -32,7 +33,8 @@ def offers(problem: ConvProblem) -> Iterator[Offer]:
         yield Refusal("reference/fft-tiled", reason)
         return
     tiled = Fourier(problem, [line.tiled(tile) for line in dims])
-    yield offer(problem, "fft-tiled", tiled.workspace_bytes, config=(("tile", tile),), saves_products=True)
+    config = (("tile", tile),)
+    yield offer(problem, "fft-tiled", tiled.workspace_bytes, config=config, saves_products=True, links=links(device))
 
 
 def plan(candidate: Candidate) -> Plan:

