@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from convwright.backends.triton import implicit_gemm, weight_gradient
+from convwright.backends.triton import few_outputs, implicit_gemm, weight_gradient
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -22,10 +23,17 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 
 if TYPE_CHECKING:
-    from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
+    from convwright.backends.triton.forward_plan import ForwardPlan
+    from convwright.backends.triton.kernel_call import KernelCall
     from convwright.backends.triton.weight_gradient_plan import WeightGradientPlan
 
 _OLDEST_ARCHITECTURE = 80
+# What is offered for each direction; the implicit GEMM refuses an input's gradient in words.
+_KERNELS: Mapping[Direction, tuple[ModuleType, ...]] = {
+    Direction.FORWARD: (implicit_gemm, few_outputs),
+    Direction.BACKWARD_DATA: (implicit_gemm,),
+    Direction.BACKWARD_WEIGHT: (weight_gradient,),
+}
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
 
 
@@ -41,12 +49,12 @@ class TritonKernels:
         return _NOT_INSTALLED if find_spec("triton") is None else f"Triton {_triton_version()}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        kernel = weight_gradient if problem.direction is Direction.BACKWARD_WEIGHT else implicit_gemm
         reason = _device_reason(device) or _interpreter_reason(problem) or why_not_fused(problem)
-        if reason is not None:
-            yield Refusal(kernel.NAME, reason)
-            return
-        yield from kernel.offers(problem, device)
+        for kernel in _KERNELS[problem.direction]:
+            if reason is not None:
+                yield Refusal(kernel.NAME, reason)
+            else:
+                yield from kernel.offers(problem, device)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         reason = _device_reason(device)
@@ -62,11 +70,7 @@ class TritonKernels:
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
         """Into Triton's own cache, where ``build`` finds it."""
-        from convwright.backends.triton.implicit_gemm_call import kernel_call
-        from convwright.backends.triton.weight_gradient_call import kernel_calls
-
-        backward = candidate.problem.direction is Direction.BACKWARD_WEIGHT
-        for call in kernel_calls(candidate) if backward else (kernel_call(candidate),):
+        for call in _kernel_calls(candidate):
             call.compile(device.architecture)
 
     def load_compiler(self) -> None:
@@ -74,7 +78,7 @@ class TritonKernels:
         import triton.compiler
         import triton.runtime.cache
 
-        from convwright.backends.triton import implicit_gemm_kernel, weight_gradient_kernel  # noqa: F401
+        from convwright.backends.triton import few_outputs_kernel, implicit_gemm_kernel, weight_gradient_kernel  # noqa: F401
 
         # Triton reads all of itself, for 0.3 s, before it looks for the first kernel on disk, and keeps what that gave.
         for home in (triton.runtime.cache, triton.compiler.compiler):
@@ -83,11 +87,24 @@ class TritonKernels:
                 return
 
 
-def _plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[WeightGradientPlan]:
+def _kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+    """What the driver is asked to launch. Loads neither Triton's plans nor PyTorch."""
+    from convwright.backends.triton import few_outputs_call, implicit_gemm_call, weight_gradient_call
+
+    if candidate.problem.direction is Direction.BACKWARD_WEIGHT:
+        return weight_gradient_call.kernel_calls(candidate)
+    home = few_outputs_call if candidate.algorithm == few_outputs.ALGORITHM else implicit_gemm_call
+    return (home.kernel_call(candidate),)
+
+
+def _plan_class(candidate: Candidate) -> type[ForwardPlan] | type[WeightGradientPlan]:
+    from convwright.backends.triton.few_outputs_plan import FewOutputsPlan
     from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
     from convwright.backends.triton.weight_gradient_plan import WeightGradientPlan
 
-    return WeightGradientPlan if candidate.problem.direction is Direction.BACKWARD_WEIGHT else ImplicitGemmPlan
+    if candidate.problem.direction is Direction.BACKWARD_WEIGHT:
+        return WeightGradientPlan
+    return FewOutputsPlan if candidate.algorithm == few_outputs.ALGORITHM else ImplicitGemmPlan
 
 
 def _device_reason(device: DeviceFacts) -> str | None:

@@ -84,5 +84,11 @@ def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
     }  # fmt: skip
 
 
+def weight_strides(problem: ConvProblem) -> dict[str, int]:
+    """The same of the weight, which may lie in any order."""
+    W_R, W_S = pair(problem.w.strides[2:], 0)
+    return {"W_K": problem.w.strides[0], "W_C": problem.w.strides[1], "W_R": W_R, "W_S": W_S}
+
+
 def pair(values: tuple[int, ...], missing: int) -> tuple[int, int]:
     return (missing, values[0]) if len(values) == 1 else (values[0], values[1])

@@ -12,6 +12,7 @@ from convwright.backends.triton.channels_last import (
     pixel_count,
     shape_reason,
     span,
+    weight_strides,
     window_constants,
 )
 from convwright.backends.triton.weight_gradient_algorithms import DTYPES, Algorithm, algorithms
@@ -86,7 +87,7 @@ def blocks(problem: ConvProblem, tile: PartedTile) -> int:
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> dict[str, int | bool]:
     """What the kernel of the product is compiled for."""
-    return window_constants(problem) | _weight_strides(problem) | {
+    return window_constants(problem) | weight_strides(problem) | {
         "SPLIT": algorithm.split, "PITCH": pitch(problem) if algorithm.packed else 0,
         "FLAT": tile.runs_across_taps(problem.c, prod(problem.taps)),
         "PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group(algorithm),
@@ -113,9 +114,4 @@ def sum_constants(problem: ConvProblem, tile: PartedTile) -> dict[str, int | boo
     R, S = pair(problem.taps, 1)
     sizes = {"C": problem.c, "K": problem.k, "R": R, "S": S, "FLIP": problem.flip}
     rows = min(_SUM_ROWS, 1 << (tile.parts - 1).bit_length())
-    return sizes | _weight_strides(problem) | {"PARTS": tile.parts, "ROWS": rows, "BLOCK": _SUM_BLOCK}
-
-
-def _weight_strides(problem: ConvProblem) -> dict[str, int]:
-    W_R, W_S = pair(problem.w.strides[2:], 0)
-    return {"W_K": problem.w.strides[0], "W_C": problem.w.strides[1], "W_R": W_R, "W_S": W_S}
+    return sizes | weight_strides(problem) | {"PARTS": tile.parts, "ROWS": rows, "BLOCK": _SUM_BLOCK}

@@ -1,0 +1,82 @@
+"""Convolutions with few output channels, by sums that are no matrix product: what is served, and what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from convwright.backends.triton.channels_last import (
+    MOST_ELEMENTS,
+    shape_reason,
+    size_reason,
+    span,
+    weight_strides,
+    window_constants,
+)
+from convwright.backends.triton.few_outputs_tiles import Strip, best_strips, spacing
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.epilogue import Activation
+from convwright.core.problem import ConvProblem
+
+ALGORITHM = "few-outputs"
+NAME = f"triton/{ALGORITHM}"
+_DTYPES = (DType.FP16, DType.BF16, DType.FP32)
+_MOST_OUTPUTS = 16
+# A channel's taps are written out one by one in the compiled kernel.
+_MOST_WEIGHTS = 400
+
+
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+    """Every configuration worth trying, or why the algorithm cannot serve."""
+    reason = refusal_reason(problem)
+    if reason is not None:
+        yield Refusal(NAME, reason)
+        return
+    arithmetic = native_arithmetic(problem.dtype, tf32=False)
+    for strip in best_strips(problem, device):
+        yield Candidate(problem, "triton", ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE, compiles=True)
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why the kernel cannot compute ``problem``, or None where it can."""
+    if problem.direction is not Direction.FORWARD:
+        return f"computes the forward direction, not {problem.direction}"
+    reason = shape_reason(problem, _DTYPES)
+    if reason is None and problem.epilogue.activation not in (Activation.NONE, Activation.RELU):
+        return f"can fuse relu, not {problem.epilogue.activation}"
+    return reason or _few_reason(problem) or size_reason(problem, {"input": problem.x, "output": problem.y})
+
+
+def _few_reason(problem: ConvProblem) -> str | None:
+    if problem.k > _MOST_OUTPUTS:
+        return f"serves at most {_MOST_OUTPUTS} output channels, got {problem.k}"
+    weights = prod(problem.taps) * problem.k
+    if weights > _MOST_WEIGHTS:
+        return f"serves at most {_MOST_WEIGHTS} weights for each input channel, got {weights}"
+    for name, spec in {"input": problem.x, "output": problem.y}.items():
+        if spec.shape[-1] > 1 and spec.strides[-1] != 1:
+            return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
+    spanned = span(problem.w.shape, problem.w.strides)
+    if spanned >= MOST_ELEMENTS:
+        return f"serves weights that span at most 2^30 elements, got {spanned:,}"
+    return None
+
+
+def blocks(problem: ConvProblem, strip: Strip) -> int:
+    """How many programs one launch needs."""
+    return strip.blocks(problem)
+
+
+def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool]:
+    """What the kernel is compiled for."""
+    gap, apart = spacing(problem)
+    window = {name: value for name, value in window_constants(problem).items() if name != "PADDED"}
+    return window | weight_strides(problem) | {
+        "X_C": problem.x.strides[1], "Y_K": problem.y.strides[1],
+        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
+        "RELU": problem.epilogue.activation is Activation.RELU,
+        "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq,
+    }  # fmt: skip

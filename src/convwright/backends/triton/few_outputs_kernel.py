@@ -1,0 +1,137 @@
+"""The kernel: a forward convolution with few output channels, each of whose elements one thread sums up by itself.
+
+No matrix is multiplied, so nothing is wasted on a tile's idle columns; what is read is read once from memory, and
+again from the cache for other taps. A thread computes several rows of the output that lie one dilation apart: what
+the last tap reads for one of them, the tap before reads for the next.
+"""
+# mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _tap(
+    w, W_R: tl.constexpr, W_S: tl.constexpr, R: tl.constexpr, S: tl.constexpr, FLIP: tl.constexpr, TAP: tl.constexpr
+):
+    """A weight's place for one of the taps in the order in which they read."""
+    PLACE: tl.constexpr = R * S - 1 - TAP if FLIP else TAP
+    return w + (PLACE // S * W_R + PLACE % S * W_S)
+
+
+@triton.jit
+def _added(
+    sums, value, taps, K: tl.constexpr, R: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, READ: tl.constexpr
+):
+    """The sums with what was read of row READ, and ``taps`` is what that column's taps weigh, (r, k)."""
+    more = ()
+    for out in tl.static_range(ROWS):
+        for k in tl.static_range(K):
+            if out * APART <= READ and out * APART + R > READ:
+                more += (sums[out * K + k] + value * taps[(READ - out * APART) * K + k],)
+            else:
+                more += (sums[out * K + k],)
+    return more
+
+
+# fmt: off
+@triton.jit
+def _sums(
+    x_rows, columns, w, h, v,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, MASKED: tl.constexpr,
+):
+    # fmt: on
+    """For each of ROWS rows, each of K channels: sums in fp32. (h, v) is where the first row's first tap reads."""
+    sums = ()
+    for _ in tl.static_range(ROWS * K):
+        sums += (tl.zeros((BQ,), tl.float32),)
+    for c in tl.range(C):
+        for s in tl.static_range(S):
+            taps = ()
+            for r in tl.static_range(R):
+                tap = _tap(w + c * W_C, W_R, W_S, R, S, FLIP, r * S + s)
+                for k in tl.static_range(K):
+                    taps += (tl.load(tap + k * W_K).to(tl.float32),)
+            v_read = v + s * DILATION_W
+            for row in tl.static_range((ROWS - 1) * APART + R):
+                at = x_rows + c * X_C + row * DILATION_H * X_H + columns + s * DILATION_W * X_W
+                if MASKED:
+                    h_read = h + row * DILATION_H
+                    real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W)
+                    value = tl.load(at, mask=real, other=0.0).to(tl.float32)
+                else:
+                    value = tl.load(at).to(tl.float32)
+                sums = _added(sums, value, taps, K, R, APART, ROWS, row)
+    return sums
+
+
+# fmt: off
+@triton.jit
+def few_outputs(
+    x, w, bias, residual, y,
+    N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr,
+    GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr,
+):
+    # fmt: on
+    """y = relu(conv(x, w) + residual + bias).
+
+    X_*, W_* and Y_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A program computes BQ
+    columns of ROWS rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one
+    before.
+    """
+    COLUMNS: tl.constexpr = (Q + BQ - 1) // BQ
+    SPANS: tl.constexpr = (P + ROWS * GAP - 1) // (ROWS * GAP)
+    LAST: tl.constexpr = (ROWS - 1) * APART + R - 1  # of the rows that are read
+
+    program = tl.program_id(0)
+    first_q = program % COLUMNS * BQ
+    span = program // COLUMNS
+    p = span // GAP % SPANS * (ROWS * GAP) + span % GAP
+    n = span // (GAP * SPANS)
+    if WIDE:
+        n = n.to(tl.int64)
+    q = first_q + tl.arange(0, BQ)
+    h = p * STRIDE_H - TOP
+    v = tl.minimum(q, Q - 1) * STRIDE_W - LEFT
+
+    x_rows = x + (n * X_N + h * X_H)
+    first_v = first_q * STRIDE_W - LEFT
+    last_v = min(first_q + BQ, Q) * STRIDE_W - STRIDE_W - LEFT + (S - 1) * DILATION_W
+    inside = (h >= 0) & (h + LAST * DILATION_H < H) & (first_v >= 0) & (last_v < W)
+    if inside:
+        sums = _sums(
+            x_rows, v * X_W, w, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
+            DILATION_H, DILATION_W, FLIP, APART, ROWS, BQ, False,
+        )  # fmt: skip
+    else:
+        sums = _sums(
+            x_rows, v * X_W, w, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
+            DILATION_H, DILATION_W, FLIP, APART, ROWS, BQ, True,
+        )  # fmt: skip
+
+    for out in tl.static_range(ROWS):
+        row = p + out * GAP
+        kept = (q < Q) & (row < P)
+        for k in tl.static_range(K):
+            total = sums[out * K + k]
+            at = n * Y_N + k * Y_K + row * Y_P + q * Y_Q
+            if RESIDUAL:
+                total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
+            if BIAS:
+                total += tl.load(bias + k).to(tl.float32)
+            if RELU:
+                total = tl.where(total < 0, 0.0, total)  # unlike a maximum, this keeps NaN
+            tl.store(y + at, total.to(y.dtype.element_ty), mask=kept)

@@ -1,0 +1,102 @@
+"""The kernel for few output channels in Triton's interpreter, in a process of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from backends.triton_interpreted.cases import CASES, Case, Operands, exact, oracle
+from convwright.backends.triton import few_outputs
+from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.few_outputs_tiles import STRIPS, Strip
+from convwright.core.candidate import Candidate, Source
+from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.measuring.machine import device_facts
+
+BACKEND, CPU = TritonKernels(), device_facts("cpu")
+FP16_AND_FP32 = [DType.FP16, DType.FP32]
+
+
+def in_planes(case: Case, dtype: DType) -> ConvProblem:
+    return case.problem(dtype, Layout.NCHW, Layout.NCHW)
+
+
+def run(candidate: Candidate, given: Operands) -> torch.Tensor:
+    plan = BACKEND.build(candidate, CPU)
+    given.out.fill_(float("nan"))
+    return plan(given.x, plan.prepare(given.w), given.bias, given.residual, given.out)
+
+
+def of_strip(problem: ConvProblem, strip: Strip) -> Candidate:
+    arithmetic = native_arithmetic(problem.dtype, tf32=False)
+    return Candidate(problem, "triton", few_outputs.ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
+
+
+def offered(problem: ConvProblem) -> list[Candidate]:
+    offers = BACKEND.candidates(problem, CPU, Policy())
+    return [each for each in offers if isinstance(each, Candidate) and each.algorithm == few_outputs.ALGORITHM]
+
+
+@pytest.mark.parametrize("dtype", FP16_AND_FP32)
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_small_integers_come_out_exactly(name: str, outputs: int, dtype: DType) -> None:
+    case = CASES[name]
+    problem = in_planes(replace(case, w=(outputs, *case.w[1:])), dtype)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    found = offered(problem)
+    assert found
+    for candidate in found[::3]:
+        assert torch.equal(run(candidate, given), expected), candidate.id
+
+
+SPACINGS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1))]
+
+
+@pytest.mark.parametrize(("strip", "spacing"), [(strip, SPACINGS[i % 4]) for i, strip in enumerate(STRIPS)])
+def test_every_strip_handles_its_tails(strip: Strip, spacing: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    """Rows and columns that no strip fills, padding on all sides, and an inside where none is read."""
+    stride, dilation = spacing
+    case = Case((1, 2, 21, 37), (2, 2, 3, 2), stride, ((4, 3), (2, 1)), dilation, "residual+bias+relu", slack=1)
+    problem = in_planes(case, DType.FP32)
+    given = Operands.of(problem, "cpu", integers=True)
+    assert torch.equal(run(of_strip(problem, strip), given), exact(oracle(problem, given), problem))
+
+
+def test_it_is_as_good_as_fp32() -> None:
+    problem = in_planes(Case((1, 64, 5, 40), (2, 64, 3, 3), padding=((1, 1), (1, 1))), DType.FP32)
+    given = Operands.of(problem, "cpu", integers=False)
+    expected = oracle(problem, given)
+    for candidate in offered(problem)[:2]:
+        error = (run(candidate, given).double() - expected).norm() / expected.norm()
+        assert error < 2**-24 * sqrt(problem.reduction), candidate.id
+
+
+@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000])
+@pytest.mark.parametrize("place", ["x", "w"])
+def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str) -> None:
+    problem = in_planes(Case((1, 4, 6, 40), (2, 4, 3, 3), padding=((1, 1), (1, 1)), epilogue="relu"), DType.FP32)
+    given = Operands.of(problem, "cpu", integers=False)
+    getattr(given, place)[0, 3, 1, 1] = torch.tensor(bits, dtype=torch.uint32).view(torch.float32)
+    expected = oracle(problem, given).float()
+    for candidate in offered(problem)[:2]:
+        assert torch.allclose(run(candidate, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True), candidate.id
+
+
+def test_a_weight_may_lie_in_any_order() -> None:
+    problem = in_planes(Case((1, 5, 6, 40), (3, 5, 3, 2), flip=True), DType.FP32)
+    turned = TensorSpec(problem.w.shape, problem.w.dtype, (5, 1, 15, 45))
+    problem = replace(problem, w=turned)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    for candidate in offered(problem)[:2]:
+        assert torch.equal(run(candidate, given), expected), candidate.id
