@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from backends.fake_cuda_driver import FakeCudaDriver
+from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES, PLANES
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
@@ -24,7 +25,7 @@ from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Ti
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of
 from convwright.backends.triton.multiprocessor import shared_limit
-from convwright.core.candidate import Candidate, Refusal, Source
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.policy import Policy
@@ -42,15 +43,19 @@ A100 = replace(H200, name="NVIDIA A100", architecture="sm_80", sm_count=108)
 LAYER = ConvProblem.parse("mb32ic256ih14oc256kh3ph1 dt:fp16 tag:nhwc ep:bias+relu")
 
 
+def offers(problem: ConvProblem, device: DeviceFacts) -> list[Offer]:
+    found = BACKEND.candidates(problem, device, Policy())
+    return [offer for offer in found if offer.id.startswith("triton/implicit-gemm")]
+
+
 def offered(problem: ConvProblem, device: DeviceFacts = H200) -> list[Candidate]:
-    offers = list(BACKEND.candidates(problem, device, Policy()))
-    return [offer for offer in offers if isinstance(offer, Candidate)]
+    return [offer for offer in offers(problem, device) if isinstance(offer, Candidate)]
 
 
 def refusals(problem: ConvProblem, device: DeviceFacts = H200) -> list[Refusal]:
-    offers = list(BACKEND.candidates(problem, device, Policy()))
-    assert all(isinstance(offer, Refusal) for offer in offers)
-    return [offer for offer in offers if isinstance(offer, Refusal)]
+    found = offers(problem, device)
+    assert all(isinstance(offer, Refusal) for offer in found)
+    return [offer for offer in found if isinstance(offer, Refusal)]
 
 
 @not_interpreted
@@ -200,12 +205,7 @@ def test_a_device_elsewhere_can_be_listed_but_not_built_for() -> None:
 
 
 def test_results_in_the_interpreter() -> None:
-    tests = Path(__file__).parent
-    inner = tests / "triton_interpreted" / "run_implicit_gemm.py"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(inner)]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, cwd=tests.parents[1], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    passes_in_the_interpreter("run_implicit_gemm.py")
 
 
 # What is compiled can be written down.

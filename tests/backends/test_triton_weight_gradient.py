@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import pytest
 import torch
 
 from backends.fake_cuda_driver import FakeCudaDriver
+from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES
 from backends.triton_interpreted.weight_gradient_cases import NAMES, all_tiles, gradient
 from convwright.backends.triton import launch
@@ -254,9 +252,4 @@ def test_compiling_ahead_makes_what_building_needs(tmp_path: Path, monkeypatch: 
 
 
 def test_results_in_the_interpreter() -> None:
-    tests = Path(__file__).parent
-    inner = tests / "triton_interpreted" / "run_weight_gradient.py"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(inner)]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, cwd=tests.parents[1], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    passes_in_the_interpreter("run_weight_gradient.py")

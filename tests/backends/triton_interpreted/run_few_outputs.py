@@ -22,7 +22,6 @@ from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.measuring.machine import device_facts
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
-FP16_AND_FP32 = [DType.FP16, DType.FP32]
 
 
 def in_planes(case: Case, dtype: DType) -> ConvProblem:
@@ -45,12 +44,13 @@ def offered(problem: ConvProblem) -> list[Candidate]:
     return [each for each in offers if isinstance(each, Candidate) and each.algorithm == few_outputs.ALGORITHM]
 
 
-@pytest.mark.parametrize("dtype", FP16_AND_FP32)
-@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize(("outputs", "dtype"), [(1, DType.FP32), (3, DType.FP32), (2, DType.FP16)])
 @pytest.mark.parametrize("name", CASES)
 def test_small_integers_come_out_exactly(name: str, outputs: int, dtype: DType) -> None:
     case = CASES[name]
-    problem = in_planes(replace(case, w=(outputs, *case.w[1:])), dtype)
+    channels = min(case.x[1], 9)
+    few = replace(case, x=(case.x[0], channels, *case.x[2:]), w=(outputs, channels, *case.w[2:]))
+    problem = in_planes(few, dtype)
     given = Operands.of(problem, "cpu", integers=True)
     expected = exact(oracle(problem, given), problem)
     found = offered(problem)
@@ -73,7 +73,7 @@ def test_every_strip_handles_its_tails(strip: Strip, spacing: tuple[tuple[int, i
 
 
 def test_it_is_as_good_as_fp32() -> None:
-    problem = in_planes(Case((1, 64, 5, 40), (2, 64, 3, 3), padding=((1, 1), (1, 1))), DType.FP32)
+    problem = in_planes(Case((1, 32, 5, 40), (2, 32, 3, 3), padding=((1, 1), (1, 1))), DType.FP32)
     given = Operands.of(problem, "cpu", integers=False)
     expected = oracle(problem, given)
     for candidate in offered(problem)[:2]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from math import gcd
@@ -13,12 +14,13 @@ from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
 MOST_STRIPS = 6
+_MOST_ALIKE = 2  # with as many rows: they differ in how many columns lie where
 _LANES = 32
-# Registers that sums and weights of a thread may take, and how many loads a multiprocessor must have under way so that
-# it waits for none of them.
+# Registers that sums and weights of a thread may take.
 _MOST_REGISTERS = 160
-_LOADS_UNDER_WAY = 340
 _PRODUCTS_PER_LOAD = 4  # that a multiprocessor issues while it loads once
+# A step over so many channels, whose loads are under way together, takes so long where memory is waited for.
+_CHANNELS_AT_ONCE, _WAITING_CYCLES = 4, 700
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +57,28 @@ def spacing(problem: ConvProblem) -> tuple[int, int]:
 
 
 def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
-    """The ``count`` strips that should be fastest, by estimate, the best first."""
+    """The ``count`` strips that should be fastest, by estimate, the best first, and few alike."""
     R, _ = pair(problem.taps, 1)
     fitting = [
         strip for strip in STRIPS
         if strip.rows * strip.columns_per_thread * problem.k + R * problem.k <= _MOST_REGISTERS
     ]  # fmt: skip
-    return tuple(sorted(fitting, key=lambda strip: _cycles(strip, problem, device))[:count])
+    ranked = sorted(fitting, key=lambda strip: _cycles(strip, problem, device))
+    alike = Counter[int]()
+    chosen = []
+    for strip in ranked:
+        alike[strip.rows] += 1
+        if alike[strip.rows] <= _MOST_ALIKE:
+            chosen.append(strip)
+    return tuple(chosen[:count])
 
 
 def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
-    """A rough time on a multiprocessor, in loads: good enough to drop the strips that cannot win."""
+    """A rough time on the busiest multiprocessor: good enough to drop the strips that cannot win."""
     (R, S), (_, apart) = pair(problem.taps, 1), spacing(problem)
-    warps = strip.blocks(problem) * strip.warps / sm_count(device)
+    warps = -(-strip.blocks(problem) // sm_count(device)) * strip.warps
     reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
     weights = R * S * problem.k
     products = weights * strip.rows * strip.columns_per_thread
-    busy = max(reads + weights, (reads + weights + products) / _PRODUCTS_PER_LOAD)
-    waiting = max(_LOADS_UNDER_WAY / (reads * max(warps, 1.0)), 1.0)
-    return max(warps, 1.0) * problem.c * busy * waiting
+    step = max(reads + weights, (reads + weights + products) / _PRODUCTS_PER_LOAD)
+    return problem.c * (warps * step + _WAITING_CYCLES / _CHANNELS_AT_ONCE)

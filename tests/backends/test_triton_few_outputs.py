@@ -1,0 +1,105 @@
+"""The kernel for few output channels without a GPU: what it serves, that it compiles, and its results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backends.interpreted import passes_in_the_interpreter
+from convwright.backends.triton import few_outputs, launch
+from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.few_outputs_call import kernel_call
+from convwright.backends.triton.few_outputs_tiles import MOST_STRIPS, Strip, best_strips, spacing
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.dtype import Arithmetic
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(launch.interpreting(), reason="TRITON_INTERPRET is set: nothing is compiled")
+
+H200 = profile("h200")
+LAYER = ConvProblem.parse("mb2ic50ih512oc1kh3ph5dh4 ep:bias+relu")
+
+
+def offered(problem: ConvProblem) -> list[Candidate]:
+    offers = TritonKernels().candidates(problem, H200, Policy())
+    return [each for each in offers if isinstance(each, Candidate) and each.algorithm == few_outputs.ALGORITHM]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("g2ic8ih9oc2kh3", "`groups` = 1, got 2"),
+        ("ic8ih9oc2kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
+        ("ic8id9ih9oc2kd3kh3", "spatial dimensions, got 3"),
+        ("ic8ih9oc17kh3", "at most 16 output channels, got 17"),
+        ("ic8ih29oc16kh7", "at most 400 weights for each input channel, got 784"),
+        ("ic8ih9oc2kh3 tag:nhwc", "stride 1 along the width of `input`, got 8"),
+        ("ic8ih9oc2kh3 ep:bias+gelu", "can fuse relu, not gelu"),
+        ("mb0ic8ih9oc2kh3", "got a batch of 0"),
+    ],
+)
+def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
+    offers = TritonKernels().candidates(ConvProblem.parse(text), H200, Policy())
+    (refusal,) = (each for each in offers if each.id.startswith(few_outputs.NAME))
+    assert isinstance(refusal, Refusal)
+    assert words in refusal.reason
+
+
+def test_few_candidates_are_listed_always_the_same() -> None:
+    found = offered(LAYER)
+    assert [each.id for each in found] == [each.id for each in offered(LAYER)]
+    assert len({each.id for each in found}) == len(found) == MOST_STRIPS
+    for each in found:
+        assert (each.arithmetic, each.workspace_bytes, each.deterministic) == (Arithmetic.FP32, 0, True)
+        assert Strip.of(each).config == each.config
+    half = offered(ConvProblem.parse("mb1ic50ih512oc1kh3ph5dh4 dt:fp16"))
+    assert {each.arithmetic for each in half} == {Arithmetic.FP16_ACC32}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ic1ih9oc1kh3", (1, 1)),
+        ("ic1ih19oc1kh3dh4", (5, 1)),
+        ("ic1ih9oc1kh3sh2", (1, 2)),
+        ("ic1ih19oc1kh3sh2dh3", (2, 1)),
+    ],
+)
+def test_rows_of_a_strip_share_what_is_read(text: str, expected: tuple[int, int]) -> None:
+    assert spacing(ConvProblem.parse(text)) == expected
+
+
+def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
+    small, large = ConvProblem.parse("ic64ih16oc1kh3ph1"), ConvProblem.parse("mb8ic64ih1024oc1kh3ph1")
+    assert best_strips(small, H200)[0].rows < best_strips(large, H200)[0].rows
+    assert best_strips(small, H200)[0].blocks(small) >= 16
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(
+    "text", ["mb1ic50ih512oc1kh3ph5dh4 ep:bias+relu", "ic9ih64oc16kh3ph1 dt:fp16", "ic4iw500oc3kw7pw3sw2"]
+)
+def test_what_is_listed_compiles_without_spilling(
+    text: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for candidate in offered(ConvProblem.parse(text))[:: 1 if architecture == "sm_90" else 3]:
+        compiled = kernel_call(candidate).compile(architecture)
+        assert (compiled.metadata.global_scratch_size, compiled.metadata.profile_scratch_size) == (0, 0)
+        assert ".local" not in compiled.asm["ptx"], candidate.id
+
+
+def test_a_kernel_is_told_how_operands_lie() -> None:
+    wide = replace(LAYER, y=replace(LAYER.y, strides=(5 * 512 * 512, 512 * 512, 512, 1), alignment=4))
+    call = kernel_call(offered(wide)[0])
+    assert (call.constants["Y_N"], call.pointers["y"]) == (5 * 512 * 512, ("fp32", 4))
+    assert call.pointers["x"] == ("fp32", 16)
+
+
+def test_results_in_the_interpreter() -> None:
+    passes_in_the_interpreter("run_few_outputs.py")
