@@ -1,0 +1,100 @@
+"""Every configuration of the kernel for few output channels computes right on the GPU at hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from backends.triton_interpreted.cases import CASES, Case, Operands, exact, oracle
+from convwright.backends.triton import few_outputs
+from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.few_outputs_tiles import STRIPS, Strip
+from convwright.core.candidate import Candidate, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
+from convwright.measuring.machine import device_facts
+
+pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none"),
+]
+
+BACKEND = TritonKernels()
+SAME = ((1, 1), (1, 1))
+LAYERS = {
+    "dilated": Case((1, 50, 256, 256), (1, 50, 3, 3), (1, 1), ((5, 5), (5, 5)), (5, 5), "bias+relu"),
+    "sixteen outputs": Case((2, 64, 56, 56), (16, 64, 3, 3), padding=SAME, epilogue="residual+bias+relu"),
+    "strided": Case((2, 16, 113, 57), (3, 16, 5, 5), (2, 2), ((2, 2), (2, 2)), epilogue="bias"),
+    "one of one": Case((1, 1, 512, 512), (1, 1, 3, 3), padding=SAME),
+}
+LARGEST_ERROR = {DType.FP32: 2e-6, DType.FP16: 6e-4, DType.BF16: 5e-3}
+
+
+@pytest.fixture(scope="module")
+def device() -> DeviceFacts:
+    return device_facts("cuda")
+
+
+def in_planes(case: Case, dtype: DType) -> ConvProblem:
+    return case.problem(dtype, Layout.NCHW, Layout.NCHW)
+
+
+def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
+    offers = BACKEND.candidates(problem, device, Policy())
+    return [each for each in offers if isinstance(each, Candidate) and each.algorithm == few_outputs.ALGORITHM]
+
+
+def run(candidate: Candidate, device: DeviceFacts, given: Operands) -> torch.Tensor:
+    plan = BACKEND.build(candidate, device)
+    given.out.fill_(float("nan"))
+    return plan(given.x, plan.prepare(given.w), given.bias, given.residual, given.out)
+
+
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
+@pytest.mark.parametrize("name", CASES)
+def test_small_integers_come_out_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
+    case = CASES[name]
+    problem = in_planes(replace(case, w=(min(case.w[0], 5), *case.w[1:])), dtype)
+    given = Operands.of(problem, "cuda", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    for candidate in offered(problem, device)[::2]:
+        assert torch.equal(run(candidate, device, given), expected), candidate.id
+
+
+@pytest.mark.parametrize("strip", STRIPS)
+def test_every_strip_handles_its_tails(strip: Strip, device: DeviceFacts) -> None:
+    case = Case((2, 3, 45, 137), (2, 3, 3, 2), (2, 1), ((4, 3), (2, 1)), (3, 2), "residual+bias+relu", slack=1)
+    problem = in_planes(case, DType.FP32)
+    given = Operands.of(problem, "cuda", integers=True)
+    arithmetic = native_arithmetic(problem.dtype, tf32=False)
+    candidate = Candidate(problem, "triton", few_outputs.ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
+    assert torch.equal(run(candidate, device, given), exact(oracle(problem, given), problem))
+
+
+@pytest.mark.parametrize("dtype", LARGEST_ERROR)
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_are_right_and_the_same_from_run_to_run(name: str, dtype: DType, device: DeviceFacts) -> None:
+    problem = in_planes(LAYERS[name], dtype)
+    given = Operands.of(problem, "cuda", integers=False)
+    expected = oracle(problem, given)
+    for candidate in offered(problem, device):
+        y = run(candidate, device, given).clone()
+        assert (y.double() - expected).norm() / expected.norm() < LARGEST_ERROR[dtype], candidate.id
+        assert torch.equal(run(candidate, device, given), y), candidate.id
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("place", ["x", "w"])
+def test_what_is_not_finite_lands_where_it_belongs(value: float, place: str, device: DeviceFacts) -> None:
+    problem = in_planes(Case((1, 4, 16, 140), (2, 4, 3, 3), padding=SAME, epilogue="relu"), DType.FP32)
+    given = Operands.of(problem, "cuda", integers=False)
+    getattr(given, place)[0, 3, 1, 1] = value
+    expected = oracle(problem, given).float()
+    for candidate in offered(problem, device):
+        assert torch.allclose(run(candidate, device, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
