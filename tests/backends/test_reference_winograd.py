@@ -30,15 +30,18 @@ from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
+from convwright.measuring.machine import device_facts
 from convwright.tensors import torch_dtype
 from problem_space import EXACT, operands, oracle, run, specs, tensor
+
+CPU = device_facts("cpu")
 
 SMALLEST = {DType.FP16: 2.0**-25, DType.BF16: 2.0**-134, DType.FP32: 2.0**-150, DType.FP64: 0.0}
 Given = dict[Role, Tensor]
 
 
 def winograd(problem: ConvProblem, m: int) -> Candidate:
-    (candidate,) = (each for each in offers(problem) if isinstance(each, Candidate) and each.config == (("m", m),))
+    (candidate,) = (each for each in offers(problem, CPU) if isinstance(each, Candidate) and each.config == (("m", m),))
     return candidate
 
 
@@ -253,7 +256,7 @@ def test_what_padding_held_is_not_read() -> None:
 
 def test_what_is_said_of_a_candidate() -> None:
     for layout in Layout.NCHW, Layout.NHWC:
-        f2, f4 = offers(ConvProblem.of((2, 8, 9, 9), (8, 8, 3, 3), padding=1, layout=layout))
+        f2, f4 = offers(ConvProblem.of((2, 8, 9, 9), (8, 8, 3, 3), padding=1, layout=layout), CPU)
         assert (f2.id, f4.id) == ("reference/winograd[m=2]", "reference/winograd[m=4]")
         for candidate in f2, f4:
             assert isinstance(candidate, Candidate)
@@ -262,7 +265,7 @@ def test_what_is_said_of_a_candidate() -> None:
             assert candidate.arithmetic is Arithmetic.FP32
     for dtype, arithmetic in (("bf16", Arithmetic.FP32), ("fp16", Arithmetic.FP32), ("fp64", Arithmetic.FP64)):
         problem = ConvProblem.of((2, 8, 9), (8, 8, 3), dtype=dtype)
-        assert {each.arithmetic for each in offers(problem) if isinstance(each, Candidate)} == {arithmetic}
+        assert {each.arithmetic for each in offers(problem, CPU) if isinstance(each, Candidate)} == {arithmetic}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,7 @@ def test_what_is_said_of_a_candidate() -> None:
     ],
 )
 def test_a_refusal_names_the_value(problem: ConvProblem, reason: str) -> None:
-    assert [*offers(problem)] == [Refusal(f"reference/winograd[m={m}]", reason) for m in OUTPUTS]
+    assert [*offers(problem, CPU)] == [Refusal(f"reference/winograd[m={m}]", reason) for m in OUTPUTS]
 
 
 @pytest.mark.parametrize("direction", Direction)

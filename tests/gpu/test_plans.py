@@ -86,3 +86,31 @@ def test_what_is_chosen_for_launching_launches() -> None:
     workspace = torch.empty(ready.workspace_bytes, dtype=torch.uint8, device="cuda")
     ready.launch(given["x"], ready.prepare(given["w"]), None, given["out"], workspace=workspace)
     torch.testing.assert_close(given["out"], expected(given), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("algorithm", ["cudnn/engine-0", "cudnn/gemm", "torch/default"])
+def test_what_does_not_fit_is_refused_before_a_kernel_reads_it(algorithm: str) -> None:
+    given, ready = operands(PLAIN), cw.plan(PLAIN, algorithm=algorithm, device="cuda")
+    x, w = given["x"], ready.prepare(given["w"].to(memory_format=LAST))
+    torch.testing.assert_close(ready(x, w), expected(given), rtol=2e-3, atol=2e-3)
+    for wrong, said in (
+        (x.cpu(), "`x` must be on cuda:0, as the plan is, got an array on cpu"),
+        (x[:2], r"`x` must have the sizes \(4, 64, 28, 28\)"),
+        (x.to(memory_format=LAST), "`x` must have the strides"),
+        (x.half(), "`x` must be torch.float32"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            ready(wrong, w)
+
+
+def test_a_workspace_that_does_not_fit_is_refused() -> None:
+    given, ready = operands(PLAIN), cw.plan(PLAIN, algorithm="cudnn/winograd-nonfused", device="cuda")
+    weight, room = ready.prepare(given["w"]), torch.empty(ready.workspace_bytes + 16, dtype=torch.uint8, device="cuda")
+    for workspace, said in (
+        (room[: ready.workspace_bytes - 1], r"`workspace` must have [\d,]+ bytes on cuda:0"),
+        (room[16:], "`workspace` must begin at a multiple of 256 bytes"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            ready(given["x"], weight, workspace=workspace)
+        with pytest.raises(BadInput, match=said):
+            ready.launch(given["x"], weight, None, given["out"], workspace=workspace)

@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from backends.triton_interpreted.cases import CASES, Case, Operands, exact, oracle
+from backends.triton_interpreted.cases import CASES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton import few_outputs
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.few_outputs_tiles import STRIPS, Strip
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType, native_arithmetic
-from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
@@ -46,8 +45,7 @@ def in_planes(case: Case, dtype: DType) -> ConvProblem:
 
 
 def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
-    offers = BACKEND.candidates(problem, device, Policy())
-    return [each for each in offers if isinstance(each, Candidate) and each.algorithm == few_outputs.ALGORITHM]
+    return [each for each in listed(few_outputs.ALGORITHM, problem, device) if isinstance(each, Candidate)]
 
 
 def run(candidate: Candidate, device: DeviceFacts, given: Operands) -> torch.Tensor:

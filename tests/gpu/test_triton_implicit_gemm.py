@@ -6,13 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, oracle
+from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.plan import Plan
-from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
@@ -44,7 +43,7 @@ def device() -> DeviceFacts:
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
-    offers = list(BACKEND.candidates(problem, device, Policy()))
+    offers = listed("implicit-gemm", problem, device)
     found = [offer for offer in offers if isinstance(offer, Candidate)]
     assert found == offers, offers
     return found

@@ -111,10 +111,16 @@ def test_an_array_with_cudas_interface_is_taken(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda x, w, y: (x.double(), w, y), "`x` must be fp32, as the plan's problem says, got torch.float64"),
-        (lambda x, w, y: (x[:1], w, y), r"`x` must have the sizes \(2, 4, 8, 8\) .* got \(1, 4, 8, 8\)"),
-        (lambda x, w, y: (x.to(memory_format=torch.channels_last), w, y), r"`x` must have .* and the strides"),
-        (lambda x, w, y: (x, w[0], y), r"`w` must have the sizes \(2, 6, 4, 3, 3\)"),
+        (
+            lambda x, w, y: (x.double(), w, y),
+            "`x` must be torch.float32, as the plan's problem says, got torch.float64",
+        ),
+        (lambda x, w, y: (x[:1], w, y), r"`x` must have the sizes \(2, 4, 8, 8\), as .*, got \(1, 4, 8, 8\)"),
+        (
+            lambda x, w, y: (x.to(memory_format=torch.channels_last), w, y),
+            r"`x` must have the strides \(256, 64, 8, 1\), as",
+        ),
+        (lambda x, w, y: (x, w[0], y), r"`w` must have the sizes \(2, 6, 4, 3, 3\), as `prepare`"),
         (lambda x, w, y: (x, w, y.to("meta")), "`y` must be on cpu, as the plan is, got an array on meta"),
         (lambda x, w, y: (x, w, "y"), "an operand must be an address, a tensor, or an array with __dlpack__"),
     ],
@@ -126,6 +132,72 @@ def test_an_array_that_does_not_fit_is_refused(
     x, w, out = change(x, bound.prepare(w), out)
     with pytest.raises(BadInput, match=said):
         bound.launch(x, w, bias, out)
+
+
+class Taken:
+    """What a call of a plan is given, one of which does not fit."""
+
+    def __init__(self, ready: BoundPlan, operands: tuple[torch.Tensor, ...]) -> None:
+        x, w, bias, out = operands
+        scratch = torch.empty(ready.workspace_bytes, dtype=torch.uint8)
+        self.given = {"first": x, "second": ready.prepare(w), "bias": bias, "out": out, "workspace": scratch}
+
+    def but(self, name: str, change: Any) -> dict[str, torch.Tensor]:
+        return self.given | {name: change(self.given[name])}
+
+
+@pytest.mark.parametrize("algorithm", ["reference/gemm", "torch/default", "torch/onednn"])
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("first", lambda x: x[:1], r"`x` must have the sizes \(2, 4, 8, 8\), as the plan's problem says, got \(1,"),
+        ("first", lambda x: torch.cat((x, x)), r"`x` must have the sizes .* got \(4, 4, 8, 8\)"),
+        ("first", torch.Tensor.half, "`x` must be torch.float32, .* got torch.float16"),
+        ("first", lambda x: x.to("meta"), "`x` must be on cpu, as the plan is, got an array on meta"),
+        ("first", lambda x: x.to(memory_format=torch.channels_last), "`x` must have the strides"),
+        ("first", lambda x: torch.empty(x.numel() + 1)[1:].view_as(x), "`x` must begin at a multiple of 16 bytes"),
+        ("second", lambda w: w[:-1], "`w` must have the sizes .*, as `prepare` packs it"),
+        ("bias", lambda b: b[:5], r"`bias` must have the sizes \(6,\)"),
+        ("out", lambda y: y[:1], r"`y` must have the sizes \(2, 6, 8, 8\)"),
+    ],
+)
+def test_a_call_refuses_what_does_not_fit(
+    algorithm: str, name: str, change: Any, said: str, operands: tuple[torch.Tensor, ...]
+) -> None:
+    if algorithm == "torch/onednn" and name == "second":
+        pytest.skip("what oneDNN packs cannot be sliced")
+    ready = cw.plan(TEXT, algorithm=algorithm, device="cpu")
+    taken = Taken(ready, operands)
+    for _ in range(2):  # what was let through before changes nothing
+        with pytest.raises(BadInput, match=said):
+            ready(**taken.but(name, change))
+        ready(**taken.given)
+
+
+def test_a_workspace_that_is_too_small_is_refused(operands: tuple[torch.Tensor, ...]) -> None:
+    ready = cw.plan(TEXT, algorithm="reference/gemm", device="cpu")
+    taken = Taken(ready, operands)
+    with pytest.raises(BadInput, match=r"`workspace` must have [\d,]+ bytes on cpu, got [\d,]+ on cpu"):
+        ready(**taken.but("workspace", lambda scratch: scratch[1:]))
+
+
+def test_a_weight_that_lies_otherwise_is_packed_as_the_problem_says() -> None:
+    x, w = torch.randn(2, 4, 8, 8).to(memory_format=torch.channels_last), torch.randn(6, 4, 3, 3)
+    for algorithm in "torch/default", "reference/gemm", "torch/onednn":
+        ready = cw.plan("mb2ic4ih8oc6kh3ph1 tag:nhwc", algorithm=algorithm, device="cpu")
+        torch.testing.assert_close(ready(x, ready.prepare(w)), F.conv2d(x, w, padding=1))
+        with pytest.raises(BadInput, match=r"`w` must have the sizes \(6, 4, 3, 3\), as the plan's"):
+            ready.prepare(w[:5])
+
+
+def test_a_weight_that_another_plan_packed_is_taken_and_one_that_nobody_packed_is_not(
+    operands: tuple[torch.Tensor, ...],
+) -> None:
+    x, w, bias, _ = operands
+    packing, other = (cw.plan(TEXT, algorithm="reference/gemm", device="cpu") for _ in range(2))
+    torch.testing.assert_close(other(x, packing.prepare(w), bias), F.conv2d(x, w, bias, padding=1))
+    with pytest.raises(BadInput, match=r"`w` must have the sizes .*, as `prepare` packs it, got"):
+        cw.plan(TEXT, algorithm="reference/gemm", device="cpu")(x, w, bias)
 
 
 def test_what_takes_tensors_only_says_so() -> None:

@@ -45,8 +45,11 @@ def time_(
 
     if len(set(targets)) < len(targets):
         raise BadInput(f"each target can be given once, got {' '.join(targets)}")
-    if cache == "network":
-        raise BadInput("cache 'network' needs to know which tensors are warm: use convwright.measure(…, warm=[x])")
+    if cache not in ("hot", "cold"):
+        raise BadInput(
+            f"--cache must be hot or cold, got {cache!r}; another state needs to know which tensors are warm: "
+            "use convwright.measure(…, cache='network', warm=[x])"
+        )
     check_above_0("--budget", budget)
     check_above_0("--precision", precision)
     with stdout_kept(as_json), _progress() as progress:

@@ -79,7 +79,8 @@ def tune(
                 budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
-            raise stopped(f"after {done} of {steps} problems, which are remembered") from None
+            got_to = f"after {done} of {steps} problems, which are remembered" if steps else "before the first problem"
+            raise stopped(got_to) from None
     if as_json:
         print(strict_json(tuned.to_json()))
     else:

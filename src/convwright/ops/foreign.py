@@ -2,52 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from convwright.core.tensor_spec import TensorSpec
+from convwright.core.tensor_spec import ALIGNMENTS, TensorSpec
 from convwright.errors import BadInput
 from convwright.tensors import torch_dtype
 
-Packed = tuple[tuple[int, ...], tuple[int, ...]]
+
+class Form(NamedTuple):
+    """How an operand of a plan has to lie, at multiples of how many bytes it begins, and what says so.
+
+    Without strides it may lie anyhow.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    dtype: torch.dtype
+    alignment: int
+    said: str
+
+    @classmethod
+    def posed(cls, spec: TensorSpec) -> Self:
+        return cls(spec.shape, spec.strides, torch_dtype(spec.dtype), spec.alignment, "the plan's problem says")
+
+    @classmethod
+    def packed(cls, weight: Tensor) -> Self:
+        """That of a weight which the plan has packed; of where it begins nothing is asked."""
+        return cls(tuple(weight.shape), weight.stride(), weight.dtype, 1, "`prepare` packs it")
 
 
 def address_of(array: Any) -> int:
     """Where an array's memory begins; an address is its own, None is 0."""
     if type(array) is int:
         return array
-    return 0 if array is None else _tensor(array).data_ptr()
+    return 0 if array is None else tensor_of(array).data_ptr()
 
 
-def checked_address(
-    array: Any, spec: TensorSpec, role: str, device: torch.device, *, packed: Packed | None = None
-) -> int:
-    """The same of an array that has to be what ``spec`` says, or ``packed`` into that shape and those strides."""
+def checked_address(array: Any, form: Form, role: str, device: torch.device) -> int:
+    """The same of an array that has to be as ``form`` says."""
     if array is None or type(array) is int:
         return address_of(array)
-    tensor = _tensor(array)
-    if tensor.device != device:
-        raise BadInput(f"`{role}` must be on {device}, as the plan is, got an array on {tensor.device}")
-    if tensor.dtype != torch_dtype(spec.dtype):
-        raise BadInput(f"`{role}` must be {spec.dtype}, as the plan's problem says, got {tensor.dtype}")
-    wanted = packed or (spec.shape, spec.strides)
-    if tuple(tensor.shape) != wanted[0] or _moving(tensor.shape, tensor.stride()) != _moving(*wanted):
-        raise BadInput(
-            f"`{role}` must have the sizes {wanted[0]} and the strides {wanted[1]}, "
-            f"got {tuple(tensor.shape)} and {tensor.stride()}"
-        )
+    tensor = tensor_of(array)
+    check_form(tensor, form, role, device)
     return tensor.data_ptr()
 
 
-def _moving(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """The strides that matter: a dimension of size 1 may have any."""
-    return [stride for size, stride in zip(shape, strides, strict=True) if size > 1]
+def check_form(tensor: Tensor, form: Form, role: str, device: torch.device) -> None:
+    """Refuse a tensor that is not what the plan was made for."""
+    if tensor.device != device:
+        raise BadInput(f"`{role}` must be on {device}, as the plan is, got an array on {tensor.device}")
+    if tensor.dtype != form.dtype:
+        raise BadInput(f"`{role}` must be {form.dtype}, as {form.said}, got {tensor.dtype}")
+    if tuple(tensor.shape) != form.shape:
+        raise BadInput(f"`{role}` must have the sizes {form.shape}, as {form.said}, got {tuple(tensor.shape)}")
+    if form.strides is not None and not _same_strides(form.shape, form.strides, tensor.stride()):
+        raise BadInput(f"`{role}` must have the strides {form.strides}, as {form.said}, got {tensor.stride()}")
+    if form.alignment > 1 and tensor.data_ptr() % form.alignment:
+        raise BadInput(
+            f"`{role}` must begin at a multiple of {form.alignment} bytes, as {form.said}, "
+            f"got one at {tensor.data_ptr():#x}"
+        )
 
 
-def _tensor(array: Any) -> Tensor:
+def look(tensor: Tensor) -> tuple[object, ...]:
+    """What one that fits has in common with others that do: of as many tensors as look alike, one need be checked."""
+    at = tensor.data_ptr() % max(ALIGNMENTS) if tensor.layout is torch.strided else 0
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, at
+
+
+def _same_strides(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Whether both lead to the same elements: a dimension of size 1 may have any, and so may what is empty."""
+    return 0 in shape or all(size == 1 or a == b for size, a, b in zip(shape, first, second, strict=True))
+
+
+def tensor_of(array: Any) -> Tensor:
+    """The array as PyTorch sees it, in the same memory."""
     if isinstance(array, Tensor):
         return array
     if hasattr(array, "__cuda_array_interface__"):

@@ -12,16 +12,18 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.fusing import is_rare, rare_operands
+from convwright.core.memory_plan import ALIGNMENT_BYTES
 from convwright.core.plan import Launchable, Plan
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops.ambient import AUTO
-from convwright.ops.foreign import address_of, checked_address
+from convwright.ops.foreign import Form, address_of, check_form, checked_address, look, tensor_of
 from convwright.ops.relief import short_of
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
+from convwright.tensors import empty, spec_of
 from convwright.tuning.find import find, resolved
 from convwright.tuning.listing import build, objection
 from convwright.tuning.session import named, session
@@ -73,8 +75,8 @@ def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) 
 
 class BoundPlan:
     """Called, it computes: nothing is looked up, nothing synchronised, and with ``out`` and ``workspace`` nothing
-    allocated. Operands come as in ``problem``: (x, w) forward, (dy, w) backward data, (x, dy) backward weight; their
-    sizes, strides and dtypes are not checked again.
+    allocated. Operands come as in ``problem``: (x, w) forward, (dy, w) backward data, (x, dy) backward weight; one
+    whose sizes, strides, dtype, device or alignment are others is refused.
     """
 
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
@@ -82,7 +84,9 @@ class BoundPlan:
         self._launch = ready.launch if isinstance(ready, Launchable) else None
         self._is_rare = is_rare(self.problem)
         self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
-        self._packed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        self._forms = {role: Form.posed(spec) for role, spec in self.problem.operands.items()}
+        self._knows_packed = Role.W not in self._forms
+        self._fitting: tuple[object, ...] = ()
 
     def __repr__(self) -> str:
         return f"<BoundPlan: {self.candidate.id} for {self.problem.key} on {self._device}>"
@@ -102,8 +106,14 @@ class BoundPlan:
 
     def prepare(self, weight: Tensor) -> Tensor:
         """Pack a weight into what the candidate wants; the weight itself where nothing need be done."""
+        if Role.W not in self.problem.operands:
+            return self._plan.prepare(weight)
+        posed = self.problem.w
+        check_form(weight, Form.posed(posed)._replace(strides=None, alignment=1), Role.W, self._device)
+        if spec_of(weight).strides != posed.strides or weight.data_ptr() % posed.alignment:
+            weight = empty(posed, weight.device).copy_(weight)
         packed = self._plan.prepare(weight)
-        self._packed = tuple(packed.shape), packed.stride()
+        self._forms[Role.W], self._knows_packed = Form.packed(packed), True
         return packed
 
     def __call__(
@@ -119,6 +129,12 @@ class BoundPlan:
     ) -> Tensor:
         """A rarer epilogue takes ``scale=``, ``z=``, what its activation was applied to, and ``db=``, which the bias's
         gradient is written to; one that accumulates adds to ``out``."""
+        looks = tuple(None if given is None else look(given) for given in (first, second, bias, residual, out))
+        if looks != self._fitting:
+            self._check(first, second, bias, residual, out)
+            self._fitting = looks
+        if workspace is not None:
+            self._check_workspace(workspace)
         if rare or self._is_rare or (bias is None) is self._adds_bias or (residual is None) is self._adds_residual:
             return self._rarely((first, second, bias, residual, out, workspace), rare)
         try:
@@ -127,6 +143,25 @@ class BoundPlan:
             if workspace is not None or not is_shortage(error):
                 raise
             raise short_of(self.candidate, self._facts, self.workspace_bytes, error) from error
+
+    def _check(self, first: Tensor, second: Tensor, bias: Tensor | None, residual: Tensor | None, out: Any) -> None:
+        if not self._knows_packed:
+            self.prepare(empty(self.problem.w, self._device))  # which tells how a weight lies that is packed
+        roles = (*self.problem.direction.operands, Role.BIAS, Role.RESIDUAL, self.problem.direction.output)
+        for role, given in zip(roles, (first, second, bias, residual, out), strict=True):
+            if given is not None and role in self._forms:
+                check_form(given, self._forms[role], role, self._device)
+
+    def _check_workspace(self, workspace: Tensor) -> None:
+        if workspace.device != self._device or workspace.nbytes < self.workspace_bytes:
+            raise BadInput(
+                f"`workspace` must have {self.workspace_bytes:,} bytes on {self._device}, "
+                f"got {workspace.nbytes:,} on {workspace.device}"
+            )
+        if workspace.is_cuda and workspace.data_ptr() % ALIGNMENT_BYTES:
+            raise BadInput(
+                f"`workspace` must begin at a multiple of {ALIGNMENT_BYTES} bytes, got one at {workspace.data_ptr():#x}"
+            )
 
     def _rarely(self, given: tuple[Tensor | None, ...], rare: Mapping[str, Tensor]) -> Tensor:
         _, _, bias, residual, out, _ = given
@@ -137,6 +172,8 @@ class BoundPlan:
             raise BadInput(f"{self.problem.key} takes {_listed(wanted)} beside its two operands, got {_listed(named)}")
         if self.problem.epilogue.accumulate and out is None:
             raise BadInput(f"a problem that accumulates adds to `out`, which is missing: {self.problem.key}")
+        for role, operand in rare.items():
+            check_form(operand, self._forms[Role(role)], role, self._device)
         plan: Callable[..., Tensor] = self._plan
         with torch.no_grad():  # a result of PyTorch's serves as ``z``, whatever made it
             return plan(*given, **rare)
@@ -171,16 +208,19 @@ class BoundPlan:
     def _checked(
         self, first: Any, second: Any, bias: Any, residual: Any, out: Any, workspace: Any
     ) -> tuple[int, int, int, int, int, int]:
-        operands, direction, where = self.problem.operands, self.problem.direction, self._device
-        roles = direction.operands
-        given = dict(zip(roles, (first, second), strict=True)) | {direction.output: out, Role.RESIDUAL: residual}
+        direction, roles = self.problem.direction, self.problem.direction.operands
+        given = dict(zip(roles, (first, second), strict=True)) | {
+            Role.BIAS: bias, Role.RESIDUAL: residual, direction.output: out,
+        }  # fmt: skip
         at = {
-            role: checked_address(array, operands[role], role, where, packed=self._packed if role is Role.W else None)
+            role: checked_address(array, self._forms[role], role, self._device)
             for role, array in given.items()
-            if role in operands
+            if role in self._forms
         }
+        if workspace is not None and type(workspace) is not int:
+            self._check_workspace(tensor_of(workspace))
         return (
-            at[roles[0]], at[roles[1]], address_of(bias), at.get(Role.RESIDUAL, 0), at[direction.output],
+            at[roles[0]], at[roles[1]], at.get(Role.BIAS, 0), at.get(Role.RESIDUAL, 0), at[direction.output],
             address_of(workspace),
         )  # fmt: skip
 

@@ -8,8 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from convwright.backends.triton.backend import TritonKernels
+from convwright.core.candidate import Offer
+from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.tensors import empty, torch_dtype
@@ -88,6 +92,12 @@ class Operands:
             filled(problem.x), filled(problem.w), filled(bias) if epilogue.bias else None,
             filled(problem.y) if epilogue.residual else None, empty(problem.y, device).fill_(float("nan")),
         )  # fmt: skip
+
+
+def listed(algorithm: str, problem: ConvProblem, device: DeviceFacts) -> list[Offer]:
+    """What the backend says of one of its algorithms, whose name begins so."""
+    offers = TritonKernels().candidates(problem, device, Policy())
+    return [offer for offer in offers if offer.id.startswith(f"triton/{algorithm}")]
 
 
 def oracle(problem: ConvProblem, given: Operands) -> Tensor:

@@ -10,13 +10,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import CASES, Case, Operands, exact, oracle
+from backends.triton_interpreted.cases import CASES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton import few_outputs
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.few_outputs_tiles import STRIPS, Strip
 from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import DType, native_arithmetic
-from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.measuring.machine import device_facts
@@ -40,8 +39,7 @@ def of_strip(problem: ConvProblem, strip: Strip) -> Candidate:
 
 
 def offered(problem: ConvProblem) -> list[Candidate]:
-    offers = BACKEND.candidates(problem, CPU, Policy())
-    return [each for each in offers if isinstance(each, Candidate) and each.algorithm == few_outputs.ALGORITHM]
+    return [each for each in listed(few_outputs.ALGORITHM, problem, CPU) if isinstance(each, Candidate)]
 
 
 @pytest.mark.parametrize(("outputs", "dtype"), [(1, DType.FP32), (3, DType.FP32), (2, DType.FP16)])

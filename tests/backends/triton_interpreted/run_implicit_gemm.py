@@ -9,13 +9,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, oracle
+from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm import algorithms
 from convwright.backends.triton.implicit_gemm_tiles import TILES, Tile
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.dtype import DType
-from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
@@ -47,7 +46,7 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
     problem = CASES[name].problem(dtype)
     given = Operands.of(problem, "cpu", integers=True)
     expected = exact(oracle(problem, given), problem)
-    offers = list(BACKEND.candidates(problem, CPU, Policy()))
+    offers = listed("implicit-gemm", problem, CPU)
     assert offers
     for offer in offers[::5]:  # every tile has its turn below
         assert isinstance(offer, Candidate)
@@ -62,7 +61,7 @@ def test_operands_may_lie_in_planes(name: str, dtype: DType, x: Layout, y: Layou
     problem = CASES[name].problem(dtype, x, y)
     given = Operands.of(problem, "cpu", integers=True)
     expected = exact(oracle(problem, given), problem)
-    for offer in list(BACKEND.candidates(problem, CPU, Policy()))[::8]:
+    for offer in listed("implicit-gemm", problem, CPU)[::8]:
         assert isinstance(offer, Candidate)
         given.out.fill_(float("nan"))
         assert torch.equal(run(offer, given), expected), offer.id
@@ -83,7 +82,7 @@ def test_every_tile_handles_its_tails(dtype: DType, layout: Layout, channels: in
 
 def few_tiles(problem: ConvProblem) -> list[Offer]:
     """Two of each arithmetic, which is the same in every tile."""
-    return list(BACKEND.candidates(problem, CPU, Policy()))[::2]
+    return listed("implicit-gemm", problem, CPU)[::2]
 
 
 def test_a_tile_may_run_across_taps_or_not() -> None:
@@ -145,7 +144,7 @@ def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str) -> Non
 def test_an_output_is_made_where_none_is_given() -> None:
     problem = CASES["3x3"].problem(DType.FP16)
     given = Operands.of(problem, "cpu", integers=True)
-    offer = next(iter(BACKEND.candidates(problem, CPU, Policy())))
+    offer = listed("implicit-gemm", problem, CPU)[0]
     assert isinstance(offer, Candidate)
     plan = BACKEND.build(offer, CPU)
     y = plan(given.x, plan.prepare(given.w), given.bias)
@@ -172,6 +171,6 @@ def test_operands_that_do_not_fit_the_epilogue_are_named() -> None:
 
 
 def test_the_interpreter_is_not_asked_for_bf16() -> None:
-    (offer,) = BACKEND.candidates(CASES["3x3"].problem(DType.BF16), CPU, Policy())
+    (offer,) = listed("implicit-gemm", CASES["3x3"].problem(DType.BF16), CPU)
     assert isinstance(offer, Refusal)
     assert "bf16" in offer.reason
