@@ -98,7 +98,22 @@ def test_a_kernel_is_told_how_operands_lie() -> None:
     wide = replace(LAYER, y=replace(LAYER.y, strides=(5 * 512 * 512, 512 * 512, 512, 1), alignment=4))
     call = kernel_call(offered(wide)[0])
     assert (call.constants["Y_N"], call.pointers["y"]) == (5 * 512 * 512, ("fp32", 4))
-    assert call.pointers["x"] == ("fp32", 16)
+
+
+@pytest.mark.parametrize(
+    ("window", "alignment"),
+    [("pw5dw4", 4), ("pw4dw3", 16), ("pw4dw4", 4), ("pw4dw3sw2", 4), ("pw2dw3", 4), ("pw4dw1", 4)],
+)
+def test_columns_are_read_together_where_each_tap_reads_aligned(window: str, alignment: int) -> None:
+    """``dw3`` stands for a dilation of 4: one column of three that are left out."""
+    call = kernel_call(offered(ConvProblem.parse(f"ic8ih64oc1kh3ph1{window}"))[0])
+    assert (call.pointers["x"], call.pointers["y"]) == (("fp32", alignment), ("fp32", alignment))
+
+
+def test_channels_are_split_only_where_there_are_as_many() -> None:
+    for channels in 1, 2, 3, 8, 64:
+        for strip in best_strips(ConvProblem.parse(f"ic{channels}ih16oc2kh3ph1"), H200, count=99):
+            assert strip.split <= max(channels, 1)
 
 
 def test_results_in_the_interpreter() -> None:

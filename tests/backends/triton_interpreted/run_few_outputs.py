@@ -62,9 +62,12 @@ SPACINGS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1
 
 @pytest.mark.parametrize(("strip", "spacing"), [(strip, SPACINGS[i % 4]) for i, strip in enumerate(STRIPS)])
 def test_every_strip_handles_its_tails(strip: Strip, spacing: tuple[tuple[int, int], tuple[int, int]]) -> None:
-    """Rows and columns that no strip fills, padding on all sides, and an inside where none is read."""
+    """Rows, columns and channels that no strip fills, padding on all sides, and an inside where none is read."""
     stride, dilation = spacing
-    case = Case((1, 2, 21, 37), (2, 2, 3, 2), stride, ((4, 3), (2, 1)), dilation, "residual+bias+relu", slack=1)
+    channels = strip.split + 1
+    case = Case(
+        (1, channels, 21, 37), (2, channels, 3, 2), stride, ((4, 3), (2, 1)), dilation, "residual+bias+relu", slack=1
+    )
     problem = in_planes(case, DType.FP32)
     given = Operands.of(problem, "cpu", integers=True)
     assert torch.equal(run(of_strip(problem, strip), given), exact(oracle(problem, given), problem))

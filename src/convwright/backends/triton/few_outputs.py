@@ -78,5 +78,5 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool]:
         "X_C": problem.x.strides[1], "Y_K": problem.y.strides[1],
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "RELU": problem.epilogue.activation is Activation.RELU,
-        "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq,
+        "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,
     }  # fmt: skip

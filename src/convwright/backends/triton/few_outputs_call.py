@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from convwright.backends.triton.channels_last import pair
 from convwright.backends.triton.few_outputs import blocks, constants
 from convwright.backends.triton.few_outputs_tiles import Strip
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
+from convwright.core.problem import ConvProblem
+
+_AT_ONCE_BYTES = 16
 
 
 def kernel_call(candidate: Candidate) -> KernelCall:
@@ -14,6 +18,20 @@ def kernel_call(candidate: Candidate) -> KernelCall:
 
     problem, strip = candidate.problem, Strip.of(candidate)
     specs = {"x": problem.x, "w": problem.w, "bias": problem.w, "residual": problem.y, "y": problem.y}
-    pointers = {name: (problem.dtype.value, spec.alignment) for name, spec in specs.items()}
-    pointers["bias"] = (problem.dtype.value, problem.dtype.nbytes)  # of its few loads nothing is assumed
+    # Told of an alignment, the compiler gives each thread neighbouring columns to read at once. What another tap reads
+    # begins elsewhere: where that is not aligned, lanes that read one column each at a time are faster.
+    at_once = _reads_aligned(problem)
+    alignments = {name: spec.alignment if at_once else problem.dtype.nbytes for name, spec in specs.items()}
+    alignments["bias"] = problem.dtype.nbytes  # of its few loads nothing is assumed
+    pointers = {name: (problem.dtype.value, alignment) for name, alignment in alignments.items()}
     return KernelCall(few_outputs, pointers, constants(problem, strip), blocks(problem, strip), strip.warps, 1)
+
+
+def _reads_aligned(problem: ConvProblem) -> bool:
+    """Whether every tap of a row reads from a multiple of as many columns as one instruction reads."""
+    (stride, dilation), (left, _) = (
+        (pair(window, 1)[1] for window in (problem.stride, problem.dilation)),
+        problem.padding[-1],
+    )
+    at_once = _AT_ONCE_BYTES // problem.dtype.nbytes
+    return stride == 1 and left % at_once == 0 and (dilation % at_once == 0 or pair(problem.taps, 1)[1] == 1)

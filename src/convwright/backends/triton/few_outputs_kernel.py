@@ -2,7 +2,8 @@
 
 No matrix is multiplied, so nothing is wasted on a tile's idle columns; what is read is read once from memory, and
 again from the cache for other taps. A thread computes several rows of the output that lie one dilation apart: what
-the last tap reads for one of them, the tap before reads for the next.
+the last tap reads for one of them, the tap before reads for the next. Where an image has too few elements to keep a
+GPU busy, the input channels are split among the warps of a block, whose sums are added up at the end.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -38,36 +39,58 @@ def _added(
 
 # fmt: off
 @triton.jit
+def _with_channel(
+    sums, at, w, there, h, v,
+    H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    X_H: tl.constexpr, X_W: tl.constexpr, W_K: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, MASKED: tl.constexpr, RAGGED: tl.constexpr,
+):
+    # fmt: on
+    """The sums with one more input channel, where it is ``there``, which RAGGED says need not be so on every lane.
+    ``at`` is where its first row's first tap reads, ``w`` are its weights."""
+    for s in tl.static_range(S):
+        taps = ()
+        for r in tl.static_range(R):
+            tap = _tap(w, W_R, W_S, R, S, FLIP, r * S + s)
+            for k in tl.static_range(K):
+                weight = tl.load(tap + k * W_K, mask=there, other=0.0) if RAGGED else tl.load(tap + k * W_K)
+                taps += (weight.to(tl.float32),)
+        v_read = v + s * DILATION_W
+        for row in tl.static_range((ROWS - 1) * APART + R):
+            place = at + (row * DILATION_H * X_H + s * DILATION_W * X_W)
+            if MASKED:
+                h_read = h + row * DILATION_H
+                real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W) & there
+                value = tl.load(place, mask=real, other=0.0)
+            else:
+                value = tl.load(place, mask=there, other=0.0) if RAGGED else tl.load(place)
+            sums = _added(sums, value.to(tl.float32), taps, K, R, APART, ROWS, row)
+    return sums
+
+
+# fmt: off
+@triton.jit
 def _sums(
-    x_rows, columns, w, h, v,
+    x, w, group, h, v,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
-    APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, MASKED: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr,
 ):
     # fmt: on
-    """For each of ROWS rows, each of K channels: sums in fp32. (h, v) is where the first row's first tap reads."""
+    """For each of ROWS rows, each of K channels: sums in fp32 over every SPLIT-th input channel, of which ``group`` is
+    the first. (h, v) is where the first row's first tap reads, and ``x`` that place in the first channel."""
     sums = ()
     for _ in tl.static_range(ROWS * K):
-        sums += (tl.zeros((BQ,), tl.float32),)
-    for c in tl.range(C):
-        for s in tl.static_range(S):
-            taps = ()
-            for r in tl.static_range(R):
-                tap = _tap(w + c * W_C, W_R, W_S, R, S, FLIP, r * S + s)
-                for k in tl.static_range(K):
-                    taps += (tl.load(tap + k * W_K).to(tl.float32),)
-            v_read = v + s * DILATION_W
-            for row in tl.static_range((ROWS - 1) * APART + R):
-                at = x_rows + c * X_C + row * DILATION_H * X_H + columns + s * DILATION_W * X_W
-                if MASKED:
-                    h_read = h + row * DILATION_H
-                    real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W)
-                    value = tl.load(at, mask=real, other=0.0).to(tl.float32)
-                else:
-                    value = tl.load(at).to(tl.float32)
-                sums = _added(sums, value, taps, K, R, APART, ROWS, row)
+        sums += (tl.zeros((LANES,), tl.float32),)
+    for step in tl.range((C + SPLIT - 1) // SPLIT):
+        c = step * SPLIT + group
+        sums = _with_channel(
+            sums, x + c * X_C, w + c * W_C, c < C, h, v, H, W, K, R, S, X_H, X_W, W_K, W_R, W_S,
+            DILATION_H, DILATION_W, FLIP, APART, ROWS, MASKED, C % SPLIT > 0,
+        )  # fmt: skip
     return sums
 
 
@@ -83,14 +106,14 @@ def few_outputs(
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr,
-    GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr,
+    GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
 ):
     # fmt: on
     """y = relu(conv(x, w) + residual + bias).
 
     X_*, W_* and Y_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A program computes BQ
     columns of ROWS rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one
-    before.
+    before. Each of SPLIT groups of lanes sums up as many of the input channels.
     """
     COLUMNS: tl.constexpr = (Q + BQ - 1) // BQ
     SPANS: tl.constexpr = (P + ROWS * GAP - 1) // (ROWS * GAP)
@@ -103,30 +126,34 @@ def few_outputs(
     n = span // (GAP * SPANS)
     if WIDE:
         n = n.to(tl.int64)
-    q = first_q + tl.arange(0, BQ)
+    lane = tl.arange(0, SPLIT * BQ)
+    group = lane // BQ if SPLIT > 1 else 0
     h = p * STRIDE_H - TOP
-    v = tl.minimum(q, Q - 1) * STRIDE_W - LEFT
+    v = tl.minimum(first_q + lane % BQ, Q - 1) * STRIDE_W - LEFT
 
-    x_rows = x + (n * X_N + h * X_H)
+    x_first = x + (n * X_N + h * X_H) + v * X_W
     first_v = first_q * STRIDE_W - LEFT
     last_v = min(first_q + BQ, Q) * STRIDE_W - STRIDE_W - LEFT + (S - 1) * DILATION_W
     inside = (h >= 0) & (h + LAST * DILATION_H < H) & (first_v >= 0) & (last_v < W)
     if inside:
         sums = _sums(
-            x_rows, v * X_W, w, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
-            DILATION_H, DILATION_W, FLIP, APART, ROWS, BQ, False,
+            x_first, w, group, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
+            DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, SPLIT * BQ, False,
         )  # fmt: skip
     else:
         sums = _sums(
-            x_rows, v * X_W, w, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
-            DILATION_H, DILATION_W, FLIP, APART, ROWS, BQ, True,
+            x_first, w, group, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
+            DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, SPLIT * BQ, True,
         )  # fmt: skip
 
+    q = first_q + tl.arange(0, BQ)
     for out in tl.static_range(ROWS):
         row = p + out * GAP
         kept = (q < Q) & (row < P)
         for k in tl.static_range(K):
             total = sums[out * K + k]
+            if SPLIT > 1:
+                total = tl.sum(tl.reshape(total, (SPLIT, BQ)), axis=0)
             at = n * Y_N + k * Y_K + row * Y_P + q * Y_Q
             if RESIDUAL:
                 total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)

@@ -14,26 +14,32 @@ from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
 MOST_STRIPS = 6
-_MOST_ALIKE = 2  # with as many rows: they differ in how many columns lie where
+_MOST_ALIKE = 2  # with as many rows: they differ in how many columns and channels lie where
 _LANES = 32
 # Registers that sums and weights of a thread may take.
 _MOST_REGISTERS = 160
-_PRODUCTS_PER_LOAD = 4  # that a multiprocessor issues while it loads once
-# A step over so many channels, whose loads are under way together, takes so long where memory is waited for.
-_CHANNELS_AT_ONCE, _WAITING_CYCLES = 4, 700
+# What takes the compiler long: sums, more so where groups of warps add theirs up, which read weights lane by lane, too.
+_MOST_SUMS, _MOST_SPLIT_SUMS, _MOST_SPLIT_WEIGHTS = 32, 16, 64
+_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
+# How long a step over one channel waits for memory, however few warps there are.
+_WAITING_CYCLES = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Strip(Configuration):
-    """What one block computes: ``bq`` columns of as many rows of an image as ``rows`` says, for all channels."""
+    """What one block computes: ``bq`` columns of as many rows of an image as ``rows`` says, for all output channels.
+
+    The input channels are split among so many groups of its warps.
+    """
 
     rows: int
     bq: int
+    split: int
     warps: int
 
     @property
     def columns_per_thread(self) -> int:
-        return self.bq // (_LANES * self.warps)
+        return self.bq * self.split // (_LANES * self.warps)
 
     def blocks(self, problem: ConvProblem) -> int:
         gap, _ = spacing(problem)
@@ -41,8 +47,10 @@ class Strip(Configuration):
         return problem.n * -(-P // (self.rows * gap)) * gap * -(-Q // self.bq)
 
 
-STRIPS = tuple(
-    Strip(rows, _LANES * warps * columns, warps) for rows, columns, warps in product((1, 2, 4, 8), (1, 2, 4), (1, 2, 4))
+_ROWS = (1, 2, 4, 8)
+STRIPS = (
+    *(Strip(rows, _LANES * warps * columns, 1, warps) for rows, columns, warps in product(_ROWS, (1, 2, 4), (1, 2, 4))),
+    *(Strip(rows, _LANES, split, split) for rows, split in product(_ROWS, (2, 4, 8))),
 )
 
 
@@ -58,11 +66,7 @@ def spacing(problem: ConvProblem) -> tuple[int, int]:
 
 def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
     """The ``count`` strips that should be fastest, by estimate, the best first, and few alike."""
-    R, _ = pair(problem.taps, 1)
-    fitting = [
-        strip for strip in STRIPS
-        if strip.rows * strip.columns_per_thread * problem.k + R * problem.k <= _MOST_REGISTERS
-    ]  # fmt: skip
+    fitting = [strip for strip in STRIPS if _fits(strip, problem)]
     ranked = sorted(fitting, key=lambda strip: _cycles(strip, problem, device))
     alike = Counter[int]()
     chosen = []
@@ -73,12 +77,24 @@ def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STR
     return tuple(chosen[:count])
 
 
+def _fits(strip: Strip, problem: ConvProblem) -> bool:
+    """Whether it is compiled soon, and into registers."""
+    R, S = pair(problem.taps, 1)
+    sums = strip.rows * problem.k
+    if sums > _MOST_SUMS or sums * strip.columns_per_thread + R * problem.k > _MOST_REGISTERS:
+        return False
+    weights = R * S * problem.k
+    return strip.split == 1 or (
+        strip.split <= problem.c and sums <= _MOST_SPLIT_SUMS and weights <= _MOST_SPLIT_WEIGHTS
+    )
+
+
 def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the strips that cannot win."""
     (R, S), (_, apart) = pair(problem.taps, 1), spacing(problem)
     warps = -(-strip.blocks(problem) // sm_count(device)) * strip.warps
     reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
     weights = R * S * problem.k
-    products = weights * strip.rows * strip.columns_per_thread
-    step = max(reads + weights, (reads + weights + products) / _PRODUCTS_PER_LOAD)
-    return problem.c * (warps * step + _WAITING_CYCLES / _CHANNELS_AT_ONCE)
+    instructions = reads + weights * (1 + strip.rows * strip.columns_per_thread)
+    issuing = max(warps * (reads + weights), -(-warps // _SCHEDULERS) * instructions)
+    return -(-problem.c // strip.split) * max(issuing, _WAITING_CYCLES + instructions)
