@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from convwright.measuring import memory
-from convwright.measuring.memory import peak_extra_bytes
+from convwright.measuring.memory import peak_extra_bytes, settle_heap
 
 MIB = 2**20
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process held at most")
@@ -32,6 +33,31 @@ def test_what_is_freed_before_the_end_counts_at_its_highest() -> None:
         return second[:1].clone()
 
     assert peak_extra_bytes(call, "cpu") == pytest.approx(32 * MIB, rel=0.1)
+
+
+@linux
+def test_what_a_thread_freed_before_is_not_taken_for_nothing() -> None:
+    """A thread's heap keeps tens of MiB at its end, whatever is trimmed, and gives them out again."""
+    settle_heap()
+    with ThreadPoolExecutor(1) as threads:
+        for _ in range(3):
+            found = threads.submit(peak_extra_bytes, lambda: torch.ones(4 * MIB), "cpu").result()
+            assert found == pytest.approx(16 * MIB, rel=0.1)
+
+
+@linux
+def test_the_end_of_a_heap_that_cannot_be_given_back_is_not_taken_for_nothing() -> None:
+    """As where another allocator has moved the program's break."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+    libc.free.argtypes = (ctypes.c_void_p,)
+    libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, (ctypes.c_ssize_t,)
+    peak_extra_bytes(lambda: None, "cpu")  # from here on blocks of 20 MiB come from the heap
+    block = libc.malloc(20 * MIB)
+    ctypes.memset(block, 1, 20 * MIB)
+    libc.sbrk(4096)
+    libc.free(block)
+    assert peak_extra_bytes(lambda: torch.ones(4 * MIB), "cpu") == pytest.approx(16 * MIB, rel=0.1)
 
 
 @linux

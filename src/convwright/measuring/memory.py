@@ -4,9 +4,11 @@ as it is in a process that has run for a while."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,8 +17,12 @@ _CLEAR = Path("/proc/self/clear_refs")
 _CLEAR_PEAK = "5"
 
 
-# The largest block that glibc will learn to keep is 32 MiB.
+# glibc maps blocks of more than a threshold by themselves, and learns to keep larger ones: up to 32 MiB, and twice that
+# at the end of a heap.
 _LARGE_BYTES = 30_000_000
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LEAST_MAPPED, _MOST_KEPT = 1 << 17, 1 << 25
+_PAGE_BYTES, _MOST_HELD = 4096, 8
 
 
 @cache
@@ -54,22 +60,66 @@ def _cuda_bytes(call: Callable[[], object], device: torch.device) -> int:
 
 
 def _cpu_bytes(call: Callable[[], object]) -> int | None:
-    _give_back_free_memory()
-    try:
-        _CLEAR.write_text(_CLEAR_PEAK)
-        before = _status_bytes("VmRSS")
-        call()
-        return max(0, _status_bytes("VmHWM") - before)
-    except (OSError, KeyError):  # Linux alone tells, and a container may hide it.
-        return None
+    with _blocks_mapped_anew():
+        try:
+            _CLEAR.write_text(_CLEAR_PEAK)
+            before = _status_bytes("VmRSS")
+            call()
+            return max(0, _status_bytes("VmHWM") - before)
+        except (OSError, KeyError):  # Linux alone tells, and a container may hide it.
+            return None
 
 
-def _give_back_free_memory() -> None:
-    """Memory that the last call freed may still belong to the process: reused, it would not show as more."""
-    try:
-        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
-    except (OSError, TypeError, AttributeError):  # This is glibc's own function.
+@contextmanager
+def _blocks_mapped_anew() -> Iterator[None]:
+    """Memory that was freed may still belong to the process: reused, it would not show as more.
+
+    What can be given back is: free blocks, and the end of this thread's heap, as a block behind it is freed. The end of
+    the main heap cannot where another allocator has moved the program's break, so what is left of it is held meanwhile.
+    Afterwards glibc keeps what it would have learned to keep.
+    """
+    libc = _glibc()
+    if libc is None:
+        yield
         return
+    libc.mallopt(_M_TRIM_THRESHOLD, 0)
+    libc.mallopt(_M_MMAP_THRESHOLD, _LEAST_MAPPED)
+    libc.free(libc.malloc(_LEAST_MAPPED * 3 // 4))
+    libc.malloc_trim(0)
+    held: list[int] = []
+    while len(held) < _MOST_HELD and (left := libc.mallinfo2().keepcost) > _LEAST_MAPPED:
+        held.append(libc.malloc(left - _PAGE_BYTES))
+    try:
+        yield
+    finally:
+        for block in held:
+            libc.free(block)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MOST_KEPT)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _MOST_KEPT)
+
+
+class _MallInfo2(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    )  # fmt: skip
+
+
+@cache
+def _glibc() -> Any:
+    """glibc's own functions on its heaps, with their signatures; None where they are not there."""
+    try:
+        libc = ctypes.CDLL(None)
+        libc.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+        libc.malloc_trim.argtypes = (ctypes.c_size_t,)
+        libc.mallinfo2.restype, libc.mallinfo2.argtypes = _MallInfo2, ()
+        libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+        libc.free.restype, libc.free.argtypes = None, (ctypes.c_void_p,)
+    except (OSError, TypeError, AttributeError):
+        return None
+    return libc
 
 
 def _status_bytes(name: str) -> int:
