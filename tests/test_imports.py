@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,3 +152,19 @@ def test_no_module_needs_itself_to_be_imported() -> None:
 
     for module in MODULES:
         visit(module, ())
+
+
+def test_a_first_check_of_a_search_loads_nothing_that_takes_long() -> None:
+    """Some functions of PyTorch's load sympy when they are first called, which takes longer than a search may."""
+    script = (
+        "import sys, torch\n"
+        "from convwright.core.problem import ConvProblem\n"
+        "from convwright.measuring.data import operands\n"
+        "from convwright.measuring.elements import sampled_reference\n"
+        "problem = ConvProblem.parse('ic8ih32oc8kh3ph1')\n"
+        "given, before = operands(problem, 'normal', 'cpu'), set(sys.modules)\n"
+        "sampled_reference(problem, given)\n"
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
