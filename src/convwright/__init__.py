@@ -28,6 +28,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import convwright.forking  # noqa: F401  from here on, a fork waits for what other threads are importing
+
 __version__ = "0.1.0"
 
 _HOMES = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -156,6 +158,29 @@ def test_a_store_is_shared_by_parent_and_child(tmp_path: Path) -> None:
 
         assert int(in_child(search)) > 0
         assert len(store.problems()) >= 2
+
+
+_IMPORTING = """
+import os, sys, threading
+import convwright
+from forked import in_child
+
+started = threading.Event()
+sys.path.insert(0, sys.argv[1])
+threading.Thread(target=__import__, args=("slow",)).start()
+while "slow" not in sys.modules:
+    pass
+print(in_child(lambda: __import__("slow").DONE))
+"""
+
+
+def test_while_another_thread_imports(tmp_path: Path) -> None:
+    """A child could never import what its parent's thread had begun to."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.3)\nDONE = 'all of it'\n")
+    command = [sys.executable, "-c", _IMPORTING, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == ("all of it\n", 0), done.stderr
 
 
 def test_while_calls_are_made_in_other_threads() -> None:
