@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-# A process of another's that has to end as well may take a moment.
-PATIENCE_S, ENDING_S = 60.0, 5.0
+# A process of another's that has to end as well may take a moment: one that is beside others still begins, for some
+# seconds, when it is to end.
+PATIENCE_S, ENDING_S = 60.0, 20.0
 
 
 class Ended:
