@@ -7,6 +7,7 @@ A compiler written in Python holds up all other threads: while one compiled besi
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import select
@@ -58,11 +59,20 @@ def loaded() -> list[str]:
 
 
 _in_use: weakref.WeakSet[Compilers] = weakref.WeakSet()
+_started: weakref.WeakSet[_Compiler] = weakref.WeakSet()
 
 
 def _let_go() -> None:
+    _started.clear()
     for compilers in list(_in_use):
         compilers.let_go()
+
+
+@atexit.register
+def _end_all() -> None:
+    """What still compiles for a thread that ends with the process: nobody would hear the answer."""
+    for compiler in list(_started):
+        compiler.end_process()
 
 
 in_child(_let_go)
@@ -177,6 +187,7 @@ class _Compiler:
             return None
         os.close(writing)
         compiler = cls(process, reading)
+        _started.add(compiler)
         if compiler._answer(MOST_STARTING_S, is_over) == READY:
             return compiler
         compiler.kill()
@@ -188,6 +199,9 @@ class _Compiler:
 
     def wait(self) -> None:
         self._process.wait()
+
+    def end_process(self) -> None:
+        self._process.kill()
 
     def ask(self, request: bytes, is_over: Callable[[], bool]) -> bool:
         """True where it answered; or else it is no more, and ``end`` says why."""
