@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -209,19 +209,21 @@ def test_a_wrong_configuration_is_not_chosen(made: Made) -> None:
 
 
 class Broken:
-    """A stopwatch of which the second heat, the final, goes wrong or tells less than the first."""
+    """A stopwatch of which some heats, the second if no others are named, go wrong or tell less than they would."""
 
-    def __init__(self, change: Callable[[Finding], Finding]) -> None:
-        self.change, self.heats = change, 0
+    def __init__(self, change: Callable[[Finding], Finding], broken: Container[int] = (2,)) -> None:
+        self.change, self.broken = change, broken
+        self.heats: list[list[str]] = []
 
     def of(self, bench: Bench) -> Stopwatch:
         stopwatch = Stopwatch(bench)
         own = stopwatch.heat
 
         def heat(trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
-            self.heats += 1
+            trials = list(trials)
+            self.heats.append([trial.candidate.id for trial in trials])
             found = own(trials, budget_us)
-            return {c: self.change(f) for c, f in found.items()} if self.heats == 2 else found
+            return {c: self.change(f) for c, f in found.items()} if len(self.heats) in self.broken else found
 
         stopwatch.heat = heat  # type: ignore[method-assign]
         return stopwatch
@@ -243,6 +245,40 @@ def test_a_final_that_tells_less_than_the_heat_does_not_count(made: Made, monkey
     found = search()
     assert chosen(found) == "quick/fast"
     assert measured(found, "quick/fast").device_us.value == pytest.approx(500.0, rel=0.01)
+
+
+def unsure(finding: Finding) -> Finding:
+    assert finding.measurement is not None
+    time_us = finding.measurement.device_us.value
+    wide = Interval(time_us, 0.85 * time_us, 1.15 * time_us)
+    return replace(finding, measurement=replace(finding.measurement, device_us=wide))
+
+
+def test_what_a_final_left_open_goes_into_overtime(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.quick = {"near": Way(900.0), "nearer": Way(850.0), "nearest": Way(800.0), "slower": Way(1300.0)}
+    heats = Broken(unsure, range(1, 3))
+    monkeypatch.setattr("convwright.tuning.trials.full.Stopwatch", heats.of)
+    assert chosen(search()) == "quick/nearest"
+    assert heats.heats[2:] == [[OWN, "quick/nearest", "quick/nearer"]]
+
+
+def test_overtime_has_an_end(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.quick = {"near": Way(900.0), "slower": Way(1300.0)}
+    heats = Broken(unsure, range(1, 100))
+    monkeypatch.setattr("convwright.tuning.trials.full.Stopwatch", heats.of)
+    found = search()
+    assert chosen(found) == OWN
+    assert reasons(found)[OWN] == "the winner, AMBIGUOUS: quick/near may be better by more than a tie, but not surely"
+    assert heats.heats[2:] == [[OWN, "quick/near"]] * 2
+
+
+@pytest.mark.parametrize("time_us", [500.0, 1300.0])
+def test_what_is_decided_has_no_overtime(made: Made, monkeypatch: pytest.MonkeyPatch, time_us: float) -> None:
+    made.quick = {"other": Way(time_us)}
+    heats = Broken(unsure, ())
+    monkeypatch.setattr("convwright.tuning.trials.full.Stopwatch", heats.of)
+    search()
+    assert len(heats.heats) == 2
 
 
 @pytest.mark.parametrize("objective", ["time", "workspace"])

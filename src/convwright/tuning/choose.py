@@ -211,7 +211,7 @@ def _against_torch(winner: Finding, rivals: Sequence[Finding], baseline: Finding
     if winner is baseline:
         if is_unstable(baseline, policy):
             return ", AMBIGUOUS: its time is unstable, so nothing can be said to be faster"
-        rival = next((finding for finding in rivals if _may_be_better(finding, baseline, policy)), None)
+        rival = next((finding for finding in rivals if may_be_better(finding, baseline, policy)), None)
         if rival is not None:
             return f", AMBIGUOUS: {rival.candidate.id} may be better by more than a tie, but not surely"
         if counted:
@@ -229,7 +229,7 @@ def _against_torch(winner: Finding, rivals: Sequence[Finding], baseline: Finding
     return f": {theirs / ours:.2f}x as fast as PyTorch's own call"
 
 
-def _may_be_better(finding: Finding, baseline: Finding, policy: Policy) -> bool:
+def may_be_better(finding: Finding, baseline: Finding, policy: Policy) -> bool:
     """True where a candidate seems better, and by more than a tie as far as the intervals tell."""
     if finding is baseline or _value(finding, policy) >= _value(baseline, policy):
         return False

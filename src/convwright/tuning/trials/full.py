@@ -15,7 +15,7 @@ from convwright.measuring.error import ErrorCheck
 from convwright.measuring.reference import Reference, reference_us
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
-from convwright.tuning.choose import choose
+from convwright.tuning.choose import Verdict, choose, may_be_better
 from convwright.tuning.prediction import hopeless_us
 from convwright.tuning.trials.confirm import confirmed
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
@@ -41,6 +41,9 @@ _SLOW, _SLOW_RUNS = 5.0, 2
 # A call that takes this share of the budget is not repeated at a first look; so much may be spent on repeating all.
 _PATIENCE, _AGAIN = 0.02, 0.1
 _FINALISTS = 4
+# Where it is left open whether PyTorch's own call is beaten, it and so many that may beat it are timed for such a share
+# of what is left, and so often.
+_RIVALS, _OVERTIME, _OVERTIMES = 2, 0.5, 2
 
 # Errors, and on what part of the output they were looked for.
 _Checked = tuple[tuple[KindError, ...], str]
@@ -217,23 +220,42 @@ class _Full:
 
     def time_best(self) -> None:
         """The best and PyTorch's own call as precisely as there is time for, with what else was asked of them."""
-        best = self._finalists()
-        self.progress("final", 0, 1)
         share = _FINAL / 2 if self.contest.wants_energy else _FINAL
-        final = self.stopwatch.heat([self.looks.looked[c].trial for c in best], self.budget.left_us * share)
+        best = self._final(self._finalists(), share)
+        for _ in range(0 if self.contest.wants_energy else _OVERTIMES):
+            if rivals := self._left_open():
+                best = list(dict.fromkeys((*best, *self._final(rivals, _OVERTIME))))
+        for candidate in best:
+            self.timed[candidate] = with_peak(self.timed[candidate], self.looks.looked[candidate].trial)
+        if self.contest.wants_energy:
+            seconds = self.budget.left_us * _FINAL / 1e6 / max(len(best), 1)
+            for done, candidate in enumerate(best):
+                self.progress("energy", done, len(best))
+                trial = self.looks.looked[candidate].trial
+                self.timed[candidate] = with_energy(self.timed[candidate], trial, self.stopwatch, seconds)
+        self.timed |= confirmed(self.timed, self.contest)
+
+    def _final(self, among: Iterable[Candidate], share: float) -> list[Candidate]:
+        """Those that were timed once more, for a share of what is left; what that tells counts where it tells more."""
+        self.progress("final", 0, 1)
+        final = self.stopwatch.heat([self.looks.looked[c].trial for c in among], self.budget.left_us * share)
         measured = {c: finding for c, finding in final.items() if finding.measurement is not None}
         self.timed |= {c: finding for c, finding in final.items() if c not in measured}
         if self._is_preciser(measured):
             self.timed |= {c: like(finding, self.timed[c]) for c, finding in measured.items()}
-        for candidate in final:
-            self.timed[candidate] = with_peak(self.timed[candidate], self.looks.looked[candidate].trial)
-        if self.contest.wants_energy:
-            seconds = self.budget.left_us * _FINAL / 1e6 / max(len(final), 1)
-            for done, candidate in enumerate(final):
-                self.progress("energy", done, len(final))
-                trial = self.looks.looked[candidate].trial
-                self.timed[candidate] = with_energy(self.timed[candidate], trial, self.stopwatch, seconds)
-        self.timed |= confirmed(self.timed, self.contest)
+        return list(final)
+
+    def _left_open(self) -> list[Candidate]:
+        """PyTorch's own call and the best of those that may beat it; none where it is known who wins."""
+        baseline, rows = self.contest.baseline, self._verdicts()
+        if not rows or not rows[0].won or rows[0].finding.candidate != baseline:
+            return []
+        own = rows[0].finding
+        rivals = [
+            row.finding.candidate for row in rows[1:]
+            if row.allowed and may_be_better(row.finding, own, self.contest.timing_policy)
+        ]  # fmt: skip
+        return [own.candidate, *rivals[:_RIVALS]] if rivals else []
 
     def _is_preciser(self, final: Mapping[Candidate, Finding]) -> bool:
         """Whether times of the last heat are known better than before: it may have had too little time."""
@@ -259,11 +281,15 @@ class _Full:
     def _finalists(self) -> list[Candidate]:
         """The baseline and the best that are allowed."""
         baseline = self.contest.baseline
-        own = self.timed.get(baseline) if baseline is not None else None
-        verdicts = choose(list(self.timed.values()), own or self.contest.known_baseline(), self.contest.timing_policy)
-        best = [v.finding.candidate for v in verdicts if v.allowed and not self._is_slow(v.finding.candidate)]
-        best = best[:_FINALISTS]
+        allowed = [row.finding.candidate for row in self._verdicts() if row.allowed]
+        best = [candidate for candidate in allowed if not self._is_slow(candidate)][:_FINALISTS]
         return best if baseline is None or baseline in best or baseline not in self.timed else [*best, baseline]
+
+    def _verdicts(self) -> tuple[Verdict, ...]:
+        """By the times that are known so far."""
+        baseline = self.contest.baseline
+        own = self.timed.get(baseline) if baseline is not None else None
+        return choose(list(self.timed.values()), own or self.contest.known_baseline(), self.contest.timing_policy)
 
 
 def _width(finding: Finding | None) -> float:
