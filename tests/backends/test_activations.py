@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.cudnn.classic import operands as classic_operands
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.registry import backend
-from convwright.backends.triton.implicit_gemm import refusal_reason
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
@@ -81,6 +81,5 @@ def test_torch_differentiates_it() -> None:
     torch.testing.assert_close(dw, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", [a for a in NEW if "fuse" in (refusal_reason(fused(a)) or "")])
-def test_the_implicit_gemm_refuses_by_name_what_it_does_not_fuse(activation: Activation) -> None:
-    assert str(activation) in (refusal_reason(fused(activation)) or "")
+def test_our_kernels_in_the_interpreter() -> None:
+    passes_in_the_interpreter("run_activations.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf, nan, sqrt
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +13,11 @@ from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Offer
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
-from convwright.core.epilogue import Epilogue
+from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
-from convwright.tensors import empty, torch_dtype
+from convwright.tensors import activate, empty, torch_dtype
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,34 @@ def listed(algorithm: str, problem: ConvProblem, device: DeviceFacts) -> list[Of
     return [offer for offer in offers if offer.id.startswith(f"triton/{algorithm}")]
 
 
+# Each is one number in TF32 and in fp16.
+BEFORE_ACTIVATIONS = (
+    -inf, -8192.0, -100.0, -20.0, -5.0, -3.0, -2.875, -1.0, -(2.0**-20), -0.0, 0.0, 2.0**-20, 0.5, 1.0, 2.875, 3.0, 5.0,
+    20.0, 100.0, 8192.0, inf, nan,
+)  # fmt: skip
+
+
+def activating(activation: Activation, dtype: DType, device: str) -> tuple[ConvProblem, Operands]:
+    """A convolution that is nothing but its activation."""
+    problem = ConvProblem.parse(f"ic1iw{len(BEFORE_ACTIVATIONS)}oc1kw1 dt:{dtype} ep:{activation}")
+    given = Operands.of(problem, device, integers=True)
+    given.x.copy_(torch.tensor(BEFORE_ACTIVATIONS, dtype=torch.float64).view_as(given.x))
+    given.w.fill_(1)
+    return problem, given
+
+
+def activated(given: Operands, activation: Activation) -> Tensor:
+    """What the formulas by which PyTorch defines them make of it: NaN at an infinity where they say so."""
+    x = given.x.double()
+    formulas = {
+        Activation.RELU: x.relu(),
+        Activation.SILU: x / (1 + (-x).exp()),
+        Activation.GELU: 0.5 * x * (1 + (x * sqrt(0.5)).erf()),
+        Activation.HARDSWISH: x * (x + 3).clamp(0, 6) / 6,
+    }
+    return formulas.get(activation, x).to(given.x.dtype)
+
+
 def oracle(problem: ConvProblem, given: Operands) -> Tensor:
     """The convolution in float64."""
     convolve = F.conv1d if problem.rank == 1 else F.conv2d
@@ -109,7 +138,7 @@ def oracle(problem: ConvProblem, given: Operands) -> Tensor:
     y = convolve(F.pad(given.x.double(), sides), w, stride=problem.stride, dilation=problem.dilation)
     y = y if given.residual is None else y + given.residual.double()
     y = y if given.bias is None else y + given.bias.double().view(-1, *[1] * problem.rank)
-    return y.relu() if "relu" in str(problem.epilogue) else y
+    return activate(y, problem.epilogue.activation)
 
 
 def exact(y: Tensor, problem: ConvProblem) -> Tensor:

@@ -18,7 +18,6 @@ from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
-from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 
 ALGORITHM = "few-outputs"
@@ -45,8 +44,6 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
     reason = shape_reason(problem, _DTYPES)
-    if reason is None and problem.epilogue.activation not in (Activation.NONE, Activation.RELU):
-        return f"can fuse relu, not {problem.epilogue.activation}"
     return reason or _few_reason(problem) or size_reason(problem, {"input": problem.x, "output": problem.y})
 
 
@@ -70,13 +67,13 @@ def blocks(problem: ConvProblem, strip: Strip) -> int:
     return strip.blocks(problem)
 
 
-def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool]:
+def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool | str]:
     """What the kernel is compiled for."""
     gap, apart = spacing(problem)
     window = {name: value for name, value in window_constants(problem).items() if name != "PADDED"}
     return window | weight_strides(problem) | {
         "X_C": problem.x.strides[1], "Y_K": problem.y.strides[1],
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
-        "RELU": problem.epilogue.activation is Activation.RELU,
+        "ACTIVATION": problem.epilogue.activation.value,
         "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,
     }  # fmt: skip

@@ -12,6 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.activation import activated
+
 
 @triton.jit
 def _tap(
@@ -105,11 +107,11 @@ def few_outputs(
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
-    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
 ):
     # fmt: on
-    """y = relu(conv(x, w) + residual + bias).
+    """y = activation(conv(x, w) + residual + bias).
 
     X_*, W_* and Y_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A program computes BQ
     columns of ROWS rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one
@@ -159,6 +161,5 @@ def few_outputs(
                 total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
             if BIAS:
                 total += tl.load(bias + k).to(tl.float32)
-            if RELU:
-                total = tl.where(total < 0, 0.0, total)  # unlike a maximum, this keeps NaN
+            total = activated(total, ACTIVATION)
             tl.store(y + at, total.to(y.dtype.element_ty), mask=kept)

@@ -19,7 +19,6 @@ from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
-from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 
 NAME = "triton/implicit-gemm"
@@ -87,8 +86,6 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
     reason = shape_reason(problem, _OF_DTYPE)
-    if reason is None and problem.epilogue.activation not in (Activation.NONE, Activation.RELU):
-        return f"can fuse relu, not {problem.epilogue.activation}"
     operands = {"input": problem.x, "output": problem.y}
     for name, spec in operands.items():
         if reason is None and not is_channels_last(spec) and not is_in_planes(spec):
@@ -102,14 +99,14 @@ def blocks(problem: ConvProblem, tile: Tile) -> int:
     return -(-pixel_count(problem) // tile.bm) * -(-problem.k // tile.bn)
 
 
-def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel is compiled for."""
     x, y = problem.x, problem.y
     return window_constants(problem) | {
         "X_C": x.strides[1] if x.shape[1] > 1 else 1, "Y_K": y.strides[1] if y.shape[1] > 1 else 1,
         "X_PLANES": is_in_planes(x), "Y_PLANES": is_in_planes(y),
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
-        "RELU": problem.epilogue.activation is Activation.RELU,
+        "ACTIVATION": problem.epilogue.activation.value,
         "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
         "FLAT": tile.runs_across_taps(problem.c, prod(problem.taps)),
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M,

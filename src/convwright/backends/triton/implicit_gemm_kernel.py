@@ -11,6 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.activation import activated
 from convwright.backends.triton.tf32 import dot_3xtf32, tf32, tf32_parts
 
 
@@ -100,12 +101,12 @@ def implicit_gemm(
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
-    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr, WIDE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr,
 ):
     # fmt: on
-    """y = relu(conv(x, w) + residual + bias).
+    """y = activation(conv(x, w) + residual + bias).
 
     X_* and Y_* are strides, *_PLANES says that an operand lies in planes; TOP and LEFT are padding; SPLIT computes fp32
     by three TF32 products; PACKED takes the weight rounded to TF32, with SPLIT the rest of it behind; FLAT lets a step
@@ -159,7 +160,6 @@ def implicit_gemm(
         total += tl.trans(added) if Y_PLANES else added
     if BIAS:
         total += tl.load(bias + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
-    if RELU:
-        total = tl.where(total < 0, 0.0, total)  # unlike a maximum, this keeps NaN
+    total = activated(total, ACTIVATION)
     total = total.to(y.dtype.element_ty)
     tl.store(y + at, tl.trans(total) if Y_PLANES else total, mask=kept)
