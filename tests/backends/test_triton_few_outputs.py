@@ -33,10 +33,10 @@ def offered(problem: ConvProblem) -> list[Candidate]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("g2ic8ih9oc2kh3", "`groups` = 1, got 2"),
+        ("g2ic8ih9oc34kh3", "at most 16 output channels in a group, got 17"),
         ("ic8ih9oc2kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
         ("ic8id9ih9oc2kd3kh3", "spatial dimensions, got 3"),
-        ("ic8ih9oc17kh3", "at most 16 output channels, got 17"),
+        ("ic8ih9oc17kh3", "at most 16 output channels in a group, got 17"),
         ("ic8ih29oc16kh7", "at most 400 weights for each input channel, got 784"),
         ("ic8ih9oc2kh3 tag:nhwc", "stride 1 along the width of `input`, got 8"),
         ("mb0ic8ih9oc2kh3", "got a batch of 0"),
@@ -81,7 +81,13 @@ def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @pytest.mark.parametrize(
-    "text", ["mb1ic50ih512oc1kh3ph5dh4 ep:bias+relu", "ic9ih64oc16kh3ph1 dt:fp16", "ic4iw500oc3kw7pw3sw2"]
+    "text",
+    [
+        "g32mb32ic32ih112oc32kh3ph1 dt:fp16",
+        "mb1ic50ih512oc1kh3ph5dh4 ep:bias+relu",
+        "ic9ih64oc16kh3ph1 dt:fp16",
+        "ic4iw500oc3kw7pw3sw2",
+    ],
 )
 def test_what_is_listed_compiles_without_spilling(
     text: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from backends.triton_interpreted.cases import CASES, Case, Operands, exact, listed, oracle
+from backends.triton_interpreted.cases import CASES, GROUPED, Case, Operands, exact, listed, oracle
 from convwright.backends.triton import few_outputs
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.few_outputs_tiles import STRIPS, Strip
@@ -30,6 +30,8 @@ LAYERS = {
     "dilated": Case((1, 50, 256, 256), (1, 50, 3, 3), (1, 1), ((5, 5), (5, 5)), (5, 5), "bias+relu"),
     "sixteen outputs": Case((2, 64, 56, 56), (16, 64, 3, 3), padding=SAME, epilogue="residual+bias+relu"),
     "strided": Case((2, 16, 113, 57), (3, 16, 5, 5), (2, 2), ((2, 2), (2, 2)), epilogue="bias"),
+    "depthwise": Case((4, 32, 112, 112), (32, 1, 3, 3), padding=SAME, epilogue="bias+relu", groups=32),
+    "depthwise 7x7": Case((4, 192, 28, 28), (192, 1, 7, 7), padding=((3, 3), (3, 3)), groups=192),
     "one of one": Case((1, 1, 512, 512), (1, 1, 3, 3), padding=SAME),
 }
 LARGEST_ERROR = {DType.FP32: 2e-6, DType.FP16: 6e-4, DType.BF16: 5e-3}
@@ -63,6 +65,20 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType, device: Device
     expected = exact(oracle(problem, given), problem)
     for candidate in offered(problem, device)[::2]:
         assert torch.equal(run(candidate, device, given), expected), candidate.id
+
+
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16, DType.BF16])
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_are_kept_apart(name: str, dtype: DType, device: DeviceFacts) -> None:
+    problem = in_planes(GROUPED[name], dtype)
+    given = Operands.of(problem, "cuda", integers=True)
+    expected = oracle(problem, given)
+    for candidate in offered(problem, device):
+        y = run(candidate, device, given)
+        if "silu" in str(problem.epilogue):
+            assert torch.allclose(y.double(), expected, rtol=1e-2, atol=1e-6), candidate.id
+        else:
+            assert torch.equal(y, exact(expected, problem)), candidate.id
 
 
 @pytest.mark.parametrize("strip", STRIPS)

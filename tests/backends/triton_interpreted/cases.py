@@ -32,12 +32,14 @@ class Case:
     epilogue: str = "none"
     flip: bool = False
     slack: int = 0
+    groups: int = 1
 
     def problem(self, dtype: DType, x: Layout = Layout.NHWC, y: Layout = Layout.NHWC) -> ConvProblem:
         """With ``slack``, input and output are slices of channels from buffers that are so much wider."""
         problem = ConvProblem.of_specs(
             _spec(self.x, dtype, self.slack, x), _spec(self.w, dtype, 0), stride=self.stride, padding=self.padding,
             dilation=self.dilation, layout=Layout.NHWC, epilogue=Epilogue.parse(self.epilogue), flip=self.flip,
+            groups=self.groups,
         )  # fmt: skip
         return replace(problem, y=_spec(problem.y.shape, dtype, self.slack, y))
 
@@ -65,6 +67,17 @@ CASES = {
     "1-D": Case((2, 20, 30), (6, 20, 5), (2,), ((1, 3),), (2,), "bias"),
     "many output channels": Case((1, 32, 3, 3), (150, 32, 3, 3), padding=_SAME, epilogue="residual+relu"),
 }  # fmt: skip
+
+
+# Few output channels in each group.
+GROUPED = {
+    "depthwise": Case((2, 5, 9, 37), (5, 1, 3, 3), padding=_SAME, epilogue=_ALL, groups=5),
+    "depthwise, strided and dilated": Case((1, 5, 13, 41), (5, 1, 3, 3), (2, 2), ((2, 2), (3, 1)), (2, 2), groups=5),
+    "two outputs each": Case((1, 6, 8, 19), (12, 1, 5, 3), padding=((2, 2), (1, 1)), epilogue="bias", groups=6),
+    "small groups": Case((2, 6, 5, 40), (4, 3, 3, 3), padding=_SAME, epilogue="residual", slack=3, groups=2),
+    "depthwise 7x7, flipped": Case((1, 3, 10, 11), (3, 1, 7, 7), padding=((3, 3), (3, 3)), flip=True, groups=3),
+    "causal": Case((2, 7, 70), (7, 1, 4), (1,), ((3, 0),), (1,), "bias+silu", groups=7),
+}
 
 
 # How input and output lie where one of them at least does in planes.
@@ -135,7 +148,8 @@ def oracle(problem: ConvProblem, given: Operands) -> Tensor:
     sides = [side for pair in reversed(problem.padding) for side in pair]
     w = given.w.double()
     w = w.flip(*range(2, w.dim())) if problem.flip else w
-    y = convolve(F.pad(given.x.double(), sides), w, stride=problem.stride, dilation=problem.dilation)
+    x = F.pad(given.x.double(), sides)
+    y = convolve(x, w, stride=problem.stride, dilation=problem.dilation, groups=problem.groups)
     y = y if given.residual is None else y + given.residual.double()
     y = y if given.bias is None else y + given.bias.double().view(-1, *[1] * problem.rank)
     return activate(y, problem.epilogue.activation)

@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import CASES, Case, Operands, exact, listed, oracle
+from backends.triton_interpreted.cases import CASES, GROUPED, Case, Operands, exact, listed, oracle
 from convwright.backends.triton import few_outputs
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.few_outputs_tiles import STRIPS, Strip
@@ -40,6 +40,22 @@ def of_strip(problem: ConvProblem, strip: Strip) -> Candidate:
 
 def offered(problem: ConvProblem) -> list[Candidate]:
     return [each for each in listed(few_outputs.ALGORITHM, problem, CPU) if isinstance(each, Candidate)]
+
+
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16])
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_are_kept_apart(name: str, dtype: DType) -> None:
+    problem = in_planes(GROUPED[name], dtype)
+    given = Operands.of(problem, "cpu", integers=True)
+    expected = oracle(problem, given)
+    found = offered(problem)
+    assert found
+    for candidate in found[::2]:
+        y = run(candidate, given)
+        if "silu" in str(problem.epilogue):
+            assert torch.allclose(y.double(), expected, rtol=2e-3, atol=1e-6), candidate.id
+        else:
+            assert torch.equal(y, exact(expected, problem)), candidate.id
 
 
 @pytest.mark.parametrize(("outputs", "dtype"), [(1, DType.FP32), (3, DType.FP32), (2, DType.FP16)])

@@ -11,13 +11,13 @@ _OFFSETS_32_BITS = 2**31
 MOST_ELEMENTS = _OFFSETS_32_BITS // 2
 
 
-def shape_reason(problem: ConvProblem, dtypes: Iterable[str]) -> str | None:
-    """Why a kernel for 1 or 2 dimensions without groups cannot compute ``problem``, or None where it can."""
+def shape_reason(problem: ConvProblem, dtypes: Iterable[str], *, groups: bool = False) -> str | None:
+    """Why a kernel for 1 or 2 dimensions, without ``groups`` or with, cannot compute ``problem``; None where it can."""
     if problem.dtype not in dtypes:
         return f"computes {', '.join(dtypes)}, not {problem.dtype}"
     if problem.rank > 2:
         return f"serves 1 or 2 spatial dimensions, got {problem.rank}"
-    if problem.groups != 1:
+    if problem.groups != 1 and not groups:
         return f"serves `groups` = 1, got {problem.groups}"
     return None
 

@@ -1,4 +1,5 @@
-"""Convolutions with few output channels, by sums that are no matrix product: what is served, and what is told."""
+"""Convolutions with few output channels, in each group, by sums that are no matrix product: what is served, and what is
+told."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from math import prod
 
 from convwright.backends.triton.channels_last import (
     MOST_ELEMENTS,
+    pixel_count,
     shape_reason,
     size_reason,
     span,
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.few_outputs_tiles import Strip, best_strips, spacing
+from convwright.backends.triton.few_outputs_tiles import Strip, best_strips, outputs_of, spacing
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -26,6 +28,7 @@ _DTYPES = (DType.FP16, DType.BF16, DType.FP32)
 _MOST_OUTPUTS = 16
 # A channel's taps are written out one by one in the compiled kernel.
 _MOST_WEIGHTS = 400
+_MOST_SUMS = 2**31
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
@@ -43,19 +46,23 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
-    reason = shape_reason(problem, _DTYPES)
+    reason = shape_reason(problem, _DTYPES, groups=True)
     return reason or _few_reason(problem) or size_reason(problem, {"input": problem.x, "output": problem.y})
 
 
 def _few_reason(problem: ConvProblem) -> str | None:
-    if problem.k > _MOST_OUTPUTS:
-        return f"serves at most {_MOST_OUTPUTS} output channels, got {problem.k}"
-    weights = prod(problem.taps) * problem.k
+    outputs = outputs_of(problem)
+    if outputs > _MOST_OUTPUTS:
+        return f"serves at most {_MOST_OUTPUTS} output channels in a group, got {outputs}"
+    weights = prod(problem.taps) * outputs
     if weights > _MOST_WEIGHTS:
         return f"serves at most {_MOST_WEIGHTS} weights for each input channel, got {weights}"
     for name, spec in {"input": problem.x, "output": problem.y}.items():
         if spec.shape[-1] > 1 and spec.strides[-1] != 1:
             return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
+    sums = pixel_count(problem) * problem.groups
+    if sums >= _MOST_SUMS:
+        return f"serves at most 2^31 output pixels times groups, got {sums:,}"
     spanned = span(problem.w.shape, problem.w.strides)
     if spanned >= MOST_ELEMENTS:
         return f"serves weights that span at most 2^30 elements, got {spanned:,}"
@@ -72,6 +79,7 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool | str]
     gap, apart = spacing(problem)
     window = {name: value for name, value in window_constants(problem).items() if name != "PADDED"}
     return window | weight_strides(problem) | {
+        "G": problem.groups, "C": problem.w.shape[1], "K": outputs_of(problem),
         "X_C": problem.x.strides[1], "Y_K": problem.y.strides[1],
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,

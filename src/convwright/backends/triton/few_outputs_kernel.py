@@ -100,7 +100,7 @@ def _sums(
 @triton.jit
 def few_outputs(
     x, w, bias, residual, y,
-    N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    N: tl.constexpr, G: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
@@ -111,7 +111,7 @@ def few_outputs(
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(conv(x, w) + residual + bias).
+    """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each.
 
     X_*, W_* and Y_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A program computes BQ
     columns of ROWS rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one
@@ -125,15 +125,17 @@ def few_outputs(
     first_q = program % COLUMNS * BQ
     span = program // COLUMNS
     p = span // GAP % SPANS * (ROWS * GAP) + span % GAP
-    n = span // (GAP * SPANS)
+    g = span // (GAP * SPANS) % G
+    n = span // (GAP * SPANS * G)
     if WIDE:
         n = n.to(tl.int64)
+    w += g * K * W_K
     lane = tl.arange(0, SPLIT * BQ)
     group = lane // BQ if SPLIT > 1 else 0
     h = p * STRIDE_H - TOP
     v = tl.minimum(first_q + lane % BQ, Q - 1) * STRIDE_W - LEFT
 
-    x_first = x + (n * X_N + h * X_H) + v * X_W
+    x_first = x + (n * X_N + g * C * X_C + h * X_H) + v * X_W
     first_v = first_q * STRIDE_W - LEFT
     last_v = min(first_q + BQ, Q) * STRIDE_W - STRIDE_W - LEFT + (S - 1) * DILATION_W
     inside = (h >= 0) & (h + LAST * DILATION_H < H) & (first_v >= 0) & (last_v < W)
@@ -156,10 +158,10 @@ def few_outputs(
             total = sums[out * K + k]
             if SPLIT > 1:
                 total = tl.sum(tl.reshape(total, (SPLIT, BQ)), axis=0)
-            at = n * Y_N + k * Y_K + row * Y_P + q * Y_Q
+            at = n * Y_N + (g * K + k) * Y_K + row * Y_P + q * Y_Q
             if RESIDUAL:
                 total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
             if BIAS:
-                total += tl.load(bias + k).to(tl.float32)
+                total += tl.load(bias + g * K + k).to(tl.float32)
             total = activated(total, ACTIVATION)
             tl.store(y + at, total.to(y.dtype.element_ty), mask=kept)

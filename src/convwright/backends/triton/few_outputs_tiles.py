@@ -44,7 +44,7 @@ class Strip(Configuration):
     def blocks(self, problem: ConvProblem) -> int:
         gap, _ = spacing(problem)
         P, Q = pair(problem.y.shape[2:], 1)
-        return problem.n * -(-P // (self.rows * gap)) * gap * -(-Q // self.bq)
+        return problem.n * problem.groups * -(-P // (self.rows * gap)) * gap * -(-Q // self.bq)
 
 
 _ROWS = (1, 2, 4, 8)
@@ -52,6 +52,11 @@ STRIPS = (
     *(Strip(rows, _LANES * warps * columns, 1, warps) for rows, columns, warps in product(_ROWS, (1, 2, 4), (1, 2, 4))),
     *(Strip(rows, _LANES, split, split) for rows, split in product(_ROWS, (2, 4, 8))),
 )
+
+
+def outputs_of(problem: ConvProblem) -> int:
+    """How many output channels a group has."""
+    return problem.k // problem.groups
 
 
 def spacing(problem: ConvProblem) -> tuple[int, int]:
@@ -80,12 +85,12 @@ def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STR
 def _fits(strip: Strip, problem: ConvProblem) -> bool:
     """Whether it is compiled soon, and into registers."""
     R, S = pair(problem.taps, 1)
-    sums = strip.rows * problem.k
-    if sums > _MOST_SUMS or sums * strip.columns_per_thread + R * problem.k > _MOST_REGISTERS:
+    outputs = outputs_of(problem)
+    sums, weights = strip.rows * outputs, R * S * outputs
+    if sums > _MOST_SUMS or sums * strip.columns_per_thread + R * outputs > _MOST_REGISTERS:
         return False
-    weights = R * S * problem.k
     return strip.split == 1 or (
-        strip.split <= problem.c and sums <= _MOST_SPLIT_SUMS and weights <= _MOST_SPLIT_WEIGHTS
+        strip.split <= problem.w.shape[1] and sums <= _MOST_SPLIT_SUMS and weights <= _MOST_SPLIT_WEIGHTS
     )
 
 
@@ -94,7 +99,7 @@ def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
     (R, S), (_, apart) = pair(problem.taps, 1), spacing(problem)
     warps = -(-strip.blocks(problem) // sm_count(device)) * strip.warps
     reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
-    weights = R * S * problem.k
+    weights = R * S * outputs_of(problem)
     instructions = reads + weights * (1 + strip.rows * strip.columns_per_thread)
     issuing = max(warps * (reads + weights), -(-warps // _SCHEDULERS) * instructions)
-    return -(-problem.c // strip.split) * max(issuing, _WAITING_CYCLES + instructions)
+    return -(-problem.w.shape[1] // strip.split) * max(issuing, _WAITING_CYCLES + instructions)
