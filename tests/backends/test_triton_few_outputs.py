@@ -39,6 +39,11 @@ def offered(problem: ConvProblem) -> list[Candidate]:
         ("ic8ih9oc17kh3", "at most 16 output channels in a group, got 17"),
         ("ic8ih29oc16kh7", "at most 400 weights for each input channel, got 784"),
         ("ic8ih9oc2kh3 tag:nhwc", "stride 1 along the width of `input`, got 8"),
+        ("g2ic18ih9oc4kh3 tag:nhwc", "at most 8 input channels in a group with channels last, got 9"),
+        (
+            "g2ic8ih9oc4kh3 tag:x=nhwc,w=nchw,y=nchw",
+            "or along the channels of both, got (648, 1, 72, 8) and (196, 49, 7, 1)",
+        ),
         ("mb0ic8ih9oc2kh3", "got a batch of 0"),
     ],
 )

@@ -68,9 +68,10 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType, device: Device
 
 
 @pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16, DType.BF16])
+@pytest.mark.parametrize("layout", [Layout.NCHW, Layout.NHWC])
 @pytest.mark.parametrize("name", GROUPED)
-def test_groups_are_kept_apart(name: str, dtype: DType, device: DeviceFacts) -> None:
-    problem = in_planes(GROUPED[name], dtype)
+def test_groups_are_kept_apart(name: str, dtype: DType, layout: Layout, device: DeviceFacts) -> None:
+    problem = GROUPED[name].problem(dtype, layout, layout)
     given = Operands.of(problem, "cuda", integers=True)
     expected = oracle(problem, given)
     for candidate in offered(problem, device):
@@ -83,12 +84,17 @@ def test_groups_are_kept_apart(name: str, dtype: DType, device: DeviceFacts) -> 
 
 @pytest.mark.parametrize("strip", STRIPS)
 def test_every_strip_handles_its_tails(strip: Strip, device: DeviceFacts) -> None:
-    case = Case((2, 11, 45, 137), (2, 11, 3, 2), (2, 1), ((4, 3), (2, 1)), (3, 2), "residual+bias+relu", slack=1)
-    problem = in_planes(case, DType.FP32)
-    given = Operands.of(problem, "cuda", integers=True)
-    arithmetic = native_arithmetic(problem.dtype, tf32=False)
-    candidate = Candidate(problem, "triton", few_outputs.ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
-    assert torch.equal(run(candidate, device, given), exact(oracle(problem, given), problem))
+    groups = 5 if strip.across else 1
+    shapes = (2, groups * 3, 45, 137), (groups * 2, 3, 3, 2)
+    if strip.split > 1:
+        shapes = (2, 11, 45, 137), (2, 11, 3, 2)
+    case = Case(*shapes, (2, 1), ((4, 3), (2, 1)), (3, 2), "residual+bias+relu", slack=1, groups=groups)
+    for layout in (Layout.NCHW, Layout.NHWC) if strip.across else (Layout.NCHW,):
+        problem = case.problem(DType.FP32, layout, layout)
+        given = Operands.of(problem, "cuda", integers=True)
+        arithmetic = native_arithmetic(problem.dtype, tf32=False)
+        candidate = Candidate(problem, "triton", few_outputs.ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
+        assert torch.equal(run(candidate, device, given), exact(oracle(problem, given), problem)), layout
 
 
 @pytest.mark.parametrize("dtype", LARGEST_ERROR)

@@ -42,10 +42,10 @@ def offered(problem: ConvProblem) -> list[Candidate]:
     return [each for each in listed(few_outputs.ALGORITHM, problem, CPU) if isinstance(each, Candidate)]
 
 
-@pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16])
+@pytest.mark.parametrize(("dtype", "layout"), [(DType.FP32, Layout.NCHW), (DType.FP16, Layout.NHWC)])
 @pytest.mark.parametrize("name", GROUPED)
-def test_groups_are_kept_apart(name: str, dtype: DType) -> None:
-    problem = in_planes(GROUPED[name], dtype)
+def test_groups_are_kept_apart(name: str, dtype: DType, layout: Layout) -> None:
+    problem = GROUPED[name].problem(dtype, layout, layout)
     given = Operands.of(problem, "cpu", integers=True)
     expected = oracle(problem, given)
     found = offered(problem)
@@ -80,13 +80,13 @@ SPACINGS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1
 def test_every_strip_handles_its_tails(strip: Strip, spacing: tuple[tuple[int, int], tuple[int, int]]) -> None:
     """Rows, columns and channels that no strip fills, padding on all sides, and an inside where none is read."""
     stride, dilation = spacing
-    channels = strip.split + 1
-    case = Case(
-        (1, channels, 21, 37), (2, channels, 3, 2), stride, ((4, 3), (2, 1)), dilation, "residual+bias+relu", slack=1
-    )
-    problem = in_planes(case, DType.FP32)
-    given = Operands.of(problem, "cpu", integers=True)
-    assert torch.equal(run(of_strip(problem, strip), given), exact(oracle(problem, given), problem))
+    channels, groups = strip.split + 1, 3 if strip.across else 1
+    shapes = (1, groups * channels, 21, 37), (groups * 2, channels, 3, 2)
+    case = Case(*shapes, stride, ((4, 3), (2, 1)), dilation, "residual+bias+relu", slack=1, groups=groups)
+    for layout in (Layout.NCHW, Layout.NHWC) if strip.across and strip.columns_per_thread == 1 else (Layout.NCHW,):
+        problem = case.problem(DType.FP32, layout, layout)
+        given = Operands.of(problem, "cpu", integers=True)
+        assert torch.equal(run(of_strip(problem, strip), given), exact(oracle(problem, given), problem)), layout
 
 
 def test_it_is_as_good_as_fp32() -> None:

@@ -8,6 +8,7 @@ from math import prod
 
 from convwright.backends.triton.channels_last import (
     MOST_ELEMENTS,
+    is_channels_last,
     pixel_count,
     shape_reason,
     size_reason,
@@ -15,7 +16,7 @@ from convwright.backends.triton.channels_last import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.few_outputs_tiles import Strip, best_strips, outputs_of, spacing
+from convwright.backends.triton.few_outputs_tiles import Strip, best_strips, in_lanes_only, outputs_of, spacing
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -29,6 +30,8 @@ _MOST_OUTPUTS = 16
 # A channel's taps are written out one by one in the compiled kernel.
 _MOST_WEIGHTS = 400
 _MOST_SUMS = 2**31
+# What one lane reads of a group lies so far from what the next one reads.
+_MOST_INPUTS_IN_LANES = 8
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
@@ -57,15 +60,29 @@ def _few_reason(problem: ConvProblem) -> str | None:
     weights = prod(problem.taps) * outputs
     if weights > _MOST_WEIGHTS:
         return f"serves at most {_MOST_WEIGHTS} weights for each input channel, got {weights}"
-    for name, spec in {"input": problem.x, "output": problem.y}.items():
-        if spec.shape[-1] > 1 and spec.strides[-1] != 1:
-            return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
+    if in_lanes_only(problem) and (reason := _lanes_reason(problem)) is not None:
+        return reason
     sums = pixel_count(problem) * problem.groups
     if sums >= _MOST_SUMS:
         return f"serves at most 2^31 output pixels times groups, got {sums:,}"
     spanned = span(problem.w.shape, problem.w.strides)
     if spanned >= MOST_ELEMENTS:
         return f"serves weights that span at most 2^30 elements, got {spanned:,}"
+    return None
+
+
+def _lanes_reason(problem: ConvProblem) -> str | None:
+    """Why lanes cannot run across the groups of a pixel, where these lie side by side."""
+    operands = {"input": problem.x, "output": problem.y}
+    if problem.groups > 1 and not all(map(is_channels_last, operands.values())):
+        strides = " and ".join(str(spec.strides) for spec in operands.values())
+        return f"needs stride 1 along the width of `input` and `output`, or along the channels of both, got {strides}"
+    for name, spec in operands.items():
+        if problem.groups == 1 and spec.shape[-1] > 1 and spec.strides[-1] != 1:
+            return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
+    inputs = problem.w.shape[1]
+    if inputs > _MOST_INPUTS_IN_LANES:
+        return f"serves at most {_MOST_INPUTS_IN_LANES} input channels in a group with channels last, got {inputs}"
     return None
 
 
@@ -84,4 +101,5 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool | str]
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
         "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,
+        "ACROSS": strip.across == 1, "CHANNELS_LAST": in_lanes_only(problem),
     }  # fmt: skip

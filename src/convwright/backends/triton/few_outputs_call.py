@@ -20,7 +20,7 @@ def kernel_call(candidate: Candidate) -> KernelCall:
     specs = {"x": problem.x, "w": problem.w, "bias": problem.w, "residual": problem.y, "y": problem.y}
     # Told of an alignment, the compiler gives each thread neighbouring columns to read at once. What another tap reads
     # begins elsewhere: where that is not aligned, lanes that read one column each at a time are faster.
-    at_once = _reads_aligned(problem)
+    at_once = not strip.across and _reads_aligned(problem)
     alignments = {name: spec.alignment if at_once else problem.dtype.nbytes for name, spec in specs.items()}
     alignments["bias"] = problem.dtype.nbytes  # of its few loads nothing is assumed
     pointers = {name: (problem.dtype.value, alignment) for name, alignment in alignments.items()}

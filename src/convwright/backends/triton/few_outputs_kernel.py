@@ -96,6 +96,16 @@ def _sums(
     return sums
 
 
+@triton.jit
+def _place(unit, g, G: tl.constexpr, Q: tl.constexpr, ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr):
+    """The group and the column of each lane, whose place among all of a row is ``unit``."""
+    q = unit
+    if ACROSS:
+        g = unit % G if CHANNELS_LAST else unit // Q
+        q = unit // G if CHANNELS_LAST else unit % Q
+    return g, q
+
+
 # fmt: off
 @triton.jit
 def few_outputs(
@@ -109,35 +119,43 @@ def few_outputs(
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
+    ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each.
 
     X_*, W_* and Y_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A program computes BQ
     columns of ROWS rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one
-    before. Each of SPLIT groups of lanes sums up as many of the input channels.
+    before. Each of SPLIT groups of lanes sums up as many of the input channels. ACROSS groups lanes run, through the
+    columns of one after those of another, or, with CHANNELS_LAST, through all groups of one column after another.
     """
-    COLUMNS: tl.constexpr = (Q + BQ - 1) // BQ
+    UNITS: tl.constexpr = Q * G if ACROSS else Q
+    COLUMNS: tl.constexpr = (UNITS + BQ - 1) // BQ
     SPANS: tl.constexpr = (P + ROWS * GAP - 1) // (ROWS * GAP)
     LAST: tl.constexpr = (ROWS - 1) * APART + R - 1  # of the rows that are read
 
     program = tl.program_id(0)
-    first_q = program % COLUMNS * BQ
+    first = program % COLUMNS * BQ
     span = program // COLUMNS
     p = span // GAP % SPANS * (ROWS * GAP) + span % GAP
-    g = span // (GAP * SPANS) % G
-    n = span // (GAP * SPANS * G)
+    image = span // (GAP * SPANS)
+    n = image if ACROSS else image // G
     if WIDE:
         n = n.to(tl.int64)
-    w += g * K * W_K
     lane = tl.arange(0, SPLIT * BQ)
     group = lane // BQ if SPLIT > 1 else 0
     h = p * STRIDE_H - TOP
-    v = tl.minimum(first_q + lane % BQ, Q - 1) * STRIDE_W - LEFT
+    g, q = _place(tl.minimum(first + lane % BQ, UNITS - 1), image % G, G, Q, ACROSS, CHANNELS_LAST)
+    v = q * STRIDE_W - LEFT
 
-    x_first = x + (n * X_N + g * C * X_C + h * X_H) + v * X_W
+    w += g * (K * W_K)
+    x_first = x + (n * X_N + h * X_H) + (g * (C * X_C) + v * X_W)
+    _, first_q = _place(first, 0, G, Q, ACROSS, CHANNELS_LAST)
+    _, last_q = _place(min(first + BQ, UNITS) - 1, 0, G, Q, ACROSS, CHANNELS_LAST)
+    if ACROSS and not CHANNELS_LAST:
+        first_q, last_q = 0, Q - 1
     first_v = first_q * STRIDE_W - LEFT
-    last_v = min(first_q + BQ, Q) * STRIDE_W - STRIDE_W - LEFT + (S - 1) * DILATION_W
+    last_v = last_q * STRIDE_W - LEFT + (S - 1) * DILATION_W
     inside = (h >= 0) & (h + LAST * DILATION_H < H) & (first_v >= 0) & (last_v < W)
     if inside:
         sums = _sums(
@@ -150,10 +168,11 @@ def few_outputs(
             DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, SPLIT * BQ, True,
         )  # fmt: skip
 
-    q = first_q + tl.arange(0, BQ)
+    unit = first + tl.arange(0, BQ)
+    g, q = _place(tl.minimum(unit, UNITS - 1), image % G, G, Q, ACROSS, CHANNELS_LAST)
     for out in tl.static_range(ROWS):
         row = p + out * GAP
-        kept = (q < Q) & (row < P)
+        kept = (unit < UNITS) & (row < P)
         for k in tl.static_range(K):
             total = sums[out * K + k]
             if SPLIT > 1:

@@ -29,12 +29,14 @@ _WAITING_CYCLES = 600
 class Strip(Configuration):
     """What one block computes: ``bq`` columns of as many rows of an image as ``rows`` says, for all output channels.
 
-    The input channels are split among so many groups of its warps.
+    The input channels are split among so many groups of its warps. ``across`` is 1 where its columns are those of all
+    groups of channels.
     """
 
     rows: int
     bq: int
     split: int
+    across: int
     warps: int
 
     @property
@@ -44,19 +46,29 @@ class Strip(Configuration):
     def blocks(self, problem: ConvProblem) -> int:
         gap, _ = spacing(problem)
         P, Q = pair(problem.y.shape[2:], 1)
-        return problem.n * problem.groups * -(-P // (self.rows * gap)) * gap * -(-Q // self.bq)
+        apart, together = (1, problem.groups) if self.across else (problem.groups, 1)
+        return problem.n * apart * -(-P // (self.rows * gap)) * gap * -(-Q * together // self.bq)
 
 
 _ROWS = (1, 2, 4, 8)
 STRIPS = (
-    *(Strip(rows, _LANES * warps * columns, 1, warps) for rows, columns, warps in product(_ROWS, (1, 2, 4), (1, 2, 4))),
-    *(Strip(rows, _LANES, split, split) for rows, split in product(_ROWS, (2, 4, 8))),
+    *(
+        Strip(rows, _LANES * warps * columns, 1, 0, warps)
+        for rows, columns, warps in product(_ROWS, (1, 2, 4), (1, 2, 4))
+    ),
+    *(Strip(rows, _LANES, split, 0, split) for rows, split in product(_ROWS, (2, 4, 8))),
+    *(Strip(rows, _LANES * warps * columns, 1, 1, warps) for rows, columns, warps in product(_ROWS, (1, 2), (1, 2, 4))),
 )
 
 
 def outputs_of(problem: ConvProblem) -> int:
     """How many output channels a group has."""
     return problem.k // problem.groups
+
+
+def in_lanes_only(problem: ConvProblem) -> bool:
+    """Whether the channels of a pixel lie side by side, so that lanes have to run across groups."""
+    return any(spec.shape[-1] > 1 and spec.strides[-1] != 1 for spec in (problem.x, problem.y))
 
 
 def spacing(problem: ConvProblem) -> tuple[int, int]:
@@ -73,11 +85,11 @@ def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STR
     """The ``count`` strips that should be fastest, by estimate, the best first, and few alike."""
     fitting = [strip for strip in STRIPS if _fits(strip, problem)]
     ranked = sorted(fitting, key=lambda strip: _cycles(strip, problem, device))
-    alike = Counter[int]()
+    alike = Counter[tuple[int, int]]()
     chosen = []
     for strip in ranked:
-        alike[strip.rows] += 1
-        if alike[strip.rows] <= _MOST_ALIKE:
+        alike[strip.rows, strip.across] += 1
+        if alike[strip.rows, strip.across] <= _MOST_ALIKE:
             chosen.append(strip)
     return tuple(chosen[:count])
 
@@ -85,6 +97,8 @@ def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STR
 def _fits(strip: Strip, problem: ConvProblem) -> bool:
     """Whether it is compiled soon, and into registers."""
     R, S = pair(problem.taps, 1)
+    if problem.groups == 1 if strip.across else in_lanes_only(problem):
+        return False
     outputs = outputs_of(problem)
     sums, weights = strip.rows * outputs, R * S * outputs
     if sums > _MOST_SUMS or sums * strip.columns_per_thread + R * outputs > _MOST_REGISTERS:
@@ -100,6 +114,7 @@ def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
     warps = -(-strip.blocks(problem) // sm_count(device)) * strip.warps
     reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
     weights = R * S * outputs_of(problem)
-    instructions = reads + weights * (1 + strip.rows * strip.columns_per_thread)
-    issuing = max(warps * (reads + weights), -(-warps // _SCHEDULERS) * instructions)
+    read = reads + weights * (strip.columns_per_thread if strip.across else 1)
+    instructions = read + weights * strip.rows * strip.columns_per_thread
+    issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)
     return -(-problem.w.shape[1] // strip.split) * max(issuing, _WAITING_CYCLES + instructions)
