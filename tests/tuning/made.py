@@ -53,6 +53,19 @@ def finding(name: str, time_us: float, config: Config = (), **known: Any) -> Fin
     return Finding(candidate(name, config, **about), measurement(time_us, **known))
 
 
+class Compiled:
+    """Stands for what compiles ahead of a search: the one kernel of that name is there, no other will come."""
+
+    def __init__(self, id_: str) -> None:
+        self._id = id_
+
+    def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+        return candidate.leaf.id == self._id
+
+    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
+        return None if self.is_built(candidate, device) else "others promised more"
+
+
 class FakeTuner:
     """Stands for ``measure_candidates``: gives each candidate the time that ``times_us`` says, 100 µs otherwise.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 from types import SimpleNamespace
@@ -19,11 +20,11 @@ from convwright.settings import Mode
 from convwright.tuning import chains
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling import ahead
-from convwright.tuning.compiling.ahead import Ahead, compile_ahead, is_long, worth_compiling
+from convwright.tuning.compiling.ahead import Ahead, compiling_ahead, is_long, worth_compiling
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.search import Search
-from tuning.made import CPU, PROBLEM
+from tuning.made import CPU, PROBLEM, Compiled
 from tuning.made_backend import Made, Way, offer
 
 FASTEST = "compiled/kernel-5"
@@ -43,9 +44,20 @@ def asked(budget_us: float = 6e6, **changes: object) -> Search:
 
 
 def compiled(search: Search, listed: list[Candidate], most_chains: int | None = 0) -> list[int]:
-    """Which of the kernels."""
-    ready = compile_ahead(search, listed, most_chains)
-    return [i for i in range(6) if ready.is_built(kernel(i), CPU)]
+    """Which of the kernels, of those that are waited for."""
+    with compiling_ahead(search, listed, most_chains) as ready:
+        return built(ready)
+
+
+def built(ready: Ahead, problem: ConvProblem = PROBLEM) -> list[int]:
+    return [i for i in range(6) if ready.reason_to_wait(kernel(i, problem), CPU) is None]
+
+
+def ended() -> None:
+    """Nothing is compiled any more."""
+    for thread in threading.enumerate():
+        if thread.name == "convwright-ahead":
+            thread.join(20)
 
 
 def search(mode: Mode, budget_us: float) -> Findings:
@@ -85,15 +97,33 @@ def test_nobody_waits_for_a_compiler_that_takes_most_of_the_budget(made: Made, m
     made.compiled = kernels(build_us=0.0)
     made.compiler = lambda id_: may_end.wait(20) and None if id_ == kernel(2).id else None
     try:
-        ready = compile_ahead(asked(1e6), [kernel(i) for i in range(6)], 0)
-        assert 0.3 < perf_counter() - begun_s < 5
-        assert [i for i in range(6) if ready.is_built(kernel(i), CPU)] == [0, 1, 3, 4, 5]
-        assert ready.reason_to_wait(kernel(2), CPU) == "was not compiled in time"
+        with compiling_ahead(asked(1e6), [kernel(i) for i in range(6)], 0) as ready:
+            assert built(ready) == [0, 1, 3, 4, 5]
+            assert 0.3 < perf_counter() - begun_s < 5
+            assert ready.reason_to_wait(kernel(2), CPU) == "was not compiled in time"
+            assert not ready.is_built(kernel(2), CPU)
     finally:
         may_end.set()
-        for thread in threading.enumerate():
-            if thread.name == "convwright-ahead":
-                thread.join(20)
+        ended()
+
+
+def test_others_are_looked_at_meanwhile(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is being compiled holds up nobody, and is looked at when it is there, before what is slower."""
+    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
+    others_came, kernels_came = threading.Event(), threading.Event()
+    made.quick, made.compiled = {f"other-{i}": Way(800.0) for i in range(4)}, kernels(build_us=0.0)
+    made.compiler = lambda id_: others_came.wait(20) and None
+
+    def progress(doing: str, done: int, of: int) -> None:
+        if doing == "first looks" and done == 4:
+            others_came.set()
+        if doing == "compiling" and not others_came.is_set():
+            kernels_came.set()
+
+    found = find(PROBLEM, CPU, Policy(), mode=Mode.FULL, store=Store.open(None), budget_us=6e6, progress=progress)
+    assert others_came.is_set()
+    assert not kernels_came.is_set()
+    assert FASTEST in looked_at(found)
 
 
 def test_nothing_is_compiled_any_more_for_a_search_that_ended(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,11 +136,9 @@ def test_nothing_is_compiled_any_more_for_a_search_that_ended(made: Made, monkey
             raise RuntimeError("nobody listens")
 
     with pytest.raises(RuntimeError, match="nobody listens"):
-        compile_ahead(asked(progress=broken), [kernel(i) for i in range(6)], 0)
+        compiled(asked(progress=broken), [kernel(i) for i in range(6)])
     may_go_on.set()
-    for thread in threading.enumerate():
-        if thread.name == "convwright-ahead":
-            thread.join(20)
+    ended()
     assert len(made.built) <= 2
 
 
@@ -130,12 +158,14 @@ def test_what_is_ready_is_left_alone(made: Made) -> None:
     assert made.built == []
 
 
-def test_a_rewrite_is_ready_when_the_kernel_inside_is() -> None:
-    ready = Ahead({kernel(0): None, kernel(2): "its compiler died of SIGSEGV"})
+def test_a_rewrite_is_ready_when_the_kernel_inside_is(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.compiled, died = kernels(build_us=0.0), "its compiler died of SIGSEGV"
+    compilers = SimpleNamespace(start=lambda count: None, compile=lambda leaf, _: died if leaf == kernel(2) else None)
+    monkeypatch.setattr(ahead, "_compilers", lambda: compilers)
     around = [rewrite("split-batch").wrap(PROBLEM, (("parts", "2"),), kernel(i)) for i in range(3)]
-    assert [ready.is_built(candidate, CPU) for candidate in around] == [True, False, False]
-    reasons = [ready.reason_to_wait(candidate, CPU) for candidate in around]
-    assert reasons == [None, ahead._NO_TIME, "its compiler died of SIGSEGV"]
+    with compiling_ahead(asked(), [kernel(0), kernel(2)], 0) as ready:
+        assert [ready.reason_to_wait(candidate, CPU) for candidate in around] == [None, ahead._NO_TIME, died]
+        assert [ready.is_built(candidate, CPU) for candidate in around] == [True, False, False]
 
 
 def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +175,10 @@ def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytes
     monkeypatch.setattr(ahead, "_OWN", 2)
     made.compiled = kernels(build_us=300_000.0)
     inner = chains.chains(PROBLEM, CPU)[0][0].inner
-    ready = compile_ahead(asked(4e6), [kernel(i) for i in range(6)], 1)
-    assert made.built == [kernel(i).id for i in (0, 1, 0, 2, 3)]
-    assert [i for i in range(6) if ready.is_built(kernel(i), CPU)] == [0, 1, 2, 3]
-    assert [i for i in range(6) if ready.is_built(kernel(i, inner), CPU)] == [0]
+    with compiling_ahead(asked(4e6), [kernel(i) for i in range(6)], 1) as ready:
+        assert built(ready) == [0, 1, 2, 3]
+        assert built(ready, inner) == [0]
+        assert made.built == [kernel(i).id for i in (0, 1, 0, 2, 3)]
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -167,11 +197,11 @@ def test_what_a_kernel_fuses_itself_is_not_compiled_apart(
 def test_nothing_is_compiled_between_timings(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for the problem itself nor for one inside a rewrite."""
     monkeypatch.setattr(chains, "REWRITES", (rewrite("split-batch"),))
-    monkeypatch.setattr("convwright.tuning.find.compile_ahead", lambda *_: Ahead({kernel(0): None}))
+    monkeypatch.setattr("convwright.tuning.find.compiling_ahead", lambda *_: nullcontext(Compiled(kernel(0).id)))
     made.compiled = kernels(build_us=10_000.0)
     found = search(Mode.FULL, 6e6)
     said = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
-    assert {said[kernel(i).id] for i in range(1, 6)} == {ahead._NO_TIME}
+    assert {said[kernel(i).id] for i in range(1, 6)} == {"others promised more"}
     assert {id_ for id_ in made.built if id_.startswith("compiled/")} == {kernel(0).id}
     assert found.choice is not None
     assert found.choice.candidate.id == kernel(0).id

@@ -10,14 +10,13 @@ from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import inside, listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.compiling.ahead import Ahead
 from convwright.tuning.find import find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search
 from convwright.tuning.trials.contest import NO_HOOKS, Contest
 from convwright.tuning.trials.glance import glance
-from tuning.made import CPU, PROBLEM
+from tuning.made import CPU, PROBLEM, Compiled
 from tuning.made_backend import Made, Way, offer
 
 
@@ -49,9 +48,8 @@ def test_what_is_not_allowed_and_what_would_have_to_be_compiled_is_left_out(made
     made.compiled = {"built": Way(200.0), "not-built": Way(100.0)}
     offers = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
     offers = [replace(each, workspace_bytes=100) if each.id == "quick/large" else each for each in offers]
-    built = Ahead({next(offer for offer in offers if offer.id == "compiled/built"): None})
     policy = Policy(max_workspace_bytes=10)
-    search = Search(PROBLEM, CPU, policy, Mode.QUICK, Store.open(None), Budget(1e6), kernels=built)
+    search = Search(PROBLEM, CPU, policy, Mode.QUICK, Store.open(None), Budget(1e6), kernels=Compiled("compiled/built"))
     run = Run(search, offers, lambda problem: [], rewrites=False, most_chains=0, afresh=True)
     assert [candidate.id for candidate in run.glance()] == ["compiled/built", "quick/fast", "torch/default"]
 

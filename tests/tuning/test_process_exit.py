@@ -125,10 +125,11 @@ from convwright.tuning.search import Search, resolved
 from convwright.tuning.budget import Budget
 from convwright.tuning.keeping.store import Store
 from convwright.settings import Mode
-search = Search(kernel("hangs").problem, CPU, cw.Policy(), Mode.FULL, Store.open(None), Budget(60e6),
-                progress=lambda *_: (here / "begun").touch())
+search = Search(kernel("hangs").problem, CPU, cw.Policy(), Mode.FULL, Store.open(None), Budget(60e6))
 try:
-    ahead.compile_ahead(search, [kernel("hangs")], 0)
+    with ahead.compiling_ahead(search, [kernel("hangs")], 0) as ready:
+        (here / "begun").touch()
+        ready.reason_to_wait(kernel("hangs"), CPU)
 except KeyboardInterrupt:
     sys.exit(0)
 sys.exit(7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +17,7 @@ from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.compiling.ahead import compile_ahead, is_long
+from convwright.tuning.compiling.ahead import compiling_ahead, is_long
 from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
@@ -127,13 +128,14 @@ def _searched(
         with search.budget.paused():
             warm_up(search.device, search.store)
     most_chains = 0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None
-    if search.kernels is None and is_long(search):
-        search = replace(search, kernels=compile_ahead(search, direct, most_chains), budget=search.budget.part(1.0))
-    promising: listing.Promising = partial(known_best, search)
-    if search.mode is Mode.FULL and rewrites:
-        promising = searching(search, _ranked_apart if search.isolate else _glanced)
-    run = Run(search, direct, promising, rewrites=rewrites, most_chains=most_chains, afresh=afresh)
-    known = run.measure()
+    compiles = search.kernels is None and is_long(search)
+    with compiling_ahead(search, direct, most_chains) if compiles else nullcontext(search.kernels) as kernels:
+        search = replace(search, kernels=kernels)
+        promising: listing.Promising = partial(known_best, search)
+        if search.mode is Mode.FULL and rewrites:
+            promising = searching(search, _ranked_apart if search.isolate else _glanced)
+        run = Run(search, direct, promising, rewrites=rewrites, most_chains=most_chains, afresh=afresh)
+        known = run.measure()
     return _ranked(search, _rows(run.listed, known, SPENT), [*refusals, *run.refusals])
 
 

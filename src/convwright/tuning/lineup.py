@@ -19,6 +19,8 @@ from convwright.tuning.prediction import by_promise
 # is left: planning one asks every backend about another problem.
 _BEFORE_REWRITES, _BEFORE_ALL = 8, 0.15
 _LEAST_LEFT = 0.6
+# Of what has to be compiled so many are asked after at each turn.
+_ASKED_AFTER = 8
 
 
 @dataclass(slots=True)
@@ -32,13 +34,14 @@ class _Queue:
 
 
 class Lineup:
-    """PyTorch's own call, then what is quick to build, some rewrites among it; what compiles comes last.
+    """PyTorch's own call, then what is quick to build, some rewrites among it, and what has been compiled meanwhile.
+    What has still to be compiled comes last.
 
     Backends take turns, each with its most promising candidate first, one whose candidates take long to be made ready
     and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
     was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are
     known of so far, and ``refusals`` what cannot be. ``most_chains`` is how many chains of rewrites are planned, None
-    all there are; ``is_built`` tells what was compiled before.
+    all there are; ``is_built`` tells what is compiled by now.
     """
 
     def __init__(
@@ -69,7 +72,9 @@ class Lineup:
         if self._most != 0:
             self._plan_rewrites()
         yield from self._turns()
-        yield from self._compiled
+        while self._compiled:
+            yield self._compiled.pop(0)
+            yield from self._turns()
 
     def hear(self, candidate: Candidate, look_us: float) -> None:
         """A candidate was looked at, and took so long."""
@@ -86,6 +91,13 @@ class Lineup:
             else:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)
 
+    def _enter_built(self) -> None:
+        """What has been compiled by now takes its turns with the others."""
+        built = [candidate for candidate in self._compiled[:_ASKED_AFTER] if self._is_built(candidate)]
+        for candidate in built:
+            self._compiled.remove(candidate)
+        self._enter(built)
+
     def _turns(self, most: int | None = None, *, while_left: float | None = None) -> Iterator[Candidate]:
         """Candidates by turns, so many at the most, while this share of the budget is left."""
         taken = 0
@@ -96,6 +108,7 @@ class Lineup:
             taken, begun_us = taken + 1, self._budget.now_us()
             yield candidate
             self._queues[_kind(candidate)].spent_us += self._budget.now_us() - begun_us
+            self._enter_built()
 
     def _next(self) -> Candidate | None:
         """The first of the queue whose turn it is; the baseline before all."""

@@ -1,5 +1,6 @@
 """Compiling for a long search before anything is timed, several kernels at once: those of the problem itself and of the
-problems inside rewrites, which would otherwise each wait for a compiler in the midst of a search of its own.
+problems inside rewrites, which would otherwise each wait for a compiler in the midst of a search of its own. Meanwhile
+the search looks at what need not be compiled.
 
 What is compiled once can be built again in a millisecond.
 """
@@ -7,7 +8,7 @@ What is compiled once can be built again in a millisecond.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -25,9 +26,10 @@ from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
 # Shares of the budget within which a kernel may be begun, and has to have ended; the least that has time for several.
-_SHARE, _WAITED = 0.25, 0.4
+_SHARE, _WAITED = 0.25, 0.35
 _LONG_US = 1e6
-_MOST_AT_ONCE = min(8, processors())
+# The search itself has one of the processors.
+_MOST_AT_ONCE = max(1, min(8, processors() - 1))
 # So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
 # one of those.
 _OWN, _MOST_INSIDE = 4, 8
@@ -49,17 +51,81 @@ in_child(_renew)
 
 
 class Ahead:
-    """What was compiled before a search, which leaves alone what was not, be it only too ``late``."""
+    """Kernels that are compiled, as many at once as may be, while a search looks at what need not be.
 
-    def __init__(self, came: Mapping[Candidate, str | None], late: Collection[Candidate] = ()) -> None:
-        self._came = came  # of each that was begun and has ended what its compiler died of, or None
-        self._late = late
+    None is begun behind a share of its budget; what is asked for before it has ended is waited for up to another.
+    """
+
+    def __init__(self, kernels: Iterable[Candidate], search: Search) -> None:
+        self._search = search
+        self._waiting, self._taking, self._is_late = deque(kernels), Lock(), Event()
+        self._begun: list[Candidate] = []
+        self._ended = SimpleQueue[_Ended]()
+        self._came: dict[Candidate, str | None] = {}  # of each that has ended what its compiler died of, or None
+        self._count, self._working = len(self._waiting), 0
+        left_us = search.budget.left_us - (1 - _WAITED) * search.budget.total_us
+        self._until_s = perf_counter() + max(left_us, 0.0) / 1e6
+
+    def begin(self) -> None:
+        """Have them compiled in threads of their own, of which each asks a process."""
+        self._working = _begun(self._work, min(_MOST_AT_ONCE, self._count))
+
+    def end(self) -> None:
+        """Begin no more. What is at it is compiled to its end, for a later search."""
+        self._is_late.set()
 
     def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+        while self._hear(wait=False):
+            pass
         return self._came.get(candidate.leaf, "") is None
 
     def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
-        return self._came.get(candidate.leaf, _TOO_LATE if candidate.leaf in self._late else _NO_TIME)
+        leaf = candidate.leaf
+        while leaf not in self._came and self._may_come(leaf) and self._hear(wait=True):
+            self._search.progress("compiling", len(self._came), self._count)
+        return self._came.get(leaf, _TOO_LATE if leaf in self._begun else _NO_TIME)
+
+    def _may_come(self, leaf: Candidate) -> bool:
+        with self._taking:
+            return leaf in self._begun or (leaf in self._waiting and self._may_begin())
+
+    def _may_begin(self) -> bool:
+        return not self._is_late.is_set() and self._search.budget.has(1 - _SHARE)
+
+    def _hear(self, *, wait: bool) -> bool:
+        """One of those that have ended, if there is one, or within the time that there is to wait."""
+        if not self._working:
+            return False
+        left_s = max(self._until_s - perf_counter(), 0.0) if wait else 0.0
+        try:
+            each = self._ended.get(block=left_s > 0, timeout=left_s or None)
+        except Empty:
+            return False
+        if isinstance(each, BaseException):
+            raise each
+        if each is None:
+            self._working -= 1
+        else:
+            self._came[each[0]] = each[1]
+        return True
+
+    def _work(self) -> None:
+        search = self._search
+        try:
+            while self._may_begin():
+                with self._taking:
+                    if not self._waiting:
+                        break
+                    leaf = self._waiting.popleft()
+                    self._begun.append(leaf)
+                died = _compilers().compile(leaf, search.device)
+                if died is None and not (search.isolate or self._is_late.is_set() or _is_over()):
+                    with suppress(Exception):  # compilers have no common one, and the look that follows says it again
+                        listing.build(leaf, search.device)
+                self._ended.put((leaf, died))
+        except BaseException as error:
+            self._ended.put(error)
+        self._ended.put(None)
 
 
 def is_long(search: Search) -> bool:
@@ -67,21 +133,27 @@ def is_long(search: Search) -> bool:
     return search.budget.total_us >= _LONG_US
 
 
-def compile_ahead(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Ahead:
-    """Compile what promises most of the problem's ``direct`` candidates and of problems inside rewrites, by turns.
+@contextmanager
+def compiling_ahead(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Ahead]:
+    """Inside, what promises most of the problem's ``direct`` candidates and of problems inside rewrites is compiled, by
+    turns.
 
     What cannot be compiled is counted in: building it fails soon, and says why.
     """
     kernels = worth_compiling(search, direct, most_chains)
-    if not kernels:
-        return Ahead({})
-    search.progress("compiling", 0, len(kernels))
-    _interrupted.clear()
-    with search.budget.paused(), _told_of_interrupts():  # what is loaded is no cost of this problem
-        for name in {kernel.leaf.backend for kernel in kernels}:
-            load(name)
-        _compilers().start(len(kernels))
-    return _compiled(kernels, search)
+    with _told_of_interrupts():
+        if kernels:
+            _interrupted.clear()
+            with search.budget.paused():  # what is loaded is no cost of this problem
+                for name in {kernel.leaf.backend for kernel in kernels}:
+                    load(name)
+                _compilers().start(len(kernels))
+        ahead = Ahead(kernels, search)
+        ahead.begin()
+        try:
+            yield ahead
+        finally:
+            ahead.end()
 
 
 def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: int | None = None) -> list[Candidate]:
@@ -122,52 +194,6 @@ def _promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
     known = search.recall().known(kernels)
     failed = {id_ for id_, finding in known.items() if finding.failure is not None}
     return by_promise([kernel for kernel in kernels if kernel.id not in failed], search.device)
-
-
-def _compiled(leaves: list[Candidate], search: Search) -> Ahead:
-    """What came of those that were begun in time. Those that do not end in time are compiled to their end beside the
-    search, which does not try them."""
-    waiting, taking, ended, is_late = deque(leaves), Lock(), SimpleQueue[_Ended](), Event()
-    begun: list[Candidate] = []
-    left_us = search.budget.left_us - (1 - _WAITED) * search.budget.total_us
-    until_s = perf_counter() + max(left_us, 0.0) / 1e6
-
-    def work() -> None:
-        try:
-            while not is_late.is_set() and search.budget.has(1 - _SHARE):
-                with taking:
-                    if not waiting:
-                        break
-                    leaf = waiting.popleft()
-                    begun.append(leaf)
-                died = _compilers().compile(leaf, search.device)
-                if died is None and not (search.isolate or is_late.is_set() or _is_over()):
-                    with suppress(Exception):  # compilers have no common one, and the look that follows says it again
-                        listing.build(leaf, search.device)
-                ended.put((leaf, died))
-        except BaseException as error:
-            ended.put(error)
-        ended.put(None)
-
-    came: dict[Candidate, str | None] = {}
-    try:
-        with _told_of_interrupts():
-            working = _begun(work, min(_MOST_AT_ONCE, len(leaves)))
-            while working:
-                try:
-                    each = ended.get(timeout=max(until_s - perf_counter(), 0.0))
-                except Empty:
-                    break
-                if isinstance(each, BaseException):
-                    raise each
-                if each is None:
-                    working -= 1
-                    continue
-                came[each[0]] = each[1]
-                search.progress("compiling", len(came), len(leaves))
-    finally:
-        is_late.set()
-    return Ahead(came, late=[leaf for leaf in begun if leaf not in came])
 
 
 def _begun(work: Callable[[], None], count: int) -> int:

@@ -23,9 +23,9 @@ from convwright.tuning.trials.extras import with_energy, with_peak
 from convwright.tuning.trials.heats import Stopwatch, heat_us, like, with_errors
 from convwright.tuning.trials.looks import FAILURES, Looks, failure, none_had
 
-# Shares of the budget within which looks may begin, those at problems inside rewrites among them, and a float64
-# reference of the whole output has to be made, or else some elements of it have to do.
-_LOOKING, _REFERENCE = 0.5, 0.1
+# Shares of the budget within which looks may begin, those at problems inside rewrites among them, those at what cannot
+# win, and a float64 reference of the whole output has to be made, or else some elements of it have to do.
+_LOOKING, _HOPELESS, _REFERENCE = 0.5, 0.25, 0.1
 # So many algorithms, the fastest of those that have more configurations than are listed, may have these looked at, for
 # such a share of the budget more.
 _WALKED, _WALKING = 3, 0.1
@@ -38,7 +38,8 @@ _FEWEST_CHECKED, _FEWEST_TIMED = 2, 4
 _HEAT_CALLS = 30
 # What takes so many times as long as the best is timed by its looks, and checked on some elements.
 _SLOW, _SLOW_RUNS = 5.0, 2
-# A call that takes this share of the budget is not repeated at a first look; so much may be spent on repeating all.
+# A call that takes this share of the budget is not repeated at a first look; so much of what is left may be spent on
+# repeating those that are not timed side by side.
 _PATIENCE, _AGAIN = 0.02, 0.1
 _FINALISTS = 4
 # Where it is left open whether PyTorch's own call is beaten, it and so many that may beat it are timed for such a share
@@ -88,7 +89,7 @@ class _Full:
                 self._look_at(candidate)
             self.progress("first looks", len(self.looks.looked), len(order))
         for candidate in hopeless:
-            if self.budget.has(1 - _LOOKING):
+            if self.budget.has(1 - _HOPELESS):
                 self._look_at(candidate)
                 self.progress("first looks", len(self.looks.looked), len(order))
         return order
@@ -176,11 +177,10 @@ class _Full:
         within_us = self.budget.left_us * _HEAT
         quick = [self.looks.looked[candidate].trial for candidate in self._in_heat(errors, within_us)]
         self.timed = self.stopwatch.heat(quick, within_us)
-        spare_us = _AGAIN * self.budget.total_us
+        spare = self.budget.part(_AGAIN)
         for candidate in [each for each in self._ranked() if each not in self.timed]:
             again_us = self.looks.looked[candidate].call_us * _SLOW_RUNS
-            spare_us -= again_us
-            if again_us <= _PATIENCE * self.budget.total_us and (spare_us >= 0 or candidate in errors):
+            if again_us <= _PATIENCE * self.budget.total_us and (again_us <= spare.left_us or candidate in errors):
                 try:
                     again = self.looks.again(candidate, _SLOW_RUNS)
                 except FAILURES as error:
