@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ def in_child(work: Callable[[], object]) -> str:
     child = os.fork()
     if child == 0:
         said = ""
+        faulthandler.dump_traceback_later(PATIENCE_S - 2, file=writing)
         try:
             said = f"{work()}"
         except BaseException as error:
@@ -29,8 +31,8 @@ def in_child(work: Callable[[], object]) -> str:
         if time.monotonic() > until:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            os.close(reading)
-            return f"still there after {PATIENCE_S} s"
+            with os.fdopen(reading) as said_there:
+                return f"still there after {PATIENCE_S} s, at\n{said_there.read()}"
         time.sleep(0.01)
     with os.fdopen(reading) as said_there:
         return said_there.read() or f"ended with status {ended[1]}"

@@ -44,8 +44,10 @@ def test_the_fastest_wins_and_says_by_how_much() -> None:
     ("time_us", "halfwidth", "name"),
     [
         (99.0, 0.001, "torch/default"),  # within 2 %
-        (98.5, 0.0, "torch/default"),
         (97.0, 0.001, "a/b"),
+        (97.0, 0.015, "a/b"),  # its interval reaches into the tie, and not into half of it
+        (97.0, 0.02, "torch/default"),
+        (98.5, 0.0, "torch/default"),
         (95.0, 0.05, "torch/default"),  # its interval reaches into the tie
         (95.0, 0.01, "a/b"),
         (100.0, 0.0, "torch/default"),

@@ -31,7 +31,7 @@ _LOOKING, _HOPELESS, _REFERENCE = 0.5, 0.25, 0.1
 _WALKED, _WALKING = 3, 0.1
 # Shares of what is then left, within which checks may begin; and then, for all together and for the best. The rest is
 # for confirming who wins.
-_CHECKING, _HEAT, _FINAL = 0.25, 0.3, 0.6
+_CHECKING, _HEAT, _FINAL = 0.2, 0.2, 0.5
 # PyTorch's own call and the fastest are checked in any case, and some of them timed side by side; of the others so many
 # as have time for so many calls of each.
 _FEWEST_CHECKED, _FEWEST_TIMED = 2, 4
@@ -40,11 +40,11 @@ _HEAT_CALLS = 30
 _SLOW, _SLOW_RUNS = 5.0, 2
 # A call that takes this share of the budget is not repeated at a first look; so much of what is left may be spent on
 # repeating those that are not timed side by side.
-_PATIENCE, _AGAIN = 0.02, 0.1
+_PATIENCE, _AGAIN = 0.02, 0.05
 _FINALISTS = 4
 # Where it is left open whether PyTorch's own call is beaten, it and so many that may beat it are timed for such a share
 # of what is left, and so often.
-_RIVALS, _OVERTIME, _OVERTIMES = 2, 0.5, 2
+_RIVALS, _OVERTIME, _OVERTIMES = 2, 0.3, 2
 
 # Errors, and on what part of the output they were looked for.
 _Checked = tuple[tuple[KindError, ...], str]
