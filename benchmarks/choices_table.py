@@ -34,7 +34,7 @@ def table(lines: Sequence[Line]) -> str:
     about = (
         f"{where}; device time, hot cache, all sides interleaved and replayed from CUDA graphs"
         + (f", but for {eager} rows with calls that were launched one by one" if eager else "")
-        + f", in a process that only read what another had found in {good[0]['budget_s']:g} s a row, on other inputs; "
+        + f", in a process that only read what another had found in {_budgets(good)} a row, on other inputs; "
         f"weights {good[0]['weights']}; geometric means."
         + (f" {failed} rows failed." if failed else "")
         + "".join(
@@ -43,6 +43,12 @@ def table(lines: Sequence[Line]) -> str:
         )
     )
     return "\n".join([told[0], "|" + "---|" * len(head), *told[1:], "", about])
+
+
+def _budgets(lines: Sequence[Line]) -> str:
+    """What the searches were given."""
+    least, most = min(line["budget_s"] for line in lines), max(line["budget_s"] for line in lines)
+    return f"{least:g} s" if least == most else f"{least:g} to {most:g} s"
 
 
 def _row(name: str, lines: Sequence[Line], beside: Sequence[str]) -> list[str]:
