@@ -184,8 +184,8 @@ def test_while_another_thread_imports(tmp_path: Path) -> None:
 
 
 def test_while_calls_are_made_in_other_threads() -> None:
-    """Whatever they are at, but for PyTorch's first products: while a thread is at its first ``torch.bmm``, PyTorch's own
-    convolution hangs in a child in one of eighteen cases."""
+    """Whatever they are at, but for PyTorch's first products: while a thread is at its first ``torch.bmm``, PyTorch's
+    own convolution hangs in a child in one of eighteen cases."""
     assert used() == "all right"
     x, w = tensors()
     stop = threading.Event()
