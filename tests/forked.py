@@ -17,7 +17,7 @@ def in_child(work: Callable[[], object]) -> str:
     child = os.fork()
     if child == 0:
         said = ""
-        faulthandler.dump_traceback_later(PATIENCE_S - 2, file=writing)
+        faulthandler.register(signal.SIGUSR1, file=writing)
         try:
             said = f"{work()}"
         except BaseException as error:
@@ -29,8 +29,11 @@ def in_child(work: Callable[[], object]) -> str:
     until = time.monotonic() + PATIENCE_S
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > until:
+            os.kill(child, signal.SIGUSR1)
+            time.sleep(0.5)  # for it to say where it is
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+            os.set_blocking(reading, False)  # a child of the child may hold the other end
             with os.fdopen(reading) as said_there:
                 return f"still there after {PATIENCE_S} s, at\n{said_there.read()}"
         time.sleep(0.01)
