@@ -20,7 +20,7 @@ KERNEL = Kernel("made", (2, 3, 1), (128, 1, 1), 40, 1024, 1.5)
 
 
 def measured() -> cw.Findings:
-    return cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", store=Store.open(None), budget_us=3e6)
+    return cw.find("ic2ih4oc2kh1", device="cpu", mode="full", store=Store.open(None), budget_us=1e6)
 
 
 def seeing(monkeypatch: pytest.MonkeyPatch, look: Callable[..., tuple[Kernel, ...]]) -> None:
