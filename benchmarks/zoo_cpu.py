@@ -8,7 +8,8 @@ in use, and ``F.conv2d`` interleaved in one run of the timer. The rows are those
 and eight.
 
 A run that other work on the machine disturbed, so that the ratio is known to no more than ±2 %, is taken again, twice
-at most, and the one with the narrowest interval counts, whatever it says. Where PyTorch's own call is chosen the two
+at most, and the one with the narrowest interval counts, whatever it says. A call so long that ``--budget-s`` is too
+short for six rounds has as much as these take. Where PyTorch's own call is chosen the two
 are one function: a FAST there tells of the machine and not of convwright, and the summary says how many there are.
 """
 
@@ -23,6 +24,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 import torch
 from retiming import OURS, attempts, counted, mean_in_words, narrowest
@@ -46,6 +48,8 @@ SEED = 20261121
 NARROW = 0.02
 # Calls within which a choice has proved itself, or PyTorch's own call serves.
 PROVING = 30
+# So many calls make six rounds of the timer for either side: of fewer, no interval of a ratio is one of 95 %.
+FEWEST_CALLS = 100
 
 
 def rows(limit: int | None) -> Iterator[tuple[str, int, ConvProblem]]:
@@ -70,9 +74,11 @@ def retime(options: argparse.Namespace, question: Answer) -> Answer:
     arguments = (given[Role.X], given[Role.W], None, problem.stride, padding, problem.dilation, problem.groups)
     spent_us = session().spent_us
     for _ in range(PROVING):
+        begun_s = perf_counter()
         cw.conv2d(*arguments)
+    budget_s = max(options.budget_s, (perf_counter() - begun_s) * FEWEST_CALLS)
     calls = {OURS: lambda: cw.conv2d(*arguments), "torch": lambda: F.conv2d(*arguments)}
-    take = partial(measure_calls, calls, clock=WallClock(), budget_us=options.budget_s * 1e6, seed=SEED)
+    take = partial(measure_calls, calls, clock=WallClock(), budget_us=budget_s * 1e6, seed=SEED)
     taken = attempts(take, narrow=NARROW)
     best, last = narrowest(taken), cw.last_choice()
     ours, torchs = best.timings[OURS], best.timings["torch"]
