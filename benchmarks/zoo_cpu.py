@@ -9,8 +9,8 @@ and eight.
 
 A run that other work on the machine disturbed, so that the ratio is known to no more than ±2 %, is taken again, twice
 at most, and the one with the narrowest interval counts, whatever it says. A call so long that ``--budget-s`` is too
-short for six rounds has as much as these take. Where PyTorch's own call is chosen the two
-are one function: a FAST there tells of the machine and not of convwright, and the summary says how many there are.
+short for six rounds has as much as these take. Where PyTorch's own call is chosen the two are one function: a FAST
+there tells of the machine and not of convwright, and the summary says how many there are.
 """
 
 from __future__ import annotations
