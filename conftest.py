@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-collect_ignore_glob = [] if find_spec("triton") else ["src/convwright/backends/triton/*_kernel.py"]
+collect_ignore_glob = [] if find_spec("triton") else ["src/convwright/backends/triton/*/kernel.py"]
 if find_spec("nvidia") is None:  # and so no cuDNN, whose planner these ask
     collect_ignore_glob += ["src/convwright/emit/one.py", "src/convwright/emit/any_sizes.py", "docs/emit-c.md"]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from backends.interpreted import passes_in_the_interpreter
-from convwright.backends.triton import few_outputs, launch
+from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.few_outputs_call import kernel_call
-from convwright.backends.triton.few_outputs_tiles import MOST_STRIPS, Strip, best_strips, spacing
+from convwright.backends.triton.few_outputs.call import kernel_calls
+from convwright.backends.triton.few_outputs.offers import ALGORITHM, NAME
+from convwright.backends.triton.few_outputs.tiles import MOST_STRIPS, Strip, best_strips, spacing
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
@@ -27,7 +28,7 @@ LAYER = ConvProblem.parse("mb2ic50ih512oc1kh3ph5dh4 ep:bias+relu")
 
 def offered(problem: ConvProblem) -> list[Candidate]:
     offers = TritonKernels().candidates(problem, H200, Policy())
-    return [each for each in offers if isinstance(each, Candidate) and each.algorithm == few_outputs.ALGORITHM]
+    return [each for each in offers if isinstance(each, Candidate) and each.algorithm == ALGORITHM]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def offered(problem: ConvProblem) -> list[Candidate]:
 )
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
     offers = TritonKernels().candidates(ConvProblem.parse(text), H200, Policy())
-    (refusal,) = (each for each in offers if each.id.startswith(few_outputs.NAME))
+    (refusal,) = (each for each in offers if each.id.startswith(NAME))
     assert isinstance(refusal, Refusal)
     assert words in refusal.reason
 
@@ -99,14 +100,14 @@ def test_what_is_listed_compiles_without_spilling(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for candidate in offered(ConvProblem.parse(text))[:: 1 if architecture == "sm_90" else 3]:
-        compiled = kernel_call(candidate).compile(architecture)
+        compiled = kernel_calls(candidate)[0].compile(architecture)
         assert (compiled.metadata.global_scratch_size, compiled.metadata.profile_scratch_size) == (0, 0)
         assert ".local" not in compiled.asm["ptx"], candidate.id
 
 
 def test_a_kernel_is_told_how_operands_lie() -> None:
     wide = replace(LAYER, y=replace(LAYER.y, strides=(5 * 512 * 512, 512 * 512, 512, 1), alignment=4))
-    call = kernel_call(offered(wide)[0])
+    call = kernel_calls(offered(wide)[0])[0]
     assert (call.constants["Y_N"], call.pointers["y"]) == (5 * 512 * 512, ("fp32", 4))
 
 
@@ -116,7 +117,7 @@ def test_a_kernel_is_told_how_operands_lie() -> None:
 )
 def test_columns_are_read_together_where_each_tap_reads_aligned(window: str, alignment: int) -> None:
     """``dw3`` stands for a dilation of 4: one column of three that are left out."""
-    call = kernel_call(offered(ConvProblem.parse(f"ic8ih64oc1kh3ph1{window}"))[0])
+    call = kernel_calls(offered(ConvProblem.parse(f"ic8ih64oc1kh3ph1{window}"))[0])[0]
     assert (call.pointers["x"], call.pointers["y"]) == (("fp32", alignment), ("fp32", alignment))
 
 

@@ -18,10 +18,10 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES, PLANES
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.implicit_gemm import algorithm_of, algorithms
-from convwright.backends.triton.implicit_gemm_call import kernel_call
-from convwright.backends.triton.implicit_gemm_plan import channels_last_of
-from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, TILES, Tile
+from convwright.backends.triton.implicit_gemm.call import kernel_calls
+from convwright.backends.triton.implicit_gemm.offers import algorithm_of, algorithms
+from convwright.backends.triton.implicit_gemm.plan import channels_last_of
+from convwright.backends.triton.implicit_gemm.tiles import MOST_TILES, TILES, Tile
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of
 from convwright.backends.triton.multiprocessor import shared_limit
@@ -132,7 +132,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     problem = CASES["3x3"].problem(dtype)
     for candidate in offered(problem, device)[:: 1 if device is H200 else 3]:
-        metadata = kernel_call(candidate).compile(device.architecture).metadata
+        metadata = kernel_calls(candidate)[0].compile(device.architecture).metadata
         assert metadata.shared <= shared_limit(device), candidate.id
         assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
 
@@ -145,7 +145,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for candidate in offered(CASES["3x3"].problem(dtype, x, y))[::4]:
-        assert kernel_call(candidate).compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
+        assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
 
 
 @not_interpreted
@@ -161,7 +161,7 @@ def test_the_bound_on_shared_memory_holds_for_the_largest_tiles(
                 problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE
             )
             bound = tile.shared_bytes(dtype.nbytes, split=algorithm_of(candidate).split)
-            assert kernel_call(candidate).compile("sm_90").metadata.shared <= bound, candidate.id
+            assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= bound, candidate.id
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_launch_hands_the_driver_addresses_stream_and_grid(
     driver: FakeCudaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    call = kernel_call(offered(LAYER)[0])
+    call = kernel_calls(offered(LAYER)[0])[0]
     ready = launch_of(call, replace(H200, torch_name="cuda:1"))
     x, w, bias, y = (torch.empty(8) for _ in range(4))
     ready(x, w, bias, None, y)
@@ -193,7 +193,7 @@ def test_a_failed_launch_is_told_in_words(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     driver.status = 719
-    ready = launch_of(kernel_call(offered(LAYER)[0]), replace(H200, torch_name="cuda:0"))
+    ready = launch_of(kernel_calls(offered(LAYER)[0])[0], replace(H200, torch_name="cuda:0"))
     with pytest.raises(BackendError, match=r"cuda:0 failed: CUDA_ERROR_LAUNCH_FAILED \(719\)"):
         ready(*(torch.empty(8) for _ in range(5)))
 
@@ -246,7 +246,8 @@ def test_what_is_no_kernel_is_not_read(text: str) -> None:
 
 def test_listing_and_reading_load_no_triton() -> None:
     program = (
-        "import sys; from convwright.backends.triton import backend, implicit_gemm_plan, launch;"
+        "import sys; from convwright.backends.triton import backend, launch;"
+        "import convwright.backends.triton.implicit_gemm.plan;"
         "from convwright.core.policy import Policy; from convwright.core.problem import ConvProblem;"
         "from convwright.core.profiles import profile;"
         "problem = ConvProblem.parse('mb2ic16ih10oc16kh3ph1 dt:fp16 tag:nhwc');"

@@ -15,11 +15,11 @@ from backends.triton_interpreted.weight_gradient_cases import NAMES, all_tiles, 
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.multiprocessor import shared_limit
-from convwright.backends.triton.weight_gradient import pitch
-from convwright.backends.triton.weight_gradient_algorithms import MOST_CONFIGURATIONS, algorithms
-from convwright.backends.triton.weight_gradient_call import kernel_calls
-from convwright.backends.triton.weight_gradient_plan import WeightGradientPlan
-from convwright.backends.triton.weight_gradient_tiles import PartedTile, tiles
+from convwright.backends.triton.weight_gradient.algorithms import MOST_CONFIGURATIONS, algorithms
+from convwright.backends.triton.weight_gradient.call import kernel_calls
+from convwright.backends.triton.weight_gradient.offers import pitch
+from convwright.backends.triton.weight_gradient.plan import WeightGradientPlan
+from convwright.backends.triton.weight_gradient.tiles import PartedTile, tiles
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType

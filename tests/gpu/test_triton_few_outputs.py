@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from backends.triton_interpreted.cases import CASES, GROUPED, Case, Operands, exact, listed, oracle
-from convwright.backends.triton import few_outputs
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.few_outputs_tiles import STRIPS, Strip
+from convwright.backends.triton.few_outputs.offers import ALGORITHM
+from convwright.backends.triton.few_outputs.tiles import STRIPS, Strip
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType, native_arithmetic
@@ -47,7 +47,7 @@ def in_planes(case: Case, dtype: DType) -> ConvProblem:
 
 
 def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
-    return [each for each in listed(few_outputs.ALGORITHM, problem, device) if isinstance(each, Candidate)]
+    return [each for each in listed(ALGORITHM, problem, device) if isinstance(each, Candidate)]
 
 
 def run(candidate: Candidate, device: DeviceFacts, given: Operands) -> torch.Tensor:
@@ -93,7 +93,7 @@ def test_every_strip_handles_its_tails(strip: Strip, device: DeviceFacts) -> Non
         problem = case.problem(DType.FP32, layout, layout)
         given = Operands.of(problem, "cuda", integers=True)
         arithmetic = native_arithmetic(problem.dtype, tf32=False)
-        candidate = Candidate(problem, "triton", few_outputs.ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
+        candidate = Candidate(problem, "triton", ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
         assert torch.equal(run(candidate, device, given), exact(oracle(problem, given), problem)), layout
 
 

@@ -120,7 +120,7 @@ def test_a_kernel_of_tritons_is_compiled_for_a_gpu_that_is_elsewhere(
 
 
 def test_the_process_that_compiles_loads_no_pytorch() -> None:
-    code = "import sys; import convwright.tuning.compiling.compiler, convwright.backends.triton.implicit_gemm_call; "
+    code = "import sys; import convwright.tuning.compiling.compiler, convwright.backends.triton.implicit_gemm.call; "
     code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
@@ -182,8 +182,7 @@ assert "triton" not in sys.modules
 load("triton")
 assert loaded() == ["triton"]
 before = {name for name in sys.modules if name.startswith("triton")}
-from convwright.backends.triton.implicit_gemm_call import kernel_call
-from convwright.backends.triton.weight_gradient_call import kernel_calls
+import convwright.backends.triton.implicit_gemm.call, convwright.backends.triton.weight_gradient.call
 print(len(before) > 50, {name for name in sys.modules if name.startswith("triton")} - before)
 """
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)

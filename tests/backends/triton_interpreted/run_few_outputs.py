@@ -11,9 +11,9 @@ import torch
 pytest.importorskip("triton")
 
 from backends.triton_interpreted.cases import CASES, GROUPED, Case, Operands, exact, listed, oracle
-from convwright.backends.triton import few_outputs
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.few_outputs_tiles import STRIPS, Strip
+from convwright.backends.triton.few_outputs.offers import ALGORITHM
+from convwright.backends.triton.few_outputs.tiles import STRIPS, Strip
 from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.problem import ConvProblem
@@ -35,11 +35,11 @@ def run(candidate: Candidate, given: Operands) -> torch.Tensor:
 
 def of_strip(problem: ConvProblem, strip: Strip) -> Candidate:
     arithmetic = native_arithmetic(problem.dtype, tf32=False)
-    return Candidate(problem, "triton", few_outputs.ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
+    return Candidate(problem, "triton", ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
 
 
 def offered(problem: ConvProblem) -> list[Candidate]:
-    return [each for each in listed(few_outputs.ALGORITHM, problem, CPU) if isinstance(each, Candidate)]
+    return [each for each in listed(ALGORITHM, problem, CPU) if isinstance(each, Candidate)]
 
 
 @pytest.mark.parametrize(("dtype", "layout"), [(DType.FP32, Layout.NCHW), (DType.FP16, Layout.NHWC)])

@@ -11,8 +11,8 @@ pytest.importorskip("triton")
 
 from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.implicit_gemm import algorithms
-from convwright.backends.triton.implicit_gemm_tiles import TILES, Tile
+from convwright.backends.triton.implicit_gemm.offers import algorithms
+from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem

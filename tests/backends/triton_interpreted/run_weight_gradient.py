@@ -15,8 +15,8 @@ pytest.importorskip("triton")
 from backends.triton_interpreted.cases import CASES, Case
 from backends.triton_interpreted.weight_gradient_cases import NAMES, Operands, all_tiles, gradient, with_gaps
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.weight_gradient import pitch
-from convwright.backends.triton.weight_gradient_tiles import PartedTile
+from convwright.backends.triton.weight_gradient.offers import pitch
+from convwright.backends.triton.weight_gradient.tiles import PartedTile
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from backends.triton_interpreted.cases import CASES, Case
-from convwright.backends.triton.weight_gradient import candidate_of
-from convwright.backends.triton.weight_gradient_algorithms import algorithms
-from convwright.backends.triton.weight_gradient_tiles import tiles
+from convwright.backends.triton.weight_gradient.algorithms import algorithms
+from convwright.backends.triton.weight_gradient.offers import candidate_of
+from convwright.backends.triton.weight_gradient.tiles import tiles
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from convwright.backends.triton import few_outputs, implicit_gemm, weight_gradient
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -25,14 +24,15 @@ from convwright.errors import BackendError
 if TYPE_CHECKING:
     from convwright.backends.triton.forward_plan import ForwardPlan
     from convwright.backends.triton.kernel_call import KernelCall
-    from convwright.backends.triton.weight_gradient_plan import WeightGradientPlan
+    from convwright.backends.triton.sequence_plan import SequencePlan
 
 _OLDEST_ARCHITECTURE = 80
-# What is offered for each direction; the implicit GEMM refuses an input's gradient in words.
-_KERNELS: Mapping[Direction, tuple[ModuleType, ...]] = {
-    Direction.FORWARD: (implicit_gemm, few_outputs),
-    Direction.BACKWARD_DATA: (implicit_gemm,),
-    Direction.BACKWARD_WEIGHT: (weight_gradient,),
+# What is offered for each direction; the implicit GEMM refuses an input's gradient in words. Each kernel has a folder,
+# and its name begins those of its algorithms.
+_KERNELS: Mapping[Direction, tuple[str, ...]] = {
+    Direction.FORWARD: ("implicit_gemm", "few_outputs"),
+    Direction.BACKWARD_DATA: ("implicit_gemm",),
+    Direction.BACKWARD_WEIGHT: ("weight_gradient",),
 }
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
 
@@ -51,10 +51,11 @@ class TritonKernels:
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         reason = _device_reason(device) or _interpreter_reason(problem) or why_not_fused(problem)
         for kernel in _KERNELS[problem.direction]:
+            home = _module(kernel, "offers")
             if reason is not None:
-                yield Refusal(kernel.NAME, reason)
+                yield Refusal(home.NAME, reason)
             else:
-                yield from kernel.offers(problem, device)
+                yield from home.offers(problem, device)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         reason = _device_reason(device)
@@ -70,7 +71,7 @@ class TritonKernels:
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
         """Into Triton's own cache, where ``build`` finds it."""
-        for call in _kernel_calls(candidate):
+        for call in kernel_calls(candidate):
             call.compile(device.architecture)
 
     def load_compiler(self) -> None:
@@ -78,7 +79,8 @@ class TritonKernels:
         import triton.compiler
         import triton.runtime.cache
 
-        from convwright.backends.triton import few_outputs_kernel, implicit_gemm_kernel, weight_gradient_kernel  # noqa: F401
+        for kernel in {each for kernels in _KERNELS.values() for each in kernels}:
+            _module(kernel, "kernel")
 
         # Triton reads all of itself, for 0.3 s, before it looks for the first kernel on disk, and keeps what that gave.
         for home in (triton.runtime.cache, triton.compiler.compiler):
@@ -87,24 +89,25 @@ class TritonKernels:
                 return
 
 
-def _kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch. Loads neither Triton's plans nor PyTorch."""
-    from convwright.backends.triton import few_outputs_call, implicit_gemm_call, weight_gradient_call
-
-    if candidate.problem.direction is Direction.BACKWARD_WEIGHT:
-        return weight_gradient_call.kernel_calls(candidate)
-    home = few_outputs_call if candidate.algorithm == few_outputs.ALGORITHM else implicit_gemm_call
-    return (home.kernel_call(candidate),)
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+    """What the driver is asked to launch. Loads neither plans nor PyTorch."""
+    calls: tuple[KernelCall, ...] = _module(_kernel_of(candidate), "call").kernel_calls(candidate)
+    return calls
 
 
-def _plan_class(candidate: Candidate) -> type[ForwardPlan] | type[WeightGradientPlan]:
-    from convwright.backends.triton.few_outputs_plan import FewOutputsPlan
-    from convwright.backends.triton.implicit_gemm_plan import ImplicitGemmPlan
-    from convwright.backends.triton.weight_gradient_plan import WeightGradientPlan
+def _plan_class(candidate: Candidate) -> type[ForwardPlan] | type[SequencePlan]:
+    plan: type[ForwardPlan] | type[SequencePlan] = _module(_kernel_of(candidate), "plan").plan_class(candidate)
+    return plan
 
-    if candidate.problem.direction is Direction.BACKWARD_WEIGHT:
-        return WeightGradientPlan
-    return FewOutputsPlan if candidate.algorithm == few_outputs.ALGORITHM else ImplicitGemmPlan
+
+def _kernel_of(candidate: Candidate) -> str:
+    kernels = _KERNELS[candidate.problem.direction]
+    return next(kernel for kernel in kernels if candidate.algorithm.startswith(kernel.replace("_", "-")))
+
+
+def _module(kernel: str, name: str) -> Any:
+    """One of those that every kernel's folder has: ``offers``, ``call``, ``kernel``, ``plan``."""
+    return import_module(f"{__package__}.{kernel}.{name}")
 
 
 def _device_reason(device: DeviceFacts) -> str | None:
@@ -143,5 +146,5 @@ def _triton_version() -> str:
 @cache
 def _source_hash() -> str:
     """Of all files beside this one: a kernel's time depends on its launch and its configurations too."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    sources = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]

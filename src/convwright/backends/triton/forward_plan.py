@@ -10,6 +10,7 @@ from torch import Tensor
 
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
+from convwright.backends.triton.sequence_plan import wrong_operands
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.errors import BadInput
@@ -31,7 +32,7 @@ class ForwardPlan(ABC):
 
     @staticmethod
     @abstractmethod
-    def kernel_call(candidate: Candidate) -> KernelCall:
+    def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
         """What the driver is asked to launch."""
 
     @abstractmethod
@@ -40,7 +41,8 @@ class ForwardPlan(ABC):
 
     @classmethod
     def built(cls, candidate: Candidate, device: DeviceFacts) -> Self:
-        return cls(candidate, device, launch_of(cls.kernel_call(candidate), device))
+        (call,) = cls.kernel_calls(candidate)
+        return cls(candidate, device, launch_of(call, device))
 
     @classmethod
     def read(cls, candidate: Candidate, device: DeviceFacts, text: str) -> Self:
@@ -62,7 +64,7 @@ class ForwardPlan(ABC):
         workspace: Tensor | None = None,
     ) -> Tensor:
         if (bias is None) is self._takes_bias or (residual is None) is self._takes_residual:
-            raise BadInput(_wrong_operands(self.candidate, bias, residual))
+            raise BadInput(wrong_operands(self.candidate, bias, residual))
         if out is None:
             out = self._new_output()
         self._launch(first, second, bias, residual, out)
@@ -71,11 +73,5 @@ class ForwardPlan(ABC):
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
         """Run on these addresses; the weight's is that of a prepared one."""
         if bool(bias) is not self._takes_bias or bool(residual) is not self._takes_residual:
-            raise BadInput(_wrong_operands(self.candidate, bias or None, residual or None))
+            raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         self._launch.at((first, second, bias, residual, out), stream)
-
-
-def _wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
-    given = [name for name, operand in (("bias", bias), ("residual", residual)) if operand is not None]
-    named = " and ".join(given) or "neither bias nor residual"
-    return f"the plan was built for the epilogue {candidate.problem.epilogue}, got {named}"

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+# What a kernel is told of sums that lie in a workspace.
+WORKSPACE = ("fp32", 16)
+
+
 @dataclass(frozen=True)
 class KernelCall:
     """What is to be launched: a kernel, its pointers with dtype and alignment in bytes, its constants, its grid."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from convwright.backends.triton.few_outputs_call import kernel_call
+from convwright.backends.triton.few_outputs.call import kernel_calls
 from convwright.backends.triton.forward_plan import ForwardPlan
+from convwright.core.candidate import Candidate
 
 
 class FewOutputsPlan(ForwardPlan):
     """Runs one configuration of the kernel for few output channels."""
 
-    kernel_call = staticmethod(kernel_call)
+    kernel_calls = staticmethod(kernel_calls)
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight  # it is read by its strides
+
+
+def plan_class(candidate: Candidate) -> type[FewOutputsPlan]:
+    return FewOutputsPlan

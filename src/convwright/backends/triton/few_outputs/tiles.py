@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd
 
-from convwright.backends.triton.channels_last import pair
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
+from convwright.backends.triton.operands import pair
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.implicit_gemm import algorithm_of, blocks, constants
-from convwright.backends.triton.implicit_gemm_tiles import Tile
+from convwright.backends.triton.implicit_gemm.offers import algorithm_of, blocks, constants
+from convwright.backends.triton.implicit_gemm.tiles import Tile
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
 
 
-def kernel_call(candidate: Candidate) -> KernelCall:
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
     """What the driver is asked to launch for ``candidate``."""
-    from convwright.backends.triton.implicit_gemm_kernel import implicit_gemm
+    from convwright.backends.triton.implicit_gemm.kernel import implicit_gemm
 
     problem, tile = candidate.problem, Tile.of(candidate)
     # The residual lies as the output does; of the bias, whose loads are few, nothing is assumed.
@@ -20,4 +20,4 @@ def kernel_call(candidate: Candidate) -> KernelCall:
     }  # fmt: skip
     pointers = {name: (problem.dtype.value, nbytes) for name, nbytes in alignment.items()}
     told = constants(problem, algorithm_of(candidate), tile)
-    return KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
+    return (KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs),)

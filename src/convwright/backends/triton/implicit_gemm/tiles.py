@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convwright.backends.triton.channels_last import pixel_count
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
@@ -15,6 +14,7 @@ from convwright.backends.triton.multiprocessor import (
     shared_limit,
     sm_count,
 )
+from convwright.backends.triton.operands import pixel_count
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from convwright.backends.triton.channels_last import pixel_count
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
@@ -18,7 +17,8 @@ from convwright.backends.triton.multiprocessor import (
     shared_limit,
     sm_count,
 )
-from convwright.backends.triton.weight_gradient_algorithms import Algorithm
+from convwright.backends.triton.operands import pixel_count
+from convwright.backends.triton.weight_gradient.algorithms import Algorithm
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem

@@ -1,52 +1,76 @@
-"""The weight's gradient made ready for one problem."""
+"""Several kernels, one behind the other, made ready for one problem."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
-from convwright.backends.triton.weight_gradient import packed_bytes
-from convwright.backends.triton.weight_gradient_algorithms import algorithm_named
-from convwright.backends.triton.weight_gradient_call import kernel_calls
-from convwright.backends.triton.weight_gradient_tiles import PartedTile
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.errors import BackendError, BadInput
 from convwright.tensors import allocator
 
-# What a kernel's operand is: of the call, or a place in the workspace.
-_X, _DY, _DW, _PACKED, _SUMS = range(5)
+
+class Operand(IntEnum):
+    """What a kernel is given: an operand of the call, or a place in the workspace."""
+
+    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, SUMS = range(7)
 
 
-class WeightGradientPlan:
-    """Runs one configuration of the weight's gradient; its device must be PyTorch's current one."""
+class SequencePlan(ABC):
+    """Runs one configuration of some kernels; its device must be PyTorch's current one.
+
+    Sums of parts lie in the workspace, behind what else a kernel has written there.
+    """
 
     writes_out = True
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
-        problem = candidate.problem
         place = torch.device(device.torch_name or "cpu")
         self.candidate = candidate
         self.workspace_bytes = candidate.workspace_bytes or 0
-        self._sums_from = packed_bytes(problem, algorithm_named(candidate.algorithm, problem.dtype))
-        self._steps = tuple(zip(launches, _operands(candidate), strict=True))
-        self._new_output = allocator(problem.w, place)
+        self._takes = (candidate.problem.epilogue.bias, candidate.problem.epilogue.residual)
+        self._sums_from = self.sums_from(candidate)
+        self._steps = tuple(zip(launches, self.operands(candidate), strict=True))
+        self._new_output = allocator(candidate.problem.output, place)
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=place)
+
+    @staticmethod
+    @abstractmethod
+    def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+        """What the driver is asked to launch."""
+
+    @staticmethod
+    @abstractmethod
+    def operands(candidate: Candidate) -> Sequence[Sequence[Operand]]:
+        """Of each kernel, in the order of ``kernel_calls``."""
+
+    @staticmethod
+    @abstractmethod
+    def sums_from(candidate: Candidate) -> int:
+        """Where in the workspace sums of parts begin."""
+
+    @abstractmethod
+    def prepare(self, weight: Tensor) -> Tensor:
+        """The weight as the kernels read it."""
 
     @classmethod
     def built(cls, candidate: Candidate, device: DeviceFacts) -> Self:
-        return cls(candidate, device, [launch_of(call, device) for call in kernel_calls(candidate)])
+        return cls(candidate, device, [launch_of(call, device) for call in cls.kernel_calls(candidate)])
 
     @classmethod
     def read(cls, candidate: Candidate, device: DeviceFacts, text: str) -> Self:
         """The plan whose ``text`` this is; Triton need not be loaded for it."""
-        kept = _texts(text, len(_operands(candidate)))
+        kept = _texts(text, len(cls.operands(candidate)))
         return cls(candidate, device, [DriverLaunch(Binary.read(each), device) for each in kept])
 
     @property
@@ -54,9 +78,6 @@ class WeightGradientPlan:
         """The compiled kernels and how they are launched; None in the interpreter."""
         ready = [launch.binary.text for launch, _ in self._steps if isinstance(launch, DriverLaunch)]
         return json.dumps(ready) if ready else None
-
-    def prepare(self, weight: Tensor) -> Tensor:
-        return weight
 
     def __call__(
         self,
@@ -67,31 +88,33 @@ class WeightGradientPlan:
         out: Tensor | None = None,
         workspace: Tensor | None = None,
     ) -> Tensor:
+        if (bias is not None, residual is not None) != self._takes:
+            raise BadInput(wrong_operands(self.candidate, bias, residual))
         if out is None:
             out = self._new_output()
         if workspace is None and self.workspace_bytes:
             workspace = self._new_workspace()
         sums = workspace[self._sums_from :] if workspace is not None and self._sums_from else workspace
-        tensors = (first, second, out, workspace, sums)
+        tensors = (first, second, bias, residual, out, workspace, sums)
         for launch, places in self._steps:
             launch(*[tensors[place] for place in places])
         return out
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
-        """Run on these addresses."""
+        """Run on these addresses; the weight's is that of a prepared one."""
+        if (bool(bias), bool(residual)) != self._takes:
+            raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         if self.workspace_bytes and not workspace:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
-        addresses = (first, second, out, workspace, workspace + self._sums_from)
+        addresses = (first, second, bias, residual, out, workspace, workspace + self._sums_from)
         for launch, places in self._steps:
             launch.at([addresses[place] for place in places], stream)
 
 
-def _operands(candidate: Candidate) -> list[tuple[int, ...]]:
-    """Of each kernel, in the order of ``kernel_calls``."""
-    packed = algorithm_named(candidate.algorithm, candidate.problem.dtype).packed
-    parted = PartedTile.of(candidate).parts > 1
-    product = (_X, _PACKED if packed else _DY, _SUMS if parted else _DW)
-    return [*[(_DY, _PACKED)] * packed, product, *[(_SUMS, _DW)] * parted]
+def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
+    given = [name for name, operand in (("bias", bias), ("residual", residual)) if operand is not None]
+    named = " and ".join(given) or "neither bias nor residual"
+    return f"the plan was built for the epilogue {candidate.problem.epilogue}, got {named}"
 
 
 def _texts(text: str, count: int) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.kernel_call import KernelCall
-from convwright.backends.triton.weight_gradient import (
+from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
+from convwright.backends.triton.weight_gradient.offers import (
     blocks,
     constants,
     pack_blocks,
@@ -11,28 +12,25 @@ from convwright.backends.triton.weight_gradient import (
     sum_blocks,
     sum_constants,
 )
-from convwright.backends.triton.weight_gradient_algorithms import algorithm_named
-from convwright.backends.triton.weight_gradient_tiles import PartedTile
+from convwright.backends.triton.weight_gradient.tiles import PartedTile
 from convwright.core.candidate import Candidate
-
-_WORKSPACE = ("fp32", 16)
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     """What the driver is asked to launch for ``candidate``, in this order: where dy is packed, the kernel that does it;
     the product; where it is computed in parts, their sum."""
-    from convwright.backends.triton.weight_gradient_kernel import packed_gradient, sum_of_parts, weight_gradient
+    from convwright.backends.triton.weight_gradient.kernel import packed_gradient, sum_of_parts, weight_gradient
 
     problem, tile = candidate.problem, PartedTile.of(candidate)
     algorithm = algorithm_named(candidate.algorithm, problem.dtype)
     x, dy, dw = ((problem.dtype.value, spec.alignment) for spec in (problem.x, problem.y, problem.w))
-    pointers = {"x": x, "dy": _WORKSPACE if algorithm.packed else dy, "out": _WORKSPACE if tile.parts > 1 else dw}
+    pointers = {"x": x, "dy": WORKSPACE if algorithm.packed else dy, "out": WORKSPACE if tile.parts > 1 else dw}
     told = constants(problem, algorithm, tile)
     product = KernelCall(weight_gradient, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
     pack = KernelCall(
-        packed_gradient, {"dy": dy, "packed": _WORKSPACE}, pack_constants(problem), pack_blocks(problem), 4, 1
+        packed_gradient, {"dy": dy, "packed": WORKSPACE}, pack_constants(problem), pack_blocks(problem), 4, 1
     )
     total = KernelCall(
-        sum_of_parts, {"sums": _WORKSPACE, "dw": dw}, sum_constants(problem, tile), sum_blocks(problem), 4, 1
+        sum_of_parts, {"sums": WORKSPACE, "dw": dw}, sum_constants(problem, tile), sum_blocks(problem), 4, 1
     )
     return (*[pack] * algorithm.packed, product, *[total] * (tile.parts > 1))

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from convwright.backends.triton.channels_last import (
+from convwright.backends.triton.implicit_gemm.tiles import MOST_TILES, Tile, best_tiles
+from convwright.backends.triton.operands import (
     is_channels_last,
     is_in_planes,
     pixel_count,
@@ -14,7 +15,6 @@ from convwright.backends.triton.channels_last import (
     size_reason,
     window_constants,
 )
-from convwright.backends.triton.implicit_gemm_tiles import MOST_TILES, Tile, best_tiles
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.channels_last import pair
-from convwright.backends.triton.few_outputs import blocks, constants
-from convwright.backends.triton.few_outputs_tiles import Strip
+from convwright.backends.triton.few_outputs.offers import blocks, constants
+from convwright.backends.triton.few_outputs.tiles import Strip
 from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.operands import pair
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 
 _AT_ONCE_BYTES = 16
 
 
-def kernel_call(candidate: Candidate) -> KernelCall:
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
     """What the driver is asked to launch for ``candidate``."""
-    from convwright.backends.triton.few_outputs_kernel import few_outputs
+    from convwright.backends.triton.few_outputs.kernel import few_outputs
 
     problem, strip = candidate.problem, Strip.of(candidate)
     specs = {"x": problem.x, "w": problem.w, "bias": problem.w, "residual": problem.y, "y": problem.y}
@@ -24,7 +24,7 @@ def kernel_call(candidate: Candidate) -> KernelCall:
     alignments = {name: spec.alignment if at_once else problem.dtype.nbytes for name, spec in specs.items()}
     alignments["bias"] = problem.dtype.nbytes  # of its few loads nothing is assumed
     pointers = {name: (problem.dtype.value, alignment) for name, alignment in alignments.items()}
-    return KernelCall(few_outputs, pointers, constants(problem, strip), blocks(problem, strip), strip.warps, 1)
+    return (KernelCall(few_outputs, pointers, constants(problem, strip), blocks(problem, strip), strip.warps, 1),)
 
 
 def _reads_aligned(problem: ConvProblem) -> bool:

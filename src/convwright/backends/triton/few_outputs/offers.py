@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.channels_last import (
+from convwright.backends.triton.few_outputs.tiles import Strip, best_strips, in_lanes_only, outputs_of, spacing
+from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     is_channels_last,
     pixel_count,
@@ -16,7 +17,6 @@ from convwright.backends.triton.channels_last import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.few_outputs_tiles import Strip, best_strips, in_lanes_only, outputs_of, spacing
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction

@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from convwright.backends.triton.forward_plan import ForwardPlan
-from convwright.backends.triton.implicit_gemm import algorithm_of
-from convwright.backends.triton.implicit_gemm_call import kernel_call
+from convwright.backends.triton.implicit_gemm.call import kernel_calls
+from convwright.backends.triton.implicit_gemm.offers import algorithm_of
+from convwright.core.candidate import Candidate
 
 
 class ImplicitGemmPlan(ForwardPlan):
     """Runs one configuration of the implicit GEMM."""
 
-    kernel_call = staticmethod(kernel_call)
+    kernel_calls = staticmethod(kernel_calls)
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight with its channels last in memory: itself where it is so already and need not be packed."""
@@ -23,6 +24,10 @@ class ImplicitGemmPlan(ForwardPlan):
         channels_last = weight.movedim(1, -1).contiguous()
         high = _tf32(channels_last)
         return torch.stack((high, channels_last - high)) if algorithm.split else high
+
+
+def plan_class(candidate: Candidate) -> type[ImplicitGemmPlan]:
+    return ImplicitGemmPlan
 
 
 def channels_last_of(weight: Tensor) -> Tensor:

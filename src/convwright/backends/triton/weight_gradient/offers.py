@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.channels_last import (
+from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     operand_reason,
     pair,
@@ -15,8 +15,8 @@ from convwright.backends.triton.channels_last import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.weight_gradient_algorithms import DTYPES, Algorithm, algorithms
-from convwright.backends.triton.weight_gradient_tiles import PartedTile, best_configurations
+from convwright.backends.triton.weight_gradient.algorithms import DTYPES, Algorithm, algorithms
+from convwright.backends.triton.weight_gradient.tiles import PartedTile, best_configurations
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction

@@ -1,0 +1,40 @@
+"""The weight's gradient made ready for one problem."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from convwright.backends.triton.sequence_plan import Operand, SequencePlan
+from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
+from convwright.backends.triton.weight_gradient.call import kernel_calls
+from convwright.backends.triton.weight_gradient.offers import packed_bytes
+from convwright.backends.triton.weight_gradient.tiles import PartedTile
+from convwright.core.candidate import Candidate
+
+
+class WeightGradientPlan(SequencePlan):
+    """Runs one configuration of the weight's gradient."""
+
+    kernel_calls = staticmethod(kernel_calls)
+
+    @staticmethod
+    def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
+        packed = algorithm_named(candidate.algorithm, candidate.problem.dtype).packed
+        parted = PartedTile.of(candidate).parts > 1
+        gradient, out = Operand.WORKSPACE if packed else Operand.SECOND, Operand.SUMS if parted else Operand.OUT
+        return [
+            *[(Operand.SECOND, Operand.WORKSPACE)] * packed,
+            (Operand.FIRST, gradient, out),
+            *[(Operand.SUMS, Operand.OUT)] * parted,
+        ]
+
+    @staticmethod
+    def sums_from(candidate: Candidate) -> int:
+        return packed_bytes(candidate.problem, algorithm_named(candidate.algorithm, candidate.problem.dtype))
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight
+
+
+def plan_class(candidate: Candidate) -> type[WeightGradientPlan]:
+    return WeightGradientPlan
