@@ -14,10 +14,12 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import choices_table
+import few_channels_page
 import gtc_page
 
 from convwright.core.finding import Interval
@@ -177,10 +179,26 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "fused-zoo": (FUSED_RESULTS, lambda: choices_table.table(_lines(FUSED_RESULTS))),
 }
 
-# What is a page of its own: its file under docs/, its record, what makes it of the record's lines, and its entry.
+
+@dataclass(frozen=True)
+class Page:
+    """A page of its own: its file under docs/, what makes it of its record's lines, its entry in the navigation, and
+    what draws the images that it shows into a folder."""
+
+    file: str
+    record: Path
+    make: Callable[[list[dict[str, Any]]], str]
+    title: str
+    draw: Callable[[list[dict[str, Any]], Path], None] | None = None
+
+
 GENERATED = (
-    (ROOT / "docs" / "gtc.md", ROOT / "benchmarks" / "results" / "h200-gtc.jsonl", gtc_page.page, "Every algorithm"),
-)
+    Page("gtc.md", ROOT / "benchmarks" / "results" / "h200-gtc.jsonl", gtc_page.page, "Every algorithm"),
+    Page(
+        "few-channels.md", ROOT / "benchmarks" / "results" / "h200-few-channels.jsonl", few_channels_page.page,
+        "Few channels", few_channels_page.draw,
+    ),
+)  # fmt: skip
 NAVIGATION, BEHIND = ROOT / "mkdocs.yml", "      - Benchmarks: bench.md\n"
 
 
@@ -202,15 +220,18 @@ def main() -> None:
     if "--write" not in sys.argv:
         print("\n\n".join(made.values()))
         return
-    for page in PAGES:
-        text = page.read_text()
+    for readme in PAGES:
+        text = readme.read_text()
         for name, each in made.items():
             text = written(text, name, each)
-        page.write_text(text)
-    for page, record, make, title in GENERATED:
-        if record.exists():
-            page.write_text(make(_lines(record)))
-            NAVIGATION.write_text(in_navigation(NAVIGATION.read_text(), title, page))
+        readme.write_text(text)
+    for page in GENERATED:
+        if page.record.exists():
+            lines, file = _lines(page.record), ROOT / "docs" / page.file
+            file.write_text(page.make(lines))
+            if page.draw is not None:
+                page.draw(lines, file.parent)
+            NAVIGATION.write_text(in_navigation(NAVIGATION.read_text(), page.title, file))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,7 @@ def found(layout: str, setting: str, **times_us: float) -> dict[str, Any]:
 
 
 def test_the_page_of_every_algorithm(tables: dict[str, Any]) -> None:
-    (_, _, page, _), = tables["GENERATED"]  # fmt: skip
+    page = tables["GENERATED"][0].make
     lines = [
         found("nchw", "TF32 off", torch_default=20.0, cudnn_fft=10.0, cudnn_gemm=99.0),
         found("nhwc", "TF32 off", torch_default=30.0, cudnn_fft=5.0),
@@ -144,9 +145,35 @@ def test_the_page_of_every_algorithm(tables: dict[str, Any]) -> None:
 
 def test_a_generated_page_is_in_the_navigation_once(tables: dict[str, Any]) -> None:
     site = (ROOT / "mkdocs.yml").read_text()
-    for page, record, _, title in tables["GENERATED"]:
-        assert page.exists() == record.exists(), "python benchmarks/tables.py --write makes it"
-        once = tables["in_navigation"](site, title, page)
-        assert once.count(f"{title}: {page.name}") == 1
-        assert tables["in_navigation"](once, title, page) == once
-        assert (once == site) == page.exists()
+    for page in tables["GENERATED"]:
+        file = ROOT / "docs" / page.file
+        assert file.exists() == page.record.exists(), "python benchmarks/tables.py --write makes it"
+        once = tables["in_navigation"](site, page.title, file)
+        assert once.count(f"{page.title}: {file.name}") == 1
+        assert tables["in_navigation"](once, page.title, file) == once
+        assert (once == site) == file.exists()
+
+
+def few_channels(at: int, what: str, ours_us: float) -> dict[str, Any]:
+    def known(value: float) -> dict[str, float]:
+        return {"value": value, "low": value / 2, "high": 2 * value}
+
+    return {
+        "benchmark": "few channels", "figure": "size", "at": at, "problem": f"ic1ih{at}oc1kh3", "what": what,
+        "us": {"ours": known(ours_us), "torch": known(8.0)}, "ratio": known(ours_us / 8.0), "outcome": "fast",
+        "relative_l2": {"ours": 1e-7, "torch": 2e-7}, "date": "2026-01-02T03:04:05",
+        "conditions": {"device": "a GPU", "cudnn": "9", "cache": "cold"},
+    }  # fmt: skip
+
+
+def test_the_page_of_few_channels(tables: dict[str, Any], tmp_path: Path) -> None:
+    page = tables["GENERATED"][1]
+    lines = [few_channels(at, what, at / 16) for at in (64, 32) for what in ("forward", "forward and backward")]
+    made = page.make(lines)
+    rows = [row for row in made.splitlines() if row.startswith("| `")]
+    assert rows[0] == "| `ic1ih32oc1kh3` | forward | 2.0 ± 1.5 | 8.0 ± 6.0 | 4.00 (2.00 to 8.00) | 1.0e-07 | 2.0e-07 |"
+    assert [row.split(" | ")[0][2:] for row in rows] == ["`ic1ih32oc1kh3`"] * 2 + ["`ic1ih64oc1kh3`"] * 2
+    shown = re.findall(r"\]\((.*)\)", made)
+    page.draw(lines, tmp_path)
+    assert [(tmp_path / each).is_file() for each in shown] == [True]
+    assert "One output" not in made, "a figure without a line"

@@ -1,0 +1,171 @@
+"""3x3 convolutions with few channels, as in mixed-scale dense networks: `cw.conv2d` beside PyTorch's own call.
+
+    python benchmarks/few_channels.py [--out results.jsonl] [--resume] [--budget-s 1] [--limit-s 540]
+
+Time against the image's size with one channel in and out, against equal numbers of both, and against channels of the
+input with one output; forward alone, and with the gradients of input, weight and bias. fp32 with TF32 off, with a bias.
+Every direction is searched in full; then both sides are timed by turns in one run, on other inputs. `tables.py` draws
+the record and makes docs/few-channels.md of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from pace import Pace
+from torch import Tensor
+from torch.nn import functional as F
+
+import convwright as cw
+from convwright.core.direction import Direction
+from convwright.core.problem import ConvProblem
+from convwright.measuring.compare import compare
+from convwright.measuring.conditions import conditions
+from convwright.measuring.machine import device_facts
+from convwright.report.lines import Lines
+
+WHATS = ("forward", "forward and backward")
+_MEETINGS = 4  # the second call of a shape decides, by what the store knows
+Call = Callable[[], Tensor | tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One problem of a figure, whose horizontal axis shows ``at``."""
+
+    figure: str
+    at: int
+    inputs: int
+    outputs: int
+    size: int
+    dilation: int
+
+    @property
+    def text(self) -> str:
+        window = f"kh3ph{self.dilation}dh{self.dilation - 1}"
+        return f"ic{self.inputs}ih{self.size}oc{self.outputs}{window} dt:fp32"
+
+
+POINTS = (
+    *(Point("size", size, 1, 1, size, 1) for size in (32, 64, 128, 256, 512, 1024, 2048)),
+    *(Point("equal channels", count, count, count, 256, 1) for count in (1, 2, 4, 8, 16, 32, 64)),
+    *(Point("input channels", count, count, 1, 512, 10) for count in (1, 2, 5, 10, 20, 50, 100, 200)),
+)
+
+
+def problems(point: Point) -> Iterator[ConvProblem]:
+    """What a training step computes; the gradient of a bias is a sum that PyTorch takes."""
+    yield ConvProblem.parse(f"{point.text} ep:bias")
+    for direction in (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT):
+        yield ConvProblem.parse(point.text).asking(direction)
+
+
+def searched(point: Point, options: argparse.Namespace) -> dict[str, str | None]:
+    """What is chosen for each direction by a full search, which the store keeps for the calls."""
+    chosen = {}
+    for problem in problems(point):
+        found = cw.find(problem, device=options.device, mode="full", budget_us=options.budget_s * 1e6)
+        chosen[str(problem.direction)] = None if found.choice is None else found.choice.candidate.id
+    return chosen
+
+
+def operands(point: Point) -> tuple[list[Tensor], Tensor]:
+    """Input, weight and bias, and what the output's gradient is."""
+    x = torch.randn(1, point.inputs, point.size, point.size)
+    w, b = torch.randn(point.outputs, point.inputs, 3, 3), torch.randn(point.outputs)
+    return [x, w, b], torch.randn(1, point.outputs, point.size, point.size)
+
+
+def call_of(conv: Callable[..., Tensor], point: Point, what: str, given: Sequence[Tensor], dy: Tensor) -> Call:
+    def forward() -> Tensor:
+        return conv(*given, padding=point.dilation, dilation=point.dilation)
+
+    if what == "forward":
+        return torch.no_grad()(forward)
+    for each in given:
+        each.requires_grad_()
+    return lambda: torch.autograd.grad(forward(), given, dy)
+
+
+def relative_l2(result: Tensor | Sequence[Tensor], right: Tensor | Sequence[Tensor]) -> float:
+    """The largest among what a call gives."""
+    pairs = [(result, right)] if isinstance(result, Tensor) else zip(result, right, strict=True)
+    return max(float((y.double() - z).norm() / z.norm()) for y, z in pairs)
+
+
+def timed(point: Point, what: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Both sides by turns, on operands that no search has seen, and what their errors are."""
+    torch.manual_seed(point.at)
+    given, dy = operands(point)
+    there = [each.to(options.device) for each in given], dy.to(options.device)
+    exact = call_of(F.conv2d, point, what, [each.double() for each in there[0]], there[1].double())()
+    calls = {"ours": call_of(cw.conv2d, point, what, *there), "torch": call_of(F.conv2d, point, what, *there)}
+    for _ in range(_MEETINGS):
+        calls["ours"]()
+    errors = {name: relative_l2(call(), exact) for name, call in calls.items()}
+    timings = cw.measure_together(calls, device=options.device, budget_us=options.time_s * 1e6, cache=options.cache)
+    verdict = compare(timings["ours"], timings["torch"])
+    return {
+        "us": {name: asdict(timing.call_us) for name, timing in timings.items()}, "relative_l2": errors,
+        "ratio": asdict(verdict.ratio), "outcome": str(verdict.outcome),
+    }  # fmt: skip
+
+
+def told(line: dict[str, Any]) -> str:
+    us, ratio, errors = ({name: line[key][name] for name in line[key]} for key in ("us", "ratio", "relative_l2"))
+    return (
+        f"{line['figure']:15} {line['at']:5} {line['what']:21} ours {us['ours']['value']:9.2f} µs, PyTorch "
+        f"{us['torch']['value']:9.2f}: {1 / ratio['value']:6.2f} times as fast, {line['outcome'].upper()}; errors "
+        f"{errors['ours']:.1e} {errors['torch']:.1e}; {', '.join(str(each) for each in line['chosen'].values())}"
+    )
+
+
+def options_given() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a direction")
+    parser.add_argument("--time-s", type=float, default=0.5, help="for timing both sides")
+    parser.add_argument("--cache", default="cold", help="what each call finds there: hot or cold")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no point after so long")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = options_given()
+    torch.backends.cudnn.allow_tf32 = False
+    lines = None if options.out is None else Lines(options.out)
+    kept = lines.read() if lines is not None and options.resume else []
+    done = {(line["figure"], line["at"]) for line in kept if line["what"] == WHATS[-1]}
+    wanted, pace = [point for point in POINTS if (point.figure, point.at) not in done], Pace(options.limit_s)
+    known = dict(conditions(device_facts(options.device))) | {"mode": "full", "cache": options.cache}
+    left = list(wanted)
+    for point in pace.rows(wanted):
+        chosen = searched(point, options)
+        for what in WHATS:
+            line = {
+                "benchmark": "few channels", **asdict(point), "problem": point.text, "what": what, "chosen": chosen,
+                **timed(point, what, options), "budget_s": options.budget_s,
+                "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": known,
+            }  # fmt: skip
+            if lines is not None:
+                lines.add(line)
+            print(told(line), flush=True)
+        left.remove(point)
+    for point in left:
+        print(f"no time for {point.figure} {point.at}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["CONVWRIGHT_STORE"] = f"{folder}/findings.sqlite"
+        main()
