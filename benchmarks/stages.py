@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from convwright.errors import ConvwrightError, first_line
 from convwright.tuning.process import end_in_words
 
 Answer = dict[str, Any]
+_LEAVE_S = 20.0
 
 
 class Stage:
@@ -73,7 +75,11 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end()
+        """Where nobody asks any more it ends by itself, with all that it has started; one that does not is killed."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.communicate(timeout=_LEAVE_S)
+            self.end()
 
 
 def serve(answer: Callable[[Answer], Answer]) -> None:

@@ -213,8 +213,7 @@ def everything(options: argparse.Namespace) -> None:
     known = {(line["name"], line["problem"], line["tf32"]) for line in alike if line["failure"] is None}
     wanted = [asked for asked in rows(options) if asked.key not in known]
     done: list[Asked] = []
-    # A compiler that has not ended yet may still write there.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         store = options.store or where / "findings.sqlite"
         environment = {"CONVWRIGHT_STORE": str(store)}

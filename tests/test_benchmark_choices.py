@@ -80,7 +80,7 @@ def test_a_ratio_turned_around() -> None:
 
 
 ANSWERS = """
-import os, time
+import atexit, os, time
 from stages import Stage, serve
 from convwright.errors import BadInput
 
@@ -94,6 +94,8 @@ def answer(question):
         os._exit(3)
     if question["what"] == "sleep":
         time.sleep(60)
+    if question["what"] == "late":
+        atexit.register(lambda: (time.sleep(0.3), open("late", "w").close()))
     return {"pid": os.getpid()}
 
 import sys
@@ -119,6 +121,13 @@ def test_a_stage_answers_and_is_started_again_where_it_ended(tmp_path: Path) -> 
         "BadInput: no such thing", "RuntimeError: a fault", "its process ended with code 3",
         "it gave no answer within 1 s",
     ]  # fmt: skip
+
+
+def test_a_stage_is_left_time_to_end_what_it_has_begun(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\n{ANSWERS}")
+    run(str(script), "late", folder=tmp_path)
+    assert (tmp_path / "late").exists()
 
 
 def test_no_row_is_begun_that_may_not_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
