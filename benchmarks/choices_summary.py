@@ -21,7 +21,9 @@ class Row(Protocol):
     tf32: bool | None
 
 
-def setting(suite: str, problem: ConvProblem, batch: int | None, tf32: bool | None, *, finite: bool = False) -> str:
+def setting(
+    suite: str, problem: ConvProblem, batch: int | None, tf32: bool | None, *, finite: bool = False, cache: str = "hot"
+) -> str:
     """Under what a row ran, in words.
 
     >>> setting("gtc", ConvProblem.parse("ic8ih9oc8kh3 ep:bias"), 1, False)
@@ -30,6 +32,7 @@ def setting(suite: str, problem: ConvProblem, batch: int | None, tf32: bool | No
     words = [suite, "" if batch is None else f"batch {batch}", f"{problem.direction}, {problem.dtype}"]
     words += ["" if tf32 is None else f"TF32 {'on' if tf32 else 'off'}", str(problem.x.layout)]
     words += [str(problem.epilogue) if problem.epilogue else "", "finite inputs" if finite else ""]
+    words += ["" if cache == "hot" else f"{cache} cache"]
     return ", ".join(word for word in words if word)
 
 
@@ -42,8 +45,10 @@ def told(line: Line) -> str:
     errors = " ".join(f"{line['errors'][name]['relative_l2']:.1e}" for name in (OURS, *line["beside"]))
     beside = ", ".join(f"{faster(line['ratios'][name]['ratio']).value:.3f} of {name}" for name in line["beside"])
     wrong = "".join(f"; {name} {objection}" for name, objection in line.get("objections", {}).items())
+    limit_us = line.get("limit_us")
+    share = f" ({100 * limit_us / line['times_us'][OURS]['value']:.0f} % of the limit)" if limit_us else ""
     return (
-        f"{line['name']:20} {line['choice'] + other:48} {times} µs; times as fast: {beside}; "
+        f"{line['name']:20} {line['choice'] + other:48} {times} µs{share}; times as fast: {beside}; "
         f"{line['outcome'].upper()} beside {line['best']}; errors {errors}{wrong}"
     )
 
@@ -71,7 +76,8 @@ def by_setting(lines: Iterable[Line]) -> list[tuple[str, list[Line]]]:
 
 def _setting(line: Line) -> str:
     problem, finite = ConvProblem.parse(line["problem"]), line.get("finite_inputs", False)
-    return setting(line["suite"], problem, line["batch"], line["tf32"], finite=finite)
+    cache = line.get("cache", "hot")
+    return setting(line["suite"], problem, line["batch"], line["tf32"], finite=finite, cache=cache)
 
 
 def _of_setting(name: str, lines: Sequence[Line]) -> str:

@@ -13,7 +13,12 @@ from convwright.measuring.compare import Outcome
 from convwright.report.bench import geometric_mean
 
 Line = Mapping[str, Any]
-_WORDS = {"default": "PyTorch", "benchmark": "with `benchmark=True`", "compile": "`torch.compile`"}
+_WORDS = {
+    "default": "PyTorch",
+    "benchmark": "with `benchmark=True`",
+    "channels-last": "channels last",
+    "compile": "`torch.compile`",
+}
 _OUTCOMES = (Outcome.FAST, Outcome.SAME, Outcome.SLOW, Outcome.AMBIGUOUS)
 _WHERE = ("driver", "cuda", "cudnn", "torch", "triton")
 
@@ -31,8 +36,9 @@ def table(lines: Sequence[Line]) -> str:
     told = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
     failed = len(lines) - len(good)
     eager = sum("timed by events" in line["conditions"] for line in good)
+    caches = sorted({line.get("cache", "hot") for line in good})
     about = (
-        f"{where}; device time, hot cache, all sides interleaved and replayed from CUDA graphs"
+        f"{where}; device time, {' or '.join(caches)} cache, all sides interleaved and replayed from CUDA graphs"
         + (f", but for {eager} rows with calls that were launched one by one" if eager else "")
         + f", in a process that only read what another had found in {_budgets(good)} a row, on other inputs; "
         f"weights {good[0]['weights']}; geometric means."

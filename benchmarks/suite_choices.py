@@ -51,8 +51,10 @@ from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.error_rule import error_objection
 from convwright.core.finding import KindError
+from convwright.core.limits import limits
 from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
+from convwright.measuring.cache import Cache
 from convwright.measuring.data import Kind, kinds_of, operands
 from convwright.measuring.elements import sampled_reference
 from convwright.measuring.error import errors_of
@@ -135,13 +137,15 @@ def retimed(options: argparse.Namespace, question: Answer) -> Answer:
     errors = {name: errors_of(call(), reference) for name, call in calls.items()}
     objections = wrong_calls(problem, options)
     ready_s = perf_counter()
-    take = partial(measure_together, calls, device=options.device, budget_us=options.time_s * 1e6, seed=SEED)
+    take = partial(
+        measure_together, calls, device=options.device, budget_us=options.time_s * 1e6, seed=SEED, cache=options.cache
+    )
     taken = attempts(take, narrow=NARROW, wrong=objections)
     best = narrowest(taken)
     timings = best.timings
     answer = {
         "choice": choice.candidate.id, "arithmetic": choice.candidate.arithmetic,
-        "workspace_bytes": choice.plan().workspace_bytes,
+        "workspace_bytes": choice.plan().workspace_bytes, "limit_us": limits(choice.candidate, device).limit_us,
         "times_us": {name: asdict(timing.call_us) for name, timing in timings.items()},
         "errors": {name: {"relative_l2": l2, "scaled_max": most} for name, (l2, most) in errors.items()},
         "objections": objections,
@@ -209,7 +213,10 @@ def everything(options: argparse.Namespace) -> None:
     """All rows for which there is time, and what they come to."""
     pace, lines = Pace(options.limit_s), None if options.out is None else Lines(options.out)
     kept = lines.read() if lines is not None and options.resume else []
-    alike = [line for line in kept if line.get("finite_inputs", False) == options.finite_inputs]
+    alike = [
+        line for line in kept
+        if (line.get("finite_inputs", False), line.get("cache", Cache.HOT)) == (options.finite_inputs, options.cache)
+    ]  # fmt: skip
     known = {(line["name"], line["problem"], line["tf32"]) for line in alike if line["failure"] is None}
     wanted = [asked for asked in rows(options) if asked.key not in known]
     done: list[Asked] = []
@@ -243,7 +250,7 @@ def one(asked: Asked, searcher: Stage, retimer: Stage, options: argparse.Namespa
         "benchmark": "suite choices", "suite": options.suite, "index": asked.index, "name": asked.name,
         "problem": asked.problem.key, "batch": asked.batch, "tf32": asked.tf32,
         "beside": options.beside, "weights": options.weights, "finite_inputs": options.finite_inputs,
-        "search_mode": options.mode, "budget_s": options.budget_s, "seed": SEED,
+        "search_mode": options.mode, "budget_s": options.budget_s, "seed": SEED, "cache": options.cache,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
     most_s = PATIENCE_S + 5 * options.budget_s
@@ -288,6 +295,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epilogue", help="for example bias+relu")
     parser.add_argument("--beside", type=_one_of(*torch_calls.NAMES), default=["default", "benchmark"])
     parser.add_argument("--weights", default="changing", choices=tuple(Weights))
+    parser.add_argument("--cache", default=Cache.HOT.value, choices=(Cache.HOT, Cache.COLD), help="while timing")
     parser.add_argument("--finite-inputs", action="store_true", help="allow what spreads infinities")
     parser.add_argument("--mode", default="full", help="of the search")
     parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a row")

@@ -1,8 +1,8 @@
 """The calls of PyTorch's that a choice is held against.
 
 `default` is what a user writes, with PyTorch's flags as they are. `benchmark` is the same with
-``torch.backends.cudnn.benchmark`` on. `compile` is the same compiled by
-``torch.compile(mode="max-autotune-no-cudagraphs")``.
+``torch.backends.cudnn.benchmark`` on. `channels-last` is the default call on operands that lie so already, and leaves
+its result so. `compile` is the default call compiled by ``torch.compile(mode="max-autotune-no-cudagraphs")``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
-NAMES = ("default", "benchmark", "compile")
+NAMES = ("default", "benchmark", "channels-last", "compile")
 COMPILE_MODE = "max-autotune-no-cudagraphs"
+_ACTIVATIONS = {
+    Activation.RELU: F.relu, Activation.SILU: F.silu, Activation.GELU: F.gelu, Activation.HARDSWISH: F.hardswish,
+}  # fmt: skip
 Call = Callable[[], Tensor]
 # A call of PyTorch's on operands in their order: the two that are multiplied, then the bias.
 Written = Callable[..., Tensor]
@@ -31,7 +34,7 @@ Written = Callable[..., Tensor]
 
 def calls(names: Iterable[str], problem: ConvProblem, given: Mapping[Role, Tensor]) -> dict[str, Call]:
     """PyTorch's calls of these names on the operands ``given``, each warm."""
-    makers = {"default": partial, "benchmark": _trying, "compile": _compiled}
+    makers = {"default": partial, "benchmark": _trying, "channels-last": _channels_last, "compile": _compiled}
     roles = (*problem.direction.operands, *([Role.BIAS] if Role.BIAS in given else []))
     made = {name: makers[name](written(problem), *(given[role] for role in roles)) for name in names}
     for call in made.values():
@@ -42,8 +45,8 @@ def calls(names: Iterable[str], problem: ConvProblem, given: Mapping[Role, Tenso
 def written(problem: ConvProblem) -> Written:
     """What a user of PyTorch writes for ``problem``; of a backward direction the one operator that autograd calls."""
     padding, epilogue = problem.symmetric_padding, problem.epilogue
-    if epilogue.residual or epilogue.activation not in (Activation.NONE, Activation.RELU) or problem.flip:
-        raise BadInput(f"PyTorch's calls are written for convolutions with bias and ReLU at most, got {problem.key}")
+    if epilogue.residual or problem.flip:
+        raise BadInput(f"PyTorch's calls are written for a bias and an activation at most, got {problem.key}")
     if problem.direction is not Direction.FORWARD:
         return TorchPlan(torch_candidate(problem))
     if padding is None:
@@ -53,10 +56,20 @@ def written(problem: ConvProblem) -> Written:
     def convolved(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         return convolve(x, w, bias, *window)
 
-    def with_relu(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
-        return F.relu(convolve(x, w, bias, *window))
+    if epilogue.activation is Activation.NONE:
+        return convolved
+    activation = _ACTIVATIONS[epilogue.activation]
 
-    return with_relu if epilogue.activation is Activation.RELU else convolved
+    def activated(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        return activation(convolve(x, w, bias, *window))
+
+    return activated
+
+
+def _channels_last(call: Written, *operands: Tensor) -> Call:
+    format_of = {4: torch.channels_last, 5: torch.channels_last_3d}
+    laid = [each.contiguous(memory_format=format_of.get(each.dim(), torch.contiguous_format)) for each in operands]
+    return partial(call, *laid)
 
 
 def _trying(call: Written, *operands: Tensor) -> Call:

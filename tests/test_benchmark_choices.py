@@ -153,8 +153,15 @@ def test_calls_of_pytorch_agree() -> None:
     given = operands(forward, Kind.NORMAL, "cpu")
     made = torch_calls.calls(["default"], forward, given)
     assert torch.equal(made["default"](), torch.relu(torch.conv2d(*given.values(), stride=2)))
-    with pytest.raises(BadInput, match="bias and ReLU at most"):
-        torch_calls.written(ConvProblem.parse("ic4ih8oc8kh3 ep:silu"))
+    activated = ConvProblem.parse("ic4ih8oc8kh3 ep:silu")
+    given = operands(activated, Kind.NORMAL, "cpu")
+    made = torch_calls.calls(["default", "channels-last"], activated, given)
+    assert torch.equal(made["default"](), torch.nn.functional.silu(torch.conv2d(*given.values())))
+    laid = made["channels-last"]()
+    assert laid.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(laid, made["default"]())
+    with pytest.raises(BadInput, match="a bias and an activation at most"):
+        torch_calls.written(ConvProblem.parse("ic4ih8oc8kh3 ep:residual"))
 
 
 def test_kernels_of_a_device_that_is_elsewhere_are_known() -> None:
