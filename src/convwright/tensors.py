@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from convwright.core.dtype import DType
+from convwright.core.dtype import IN_PYTORCH, DType
 from convwright.core.epilogue import Activation
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
@@ -26,6 +26,8 @@ _TORCH = {
 }
 _CORE = {torch_dtype: dtype for dtype, torch_dtype in _TORCH.items()}
 NARROW = frozenset(torch_dtype for dtype, torch_dtype in _TORCH.items() if dtype.narrow)
+# Of dtypes that are neither these nor narrow, calls are PyTorch's own.
+SERVED = frozenset(_TORCH[dtype] for dtype in IN_PYTORCH)
 
 # What functions of torch.nn.functional end in, which has forms that work in place.
 _nn: Any = torch._C._nn

@@ -18,7 +18,13 @@ INFOS = {name: next(info for info in op_db if info.name == f"nn.functional.{name
 
 @pytest.mark.parametrize(
     ("algorithm", "dtype"),
-    [(None, torch.float64), (None, torch.float32), (None, torch.bfloat16), (GEMM, torch.float64)],
+    [
+        (None, torch.float64),
+        (None, torch.float32),
+        (None, torch.bfloat16),
+        (None, torch.complex64),
+        (GEMM, torch.float64),
+    ],
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_results_and_gradients(

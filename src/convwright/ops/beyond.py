@@ -25,7 +25,7 @@ from convwright.ops.request import Request
 from convwright.ops.slots import Run, Slot
 from convwright.ops.tracing import traced
 from convwright.ops.varied import Varied
-from convwright.tensors import NARROW, activate, core_dtype
+from convwright.tensors import NARROW, SERVED, activate
 from convwright.uncompiled import uncompiled
 
 _C: Any = torch._C
@@ -45,7 +45,10 @@ def beyond(
     if torch.compiler.is_dynamo_compiling():
         if request.policy is not None:
             return _under_policy(form, x, w, bias, request, residual, out)
-        y = traced(_checked(Call(form, x, w, bias, residual, out, request)))
+        call = _checked(Call(form, x, w, bias, residual, out, request))
+        if (why := _foreign_dtype(call)) is not None:
+            return _pytorchs(call, why)
+        y = traced(call)
         return y if out is None else out.copy_(y)
     plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
     if plain and x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
@@ -95,8 +98,14 @@ def _checked(call: Call) -> Call:
         raise BadInput(
             f"{call.form.name} computes what PyTorch computes, got {dtype}; `cw.plan` makes ready what computes that"
         )
-    core_dtype(dtype, IN_PYTORCH)  # refuses complex and integer tensors
     return call
+
+
+def _foreign_dtype(call: Call) -> str | None:
+    """What is said of complex and whole numbers, which nothing but PyTorch's own functions computes here."""
+    return (
+        None if call.x.dtype in SERVED else f"convolutions are computed in {', '.join(IN_PYTORCH)}, got {call.x.dtype}"
+    )
 
 
 @uncompiled("a `policy=` is kept by a choice at the call: set PyTorch's flags, or compute outside of what is compiled")
@@ -120,7 +129,7 @@ def _looked_at(call: Call) -> Tensor:
         raise BadInput(
             "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
         )
-    why = foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
+    why = _foreign_dtype(call) or foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
     if why is not None:
         return _pytorchs(call, why)
     try:
@@ -137,7 +146,12 @@ def _pytorchs(call: Call, why: str) -> Tensor:
     if why == EMPTY and (y := _composite(call)).numel() == 0:
         return y
     refuse_algorithm(call.form, call.request, why)
-    return composite(call)
+    try:
+        return composite(call)
+    except RuntimeError as error:  # what PyTorch has no kernel for is one of these, too
+        if call.x.dtype in SERVED or "not implemented for" not in str(error):
+            raise
+        raise BadInput(why) from error
 
 
 def _into_out(call: Call) -> Tensor:
