@@ -32,8 +32,8 @@ class ForwardPlan(ABC):
 
     @staticmethod
     @abstractmethod
-    def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
-        """What the driver is asked to launch."""
+    def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+        """What the driver is asked to launch: one kernel."""
 
     @abstractmethod
     def prepare(self, weight: Tensor) -> Tensor:

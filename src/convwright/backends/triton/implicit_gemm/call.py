@@ -1,16 +1,23 @@
-"""The implicit GEMM's kernel, and what it is told about one problem."""
+"""The implicit GEMM's kernels, and what they are told about one problem."""
 
 from __future__ import annotations
 
-from convwright.backends.triton.implicit_gemm.offers import algorithm_of, blocks, constants
+from convwright.backends.triton.implicit_gemm.offers import (
+    algorithm_of,
+    blocks,
+    constants,
+    output_blocks,
+    output_constants,
+    writing_sums,
+)
 from convwright.backends.triton.implicit_gemm.tiles import Tile
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
 from convwright.core.candidate import Candidate
 
 
-def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
-    """What the driver is asked to launch for ``candidate``."""
-    from convwright.backends.triton.implicit_gemm.kernel import implicit_gemm
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+    """What the driver is asked to launch for ``candidate``: the product; where it is computed in parts, their sum."""
+    from convwright.backends.triton.implicit_gemm.kernel import implicit_gemm, output_of_parts
 
     problem, tile = candidate.problem, Tile.of(candidate)
     # The residual lies as the output does; of the bias, whose loads are few, nothing is assumed.
@@ -19,5 +26,12 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
         "residual": problem.y.alignment, "y": problem.y.alignment,
     }  # fmt: skip
     pointers = {name: (problem.dtype.value, nbytes) for name, nbytes in alignment.items()}
-    told = constants(problem, algorithm_of(candidate), tile)
-    return (KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs),)
+    algorithm = algorithm_of(candidate)
+    if not tile.in_parts:
+        told = constants(problem, algorithm, tile)
+        return (KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs),)
+    told, parts = constants(writing_sums(problem), algorithm, tile), {**pointers, "y": WORKSPACE}
+    product = KernelCall(implicit_gemm, parts, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
+    added = {"sums": WORKSPACE, **{name: pointers[name] for name in ("bias", "residual", "y")}}
+    told = output_constants(problem, algorithm, tile)
+    return product, KernelCall(output_of_parts, added, told, output_blocks(problem), 4, 1)

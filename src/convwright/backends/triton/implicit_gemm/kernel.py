@@ -3,6 +3,8 @@
 Rows are output pixels (n, p, q), columns are output channels, and the sum runs over taps and input channels (r, s, c).
 The weight lies as K R S C. Where the input lies as N H W C, both matrices are contiguous along the sum; where it lies
 in planes, as N C H W, its tile is read along the pixels and turned around, and so is an output that lies in planes.
+Where there are fewer tiles than a device has multiprocessors, the sum is divided into parts, each for programs of its
+own, and a second kernel adds them.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -24,23 +26,26 @@ def _outer(rows, columns, TURNED: tl.constexpr):
 # fmt: off
 @triton.jit
 def _sum_over_taps(
-    x_rows, w_columns, h, v,
+    x_rows, w_columns, h, v, part,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     FLIP: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr,
-    X_PLANES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    X_PLANES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """One tile of the matrix product in fp32; (h, v) is where each row's first tap reads."""
+    """One tile of the matrix product in fp32, or one part of it; (h, v) is where each row's first tap reads."""
     DEPTH: tl.constexpr = R * S * C
     BLOCKS_C: tl.constexpr = (C + BK - 1) // BK
     STEPS: tl.constexpr = (DEPTH + BK - 1) // BK if FLAT else R * S * BLOCKS_C
-    TAIL: tl.constexpr = (DEPTH if FLAT else C) % BK != 0
+    STEPS_EACH: tl.constexpr = (STEPS + PARTS - 1) // PARTS
+    BEYOND: tl.constexpr = STEPS_EACH * PARTS > STEPS  # whether the last part runs past the last step
+    TAIL: tl.constexpr = (DEPTH if FLAT else C) % BK != 0 or BEYOND
     # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
     EXACT: tl.constexpr = DEPTH <= 32
 
     total = tl.zeros((BM, BN), tl.float32)
-    for step in tl.range(STEPS):
+    for turn in tl.range(STEPS_EACH):
+        step = part * STEPS_EACH + turn
         if FLAT:
             depth = step * BK + tl.arange(0, BK)
             tap = depth // C
@@ -49,7 +54,7 @@ def _sum_over_taps(
         else:
             tap = step // BLOCKS_C
             c = step % BLOCKS_C * BK + tl.arange(0, BK)
-            inside = c < C
+            inside = (c < C) & (step < STEPS) if BEYOND else c < C
         h_tap = tap // S * DILATION_H
         v_tap = tap % S * DILATION_W
         x_at = _outer(x_rows, h_tap * X_H + v_tap * X_W + c * X_C, X_PLANES)
@@ -103,10 +108,10 @@ def implicit_gemm(
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr, WIDE: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(conv(x, w) + residual + bias).
+    """y = activation(conv(x, w) + residual + bias); of several PARTS, y has their sums as PARTS N P Q K.
 
     X_* and Y_* are strides, *_PLANES says that an operand lies in planes; TOP and LEFT are padding; SPLIT computes fp32
     by three TF32 products; PACKED takes the weight rounded to TF32, with SPLIT the rest of it behind; FLAT lets a step
@@ -118,6 +123,11 @@ def implicit_gemm(
 
     # Neighbouring programs share GROUP_M row tiles, whose input then stays in the cache.
     program = tl.program_id(0)
+    part = 0
+    if PARTS > 1:
+        part = program // (TILES_M * TILES_N)
+        program = program % (TILES_M * TILES_N)
+        y += part * (M * K)
     group = program // (GROUP_M * TILES_N)
     within = program % (GROUP_M * TILES_N)
     rows = min(TILES_M - group * GROUP_M, GROUP_M)
@@ -136,8 +146,8 @@ def implicit_gemm(
     w_columns = w + k_read * (R * S * C)
 
     total = _sum_over_taps(
-        x_rows, w_columns, h, v, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
-        FLIP, PADDED, SPLIT, PACKED, FLAT, X_PLANES, BM, BN, BK,
+        x_rows, w_columns, h, v, part, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
+        FLIP, PADDED, SPLIT, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS,
     )  # fmt: skip
     if SPLIT:
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
@@ -145,11 +155,26 @@ def implicit_gemm(
         lost = total != total
         if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
             whole = _sum_over_taps(
-                x_rows, w_columns, h, v, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
-                FLIP, PADDED, False, PACKED, FLAT, X_PLANES, BM, BN, BK,
+                x_rows, w_columns, h, v, part, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
+                FLIP, PADDED, False, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS,
             )  # fmt: skip
             total = tl.where(lost, whole, total)
 
+    _write(
+        total, m, k, bias, residual, y, N, K, P, Q, Y_N, Y_K, Y_P, Y_Q, Y_PLANES, BIAS, RESIDUAL, ACTIVATION, WIDE
+    )
+
+
+# fmt: off
+@triton.jit
+def _write(
+    total, m, k, bias, residual, y, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
+):
+    # fmt: on
+    """y = activation(total + residual + bias) at the pixels ``m`` and channels ``k``."""
+    M: tl.constexpr = N * P * Q
     n = m // (P * Q)
     if WIDE:
         n = n.to(tl.int64)
@@ -163,3 +188,37 @@ def implicit_gemm(
     total = activated(total, ACTIVATION)
     total = total.to(y.dtype.element_ty)
     tl.store(y + at, tl.trans(total) if Y_PLANES else total, mask=kept)
+
+
+# fmt: off
+@triton.jit
+def output_of_parts(
+    sums, bias, residual, y, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
+    PARTS: tl.constexpr, AT_ONCE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):
+    # fmt: on
+    """y = activation(the sum of ``sums`` over PARTS + residual + bias), added AT_ONCE and always in one order."""
+    M: tl.constexpr = N * P * Q
+    TILES_N: tl.constexpr = (K + BN - 1) // BN
+    m_first = tl.program_id(0) // TILES_N * BM
+    k_first = tl.program_id(0) % TILES_N * BN
+
+    # The tile as one row, so that warps load different parts of it, all of them at once.
+    place = tl.arange(0, BM * BN)
+    m = m_first + place // BN
+    k = k_first + place % BN
+    total = tl.zeros((BM * BN,), tl.float32)
+    for first in tl.static_range(0, PARTS, AT_ONCE):
+        part = first + tl.arange(0, AT_ONCE)
+        sums_at = sums + ((part * (M * K))[:, None] + (m * K + k)[None, :])
+        there = (part < PARTS)[:, None] & ((m < M) & (k < K))[None, :]
+        total += tl.sum(tl.load(sums_at, mask=there, other=0.0), axis=0)
+    total = tl.reshape(total, (BM, BN))
+
+    m = m_first + tl.arange(0, BM)
+    k = k_first + tl.arange(0, BN)
+    _write(
+        total, m, k, bias, residual, y, N, K, P, Q, Y_N, Y_K, Y_P, Y_Q, Y_PLANES, BIAS, RESIDUAL, ACTIVATION, WIDE
+    )

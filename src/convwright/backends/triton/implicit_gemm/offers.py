@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from convwright.backends.triton.implicit_gemm.tiles import MOST_TILES, Tile, best_tiles
@@ -19,10 +19,16 @@ from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
+from convwright.core.epilogue import Epilogue
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
 
 NAME = "triton/implicit-gemm"
 _GROUP_M = 8
+_PARTS_AT_ONCE, _OUTPUTS = 32, 128  # of a program that adds parts
+_TOLD_OF_THE_OUTPUT = (
+    "N", "K", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_PLANES", "BIAS", "RESIDUAL", "ACTIVATION", "WIDE", "PARTS",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +81,15 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
             continue
         arithmetic, split = algorithm.arithmetic, algorithm.split
         for tile in best_tiles(problem, arithmetic, device, split=split, count=algorithm.tiles):
-            # Where no cache has the kernel it takes 0.3 to 0.6 s to build (H200, Triton 3.6).
-            yield Candidate(
-                problem, "triton", algorithm.name, tile.config, arithmetic, 0, True, Source.RULE, compiles=True
-            )
+            yield candidate_of(problem, algorithm, tile)
+
+
+def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Candidate:
+    # Where no cache has the kernel it takes 0.3 to 0.6 s to build (H200, Triton 3.6).
+    return Candidate(
+        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, tile.sums_bytes(problem), True,
+        Source.RULE, compiles=True,
+    )  # fmt: skip
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
@@ -96,7 +107,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 def blocks(problem: ConvProblem, tile: Tile) -> int:
     """How many programs one launch needs."""
-    return -(-pixel_count(problem) // tile.bm) * -(-problem.k // tile.bn)
+    return tile.tiles(problem) * (tile.parts or 1)
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
@@ -109,5 +120,34 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
         "ACTIVATION": problem.epilogue.activation.value,
         "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
         "FLAT": tile.runs_across_taps(problem.c, prod(problem.taps)),
-        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M,
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M, "PARTS": tile.parts or 1,
     }  # fmt: skip
+
+
+def writing_sums(problem: ConvProblem) -> ConvProblem:
+    """What the product of one part computes: the sums alone, one behind the other."""
+    return replace(problem, y=problem.y.dense(Layout.NHWC), epilogue=Epilogue())
+
+
+def output_blocks(problem: ConvProblem) -> int:
+    bm, bn = _output_tile(problem)
+    return -(-pixel_count(problem) // bm) * -(-problem.k // bn)
+
+
+def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
+    """What the kernel that adds the parts is compiled for."""
+    bm, bn = _output_tile(problem)
+    told = constants(problem, algorithm, tile)
+    return {name: told[name] for name in _TOLD_OF_THE_OUTPUT} | {
+        "AT_ONCE": min(_PARTS_AT_ONCE, _power_of_two(tile.parts or 1)), "BM": bm, "BN": bn,
+    }  # fmt: skip
+
+
+def _output_tile(problem: ConvProblem) -> tuple[int, int]:
+    """Pixels by channels: in planes, too, several pixels that lie side by side."""
+    bn = min(8 if is_in_planes(problem.y) else 64, _power_of_two(problem.k))
+    return min(_OUTPUTS // bn, _power_of_two(pixel_count(problem))), bn
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()

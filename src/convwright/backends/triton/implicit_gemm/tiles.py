@@ -1,13 +1,17 @@
-"""The configurations of the implicit GEMM: which tiles there are, and which few are worth trying on a problem."""
+"""The configurations of the implicit GEMM: tiles, parts of the sum, and which few are worth trying on a problem."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
+    CYCLES_OF_A_PART,
+    MORE_KERNEL_CYCLES,
     MOST_WARPS,
     STEP_CYCLES,
     products_per_cycle,
@@ -20,11 +24,18 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
 MOST_TILES = 8
+_MOST_STAGES = 6
+_FEWEST_STEPS_OF_A_PART = 4
+_MOST_SUMS_BYTES = 2**26
+# Blocks for each multiprocessor. Between these numbers some of them would wait for others.
+_BLOCKS_EACH = (1, 2)
+_DOUBT = 1.1  # about the estimates of parts, whose cost is known least
 
 
 @dataclass(frozen=True, slots=True)
 class Tile(Configuration):
-    """What one block computes: ``bm`` pixels by ``bn`` channels, ``bk`` of the sum at a step.
+    """What one block computes: ``bm`` pixels by ``bn`` channels, ``bk`` of the sum at a step, over all of the sum or
+    over one of ``parts``.
 
     ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor.
     """
@@ -35,6 +46,19 @@ class Tile(Configuration):
     warps: int
     stages: int
     regs: int | None = None
+    parts: int | None = None
+
+    @property
+    def in_parts(self) -> bool:
+        return (self.parts or 1) > 1
+
+    def tiles(self, problem: ConvProblem) -> int:
+        """How many blocks compute the whole sum, or one part of it."""
+        return -(-pixel_count(problem) // self.bm) * -(-problem.k // self.bn)
+
+    def sums_bytes(self, problem: ConvProblem) -> int:
+        """What the sums of all parts take, in fp32."""
+        return problem.y.numel * 4 * (self.parts or 0) if self.in_parts else 0
 
     def runs_across_taps(self, channels: int, taps: int) -> bool:
         """Whether a step of the sum may hold several taps. It costs index arithmetic, and saves idle products."""
@@ -45,6 +69,10 @@ class Tile(Configuration):
         if self.runs_across_taps(channels, taps):
             return -(-channels * taps // self.bk)
         return -(-channels // self.bk) * taps
+
+    def steps_each(self, channels: int, taps: int) -> int:
+        """Of one part."""
+        return -(-self.steps(channels, taps) // (self.parts or 1))
 
     def shared_bytes(self, nbytes: int, *, split: bool) -> int:
         """An upper bound: the compiler saves a stage where an operand goes on to registers."""
@@ -83,22 +111,76 @@ TILES = {
 def best_tiles(
     problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
 ) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best first."""
+    """The ``count`` tiles that should be fastest, by estimate, the best first.
+
+    At least half of them compute their sums whole. Beside them stand those in parts that should be faster than all of
+    these, one where that is in doubt, and tiles with more stages, where only those hide latency.
+    """
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
     fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, split=split) <= limit]
-    ranked = sorted(fitting, key=lambda tile: _cycles(tile, problem, arithmetic, device, split))
-    return tuple(ranked[:count])
+
+    def cycles(tile: Tile) -> float:
+        return _cycles(tile, problem, arithmetic, device, split) * (_DOUBT if tile.in_parts else 1)
+
+    whole = sorted(fitting, key=cycles)
+    parted = sorted((each for tile in fitting for each in _parted(tile, problem, device)), key=cycles)
+    shapes = {(tile.bm, tile.bn): tile for tile in reversed(parted) if cycles(tile) < _DOUBT * cycles(whole[0])}
+    ahead = sorted(shapes.values(), key=cycles)
+    deeper = [*_deeper(whole[0], problem, device, split)]
+    if ahead and cycles(ahead[0]) < cycles(whole[0]):
+        more = [*ahead[:2], *_deeper(ahead[0], problem, device, split), *deeper, *ahead[2:]]
+    else:
+        more = [*ahead[:1], *deeper]
+    more = more[: count // 2]
+    return tuple(sorted([*whole[: count - len(more)], *more], key=cycles))
+
+
+def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
+    """The tile with the numbers of parts that fill all multiprocessors, none of them without a step."""
+    steps, tiles = tile.steps(problem.c, prod(problem.taps)), tile.tiles(problem)
+    wanted = {min(each * sm_count(device) // tiles, steps // _FEWEST_STEPS_OF_A_PART) for each in _BLOCKS_EACH}
+    for parts in sorted({-(-steps // -(-steps // most)) for most in wanted if most > 1}):
+        parted = replace(tile, parts=parts)
+        if parted.sums_bytes(problem) <= _MOST_SUMS_BYTES:
+            yield parted
+
+
+def _deeper(tile: Tile, problem: ConvProblem, device: DeviceFacts, split: bool) -> Iterator[Tile]:
+    """The same with as many stages as fit, where no multiprocessor has a second block."""
+    channels, taps = problem.c, prod(problem.taps)
+    if _blocks_each(tile, problem, device) > 1 or tile.runs_across_taps(channels, taps):
+        return  # of a step across taps, numbers are loaded one by one, and no stage ahead
+    stage = tile.shared_bytes(problem.dtype.nbytes, split=split) // tile.stages
+    stages = min(_MOST_STAGES, shared_limit(device) // stage, tile.steps_each(channels, taps))
+    if stages > tile.stages:
+        yield replace(tile, stages=stages)
+
+
+def _blocks_together(tile: Tile, problem: ConvProblem, device: DeviceFacts, split: bool) -> int:
+    """How many blocks a multiprocessor has at a time."""
+    fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, split=split))
+    return min(_blocks_each(tile, problem, device), fitting, MOST_WARPS // tile.warps)
+
+
+def _blocks_each(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> int:
+    """How many blocks the busiest multiprocessor has."""
+    return -(-tile.tiles(problem) * (tile.parts or 1) // sm_count(device))
 
 
 def _cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, split: bool) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
-    taps = problem.w.numel // (problem.k * problem.c)
-    pixels = pixel_count(problem)
-    blocks = -(-pixels // tile.bm) * -(-problem.k // tile.bn)
-    mine = -(-blocks // sm_count(device))
-    fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, split=split))
-    together = min(mine, fitting, MOST_WARPS // tile.warps)
-    steps = tile.steps(problem.c, taps)
+    together = _blocks_together(tile, problem, device, split)
+    steps = tile.steps_each(problem.c, prod(problem.taps))
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
     loads = (tile.bm + tile.bn * (1 + split)) * tile.bk * problem.dtype.nbytes / CACHE_BYTES_PER_CYCLE
-    return mine * (steps * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together)
+    block = steps * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together
+    return _blocks_each(tile, problem, device) * block + _adding_cycles(tile, problem, device)
+
+
+def _adding_cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
+    """Of the kernel that adds the parts, and of writing what it reads."""
+    if not tile.in_parts:
+        return 0
+    moved = 2 * tile.sums_bytes(problem) + problem.y.nbytes
+    adding = MORE_KERNEL_CYCLES + (tile.parts or 1) * CYCLES_OF_A_PART
+    return adding + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)

@@ -10,6 +10,8 @@ from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
+    CYCLES_OF_A_PART,
+    MORE_KERNEL_CYCLES,
     MOST_WARPS,
     SHARED_BYTES_PER_CYCLE,
     STEP_CYCLES,
@@ -28,7 +30,6 @@ from convwright.core.problem import ConvProblem
 _MOST_PIXELS_OF_A_PART = 2**15
 # Blocks for each multiprocessor. Between these numbers some of them would wait for others.
 _BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
-_MORE_KERNEL_CYCLES, _CYCLES_OF_A_PART = 2500, 25
 _REGISTERS = 65_536
 _MOST_REGISTERS, _SPILLED_AHEAD = 255, 32  # of a thread
 _OTHER_REGISTERS, _REGISTERS_OF_A_LOAD = 48, 6  # of a thread, for addresses and masks
@@ -177,10 +178,10 @@ def _cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device
     moved = 0
     if tile.parts > 1:
         moved += problem.w.numel * (2 * 4 * tile.parts + problem.dtype.nbytes)
-        cycles += _MORE_KERNEL_CYCLES + tile.parts * _CYCLES_OF_A_PART
+        cycles += MORE_KERNEL_CYCLES + tile.parts * CYCLES_OF_A_PART
     if algorithm.packed:
         moved += 3 * pixels * problem.k * problem.dtype.nbytes
-        cycles += _MORE_KERNEL_CYCLES
+        cycles += MORE_KERNEL_CYCLES
     return cycles + moved / (sms * CACHE_BYTES_PER_CYCLE)
 
 
