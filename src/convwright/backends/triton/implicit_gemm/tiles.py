@@ -75,8 +75,12 @@ class Tile(Configuration):
         return -(-self.steps(channels, taps) // (self.parts or 1))
 
     def shared_bytes(self, nbytes: int, *, split: bool) -> int:
-        """An upper bound: the compiler saves a stage where an operand goes on to registers."""
-        return self.stages * (self.bm + self.bn * (1 + split)) * self.bk * nbytes
+        """An upper bound: the compiler saves a stage where an operand goes on to registers, and needs room for both
+        parts of a weight that comes back from there."""
+        held = self.stages * (self.bm + self.bn * (1 + split))
+        if nbytes == 4 and not split:
+            held = max(held, (self.stages - 1) * (self.bm + self.bn) + 2 * self.bn)
+        return held * self.bk * nbytes
 
 
 _HALF = (
@@ -150,10 +154,10 @@ def _deeper(tile: Tile, problem: ConvProblem, device: DeviceFacts, split: bool) 
     channels, taps = problem.c, prod(problem.taps)
     if _blocks_each(tile, problem, device) > 1 or tile.runs_across_taps(channels, taps):
         return  # of a step across taps, numbers are loaded one by one, and no stage ahead
-    stage = tile.shared_bytes(problem.dtype.nbytes, split=split) // tile.stages
-    stages = min(_MOST_STAGES, shared_limit(device) // stage, tile.steps_each(channels, taps))
-    if stages > tile.stages:
-        yield replace(tile, stages=stages)
+    most = min(_MOST_STAGES, tile.steps_each(channels, taps))
+    deeper = [replace(tile, stages=stages) for stages in range(tile.stages + 1, most + 1)]
+    fitting = [each for each in deeper if each.shared_bytes(problem.dtype.nbytes, split=split) <= shared_limit(device)]
+    yield from fitting[-1:]
 
 
 def _blocks_together(tile: Tile, problem: ConvProblem, device: DeviceFacts, split: bool) -> int:
