@@ -57,17 +57,19 @@ def problems(
     activations: Sequence[Activation] = EXACT,
     most_stride: int = 3,
     most_room: int = 3,
+    most_rank: int = 3,
+    most_groups: int = 3,
     *,
     rare: bool = False,
 ) -> ConvProblem:
     """``most_room`` is by how many elements at most the input is larger than the filter needs. ``rare`` are epilogues
     that scale, accumulate, or belong to a gradient."""
-    rank = draw(st.integers(1, 3))
+    rank = draw(st.integers(1, most_rank))
 
     def per_axis(values: st.SearchStrategy[Value]) -> tuple[Value, ...]:
         return tuple(draw(st.lists(values, min_size=rank, max_size=rank)))
 
-    groups = draw(st.integers(1, 3))
+    groups = draw(st.integers(1, most_groups))
     taps = per_axis(st.integers(1, 3))
     dilation = per_axis(st.integers(1, 2))
     padding = per_axis(st.tuples(st.integers(0, 2), st.integers(0, 2)))

@@ -18,10 +18,11 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES, PLANES
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.gemm.algorithms import MOST_TILES
+from convwright.backends.triton.gemm.weight import channels_last_of
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
 from convwright.backends.triton.implicit_gemm.offers import algorithm_of, algorithms
-from convwright.backends.triton.implicit_gemm.plan import channels_last_of
-from convwright.backends.triton.implicit_gemm.tiles import MOST_TILES, TILES, Tile
+from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of
 from convwright.backends.triton.multiprocessor import shared_limit
@@ -64,7 +65,6 @@ def refusals(problem: ConvProblem, device: DeviceFacts = H200) -> list[Refusal]:
     [
         ("g4ic8ih9oc8kh3 tag:nhwc dt:fp16", "`groups` = 1, got 4"),
         ("ic8ih9oc8kh3 tag:nhwc dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic8ih9oc8kh3 tag:nhwc dt:fp16 dir:backward_data", "not backward_data"),
         ("ic8id9ih9oc8kd3kh3 tag:nhwc dt:fp16", "spatial dimensions, got 3"),
         ("mb0ic8ih9oc8kh3 tag:nhwc dt:fp16", "got a batch of 0"),
         ("mb1ic1ih40000oc1kh1 tag:nhwc dt:fp16", "got 1,600,000,000"),

@@ -22,16 +22,15 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 
 if TYPE_CHECKING:
-    from convwright.backends.triton.forward_plan import ForwardPlan
     from convwright.backends.triton.kernel_call import KernelCall
     from convwright.backends.triton.sequence_plan import SequencePlan
+    from convwright.backends.triton.single_plan import SingleKernelPlan
 
 _OLDEST_ARCHITECTURE = 80
-# What is offered for each direction; the implicit GEMM refuses an input's gradient in words. Each kernel has a folder,
-# and its name begins those of its algorithms.
+# What is offered for each direction. Each kernel has a folder, and its name begins those of its algorithms.
 _KERNELS: Mapping[Direction, tuple[str, ...]] = {
     Direction.FORWARD: ("implicit_gemm", "few_outputs"),
-    Direction.BACKWARD_DATA: ("implicit_gemm",),
+    Direction.BACKWARD_DATA: ("input_gradient",),
     Direction.BACKWARD_WEIGHT: ("weight_gradient",),
 }
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
@@ -95,8 +94,8 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     return calls
 
 
-def _plan_class(candidate: Candidate) -> type[ForwardPlan] | type[SequencePlan]:
-    plan: type[ForwardPlan] | type[SequencePlan] = _module(_kernel_of(candidate), "plan").plan_class(candidate)
+def _plan_class(candidate: Candidate) -> type[SingleKernelPlan] | type[SequencePlan]:
+    plan: type[SingleKernelPlan] | type[SequencePlan] = _module(_kernel_of(candidate), "plan").plan_class(candidate)
     return plan
 
 

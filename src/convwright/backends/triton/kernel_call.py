@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class KernelCall:
 
     def interpreted(self, *operands: Tensor | None) -> None:
         """Run in Triton's interpreter, on tensors of the CPU."""
+        _let_numbers_count()
         self.kernel[(self.blocks,)](*operands, **self.constants)
 
 
@@ -56,3 +58,18 @@ def interpreting() -> bool:
     import triton
 
     return bool(triton.knobs.runtime.interpret)
+
+
+@cache
+def _let_numbers_count() -> None:
+    """Let a number that a kernel computes bound its loops: Triton's interpreter holds it as an array of one element,
+    which NumPy no longer takes for a number."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda number: number.handle.data.item())
+
+    interpreter._patch_lang_tensor = patched

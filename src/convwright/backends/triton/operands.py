@@ -30,6 +30,15 @@ def operand_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str
     return size_reason(problem, named)
 
 
+def lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
+    """The same for what is read or written along the channels, or along the pixels of a row."""
+    for name, spec in named.items():
+        if not is_channels_last(spec) and not is_in_planes(spec):
+            strides = ", ".join(map(str, spec.strides))
+            return f"needs stride 1 along the channels or the width of `{name}`, got strides {strides}"
+    return None
+
+
 def is_channels_last(spec: TensorSpec) -> bool:
     """Whether the channels of a pixel lie side by side."""
     return spec.shape[1] == 1 or spec.strides[1] == 1

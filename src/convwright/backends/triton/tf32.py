@@ -35,3 +35,21 @@ def dot_3xtf32(left, right_high, right_low, EXACT: tl.constexpr):
         total = tl.dot(left_low, right_low, total, input_precision="tf32")
     total = tl.dot(left_high, right_low, total, input_precision="tf32")
     return tl.dot(left_high, right_high, total, input_precision="tf32")
+
+
+@triton.jit
+def product_added(total, left, right, right_low, SPLIT: tl.constexpr, PACKED: tl.constexpr, EXACT: tl.constexpr):
+    """``total`` and the product of two tiles in fp32. SPLIT computes fp32 by three TF32 products; where ``right`` is
+    PACKED it is rounded to TF32 already, and with SPLIT ``right_low`` is the rest of it."""
+    # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they sum one
+    # step from zero, and the steps are added here in fp32, which rounds.
+    if SPLIT and PACKED:
+        total += dot_3xtf32(left, right, right_low, EXACT)
+    elif SPLIT:
+        right_high, right_low = tf32_parts(right)
+        total += dot_3xtf32(left, right_high, right_low, EXACT)
+    elif left.dtype == tl.float32:
+        total = tl.dot(tf32(left), right if PACKED else tf32(right), total, input_precision="tf32")
+    else:
+        total = tl.dot(left, right, total)
+    return total

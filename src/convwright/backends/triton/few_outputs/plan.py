@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from convwright.backends.triton.few_outputs.call import kernel_calls
-from convwright.backends.triton.forward_plan import ForwardPlan
+from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 
 
-class FewOutputsPlan(ForwardPlan):
+class FewOutputsPlan(SingleKernelPlan):
     """Runs one configuration of the kernel for few output channels."""
 
     kernel_calls = staticmethod(kernel_calls)

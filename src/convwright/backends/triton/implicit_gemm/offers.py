@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-from convwright.backends.triton.implicit_gemm.tiles import MOST_TILES, Tile, best_tiles
+from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithm_named, algorithms_of
+from convwright.backends.triton.implicit_gemm.tiles import Tile, best_tiles
 from convwright.backends.triton.operands import (
     is_channels_last,
     is_in_planes,
@@ -23,7 +24,8 @@ from convwright.core.epilogue import Epilogue
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 
-NAME = "triton/implicit-gemm"
+_KERNEL = "implicit-gemm"
+NAME = f"triton/{_KERNEL}"
 _GROUP_M = 8
 _PARTS_AT_ONCE, _OUTPUTS = 32, 128  # of a program that adds parts
 _TOLD_OF_THE_OUTPUT = (
@@ -31,45 +33,13 @@ _TOLD_OF_THE_OUTPUT = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Algorithm:
-    """One arithmetic of the kernel; ``packed`` means that ``prepare`` rounds or splits the weight, not the kernel."""
-
-    name: str
-    arithmetic: Arithmetic
-    packed: bool = False
-    tiles: int = MOST_TILES
-
-    @property
-    def id(self) -> str:
-        return f"triton/{self.name}"
-
-    @property
-    def split(self) -> bool:
-        """Whether the kernel loads two numbers for each weight."""
-        return self.packed and self.arithmetic is Arithmetic.TF32X3
-
-
-_OF_DTYPE = {
-    DType.FP16: (Algorithm("implicit-gemm", Arithmetic.FP16_ACC32),),
-    DType.BF16: (Algorithm("implicit-gemm", Arithmetic.BF16_ACC32),),
-    DType.FP32: (
-        Algorithm("implicit-gemm-3xtf32", Arithmetic.TF32X3, tiles=MOST_TILES // 2),
-        Algorithm("implicit-gemm-3xtf32-packed", Arithmetic.TF32X3, packed=True, tiles=MOST_TILES // 2),
-        Algorithm("implicit-gemm-tf32", Arithmetic.TF32, tiles=MOST_TILES // 2),
-        Algorithm("implicit-gemm-tf32-packed", Arithmetic.TF32, packed=True, tiles=MOST_TILES // 2),
-    ),
-}
-
-
 def algorithms(dtype: DType) -> tuple[Algorithm, ...]:
     """The algorithms for a storage type; for one that none serves, the first, to refuse by its name."""
-    return _OF_DTYPE.get(dtype, (Algorithm("implicit-gemm", Arithmetic.FP16_ACC32),))
+    return algorithms_of(_KERNEL, dtype)
 
 
 def algorithm_of(candidate: Candidate) -> Algorithm:
-    named = {algorithm.name: algorithm for algorithm in algorithms(candidate.problem.dtype)}
-    return named[candidate.algorithm]
+    return algorithm_named(candidate.algorithm, algorithms(candidate.problem.dtype))
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
@@ -96,7 +66,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
-    reason = shape_reason(problem, _OF_DTYPE)
+    reason = shape_reason(problem, DTYPES)
     operands = {"input": problem.x, "output": problem.y}
     for name, spec in operands.items():
         if reason is None and not is_channels_last(spec) and not is_in_planes(spec):

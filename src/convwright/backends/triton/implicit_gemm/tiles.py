@@ -23,7 +23,6 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
-MOST_TILES = 8
 _MOST_STAGES = 6
 _FEWEST_STEPS_OF_A_PART = 4
 _MOST_SUMS_BYTES = 2**26

@@ -1,4 +1,4 @@
-"""A forward convolution by one kernel, made ready for one problem."""
+"""One kernel made ready for one problem."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, laun
 from convwright.backends.triton.sequence_plan import wrong_operands
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
 from convwright.errors import BadInput
 from convwright.tensors import allocator
 
 
-class ForwardPlan(ABC):
-    """Runs one configuration of a kernel; its device must be PyTorch's current one."""
+class SingleKernelPlan(ABC):
+    """Runs one configuration of a kernel; its device must be PyTorch's current one.
+
+    A kernel of the forward direction has places for bias and residual, whether they are there or not.
+    """
 
     workspace_bytes = 0
     writes_out = True
@@ -27,8 +31,9 @@ class ForwardPlan(ABC):
         self.candidate = candidate
         self._takes_bias = candidate.problem.epilogue.bias
         self._takes_residual = candidate.problem.epilogue.residual
+        self._is_forward = candidate.problem.direction is Direction.FORWARD
         self._launch = launch
-        self._new_output = allocator(candidate.problem.y, torch.device(device.torch_name or "cpu"))
+        self._new_output = allocator(candidate.problem.output, torch.device(device.torch_name or "cpu"))
 
     @staticmethod
     @abstractmethod
@@ -67,11 +72,15 @@ class ForwardPlan(ABC):
             raise BadInput(wrong_operands(self.candidate, bias, residual))
         if out is None:
             out = self._new_output()
-        self._launch(first, second, bias, residual, out)
+        if self._is_forward:
+            self._launch(first, second, bias, residual, out)
+        else:
+            self._launch(first, second, out)
         return out
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
         """Run on these addresses; the weight's is that of a prepared one."""
         if bool(bias) is not self._takes_bias or bool(residual) is not self._takes_residual:
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
-        self._launch.at((first, second, bias, residual, out), stream)
+        addresses = (first, second, bias, residual, out) if self._is_forward else (first, second, out)
+        self._launch.at(addresses, stream)

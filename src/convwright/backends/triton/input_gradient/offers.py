@@ -1,0 +1,102 @@
+"""An input's gradient as a matrix product for each phase: what it serves, and what its kernel is told of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from math import prod
+
+from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithms_of
+from convwright.backends.triton.implicit_gemm.tiles import Tile
+from convwright.backends.triton.input_gradient.phases import phases, reads_beyond
+from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of
+from convwright.backends.triton.operands import (
+    MOST_ELEMENTS,
+    is_in_planes,
+    lying_reason,
+    shape_reason,
+    size_reason,
+    window_constants,
+)
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic, DType
+from convwright.core.problem import ConvProblem
+
+_KERNEL = "input-gradient"
+NAME = f"triton/{_KERNEL}"
+_GROUP_M = 8
+# A program looks for its own among them.
+_MOST_PHASES = 64
+
+
+def algorithms(dtype: DType) -> tuple[Algorithm, ...]:
+    """The algorithms for a storage type; for one that none serves, the first, to refuse by its name."""
+    return algorithms_of(_KERNEL, dtype)
+
+
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+    """Every configuration worth trying, or why the algorithm cannot serve."""
+    reason = refusal_reason(problem)
+    for algorithm in algorithms(problem.dtype):
+        if reason is not None:
+            yield Refusal(algorithm.id, reason)
+            continue
+        arithmetic, split = algorithm.arithmetic, algorithm.split
+        for tile in best_tiles(problem, arithmetic, device, split=split, count=algorithm.tiles):
+            yield candidate_of(problem, algorithm, tile)
+
+
+def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Candidate:
+    return Candidate(
+        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE, compiles=True
+    )
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why the kernel cannot compute ``problem``, or None where it can."""
+    operands = {"gradient": problem.y, "input": problem.x}
+    return (
+        shape_reason(problem, DTYPES)
+        or _window_reason(problem)
+        or lying_reason(operands)
+        or size_reason(problem, operands)
+        or _pixels_reason(problem)
+    )
+
+
+def _window_reason(problem: ConvProblem) -> str | None:
+    if all(stride == 1 for stride in problem.stride):
+        return "serves strides above 1; with stride 1 `as-forward` makes the gradient a forward convolution"
+    for axis in problem.axes:
+        if axis.stride > 1 and axis.dilation > 1:
+            return f"serves no dilation in a dimension with a stride, got {axis.dilation} with stride {axis.stride}"
+    if prod(problem.stride) > _MOST_PHASES:
+        return f"serves at most {_MOST_PHASES} remainders by the strides, got {prod(problem.stride)}"
+    return None
+
+
+def _pixels_reason(problem: ConvProblem) -> str | None:
+    pixels = problem.x.numel // problem.c
+    return None if pixels < MOST_ELEMENTS else f"serves at most 2^30 input pixels, got {pixels:,}"
+
+
+def blocks(problem: ConvProblem, tile: Tile) -> int:
+    """How many programs one launch needs."""
+    return sum(blocks_of(phase, problem, tile) for phase in phases(problem))
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, object]:
+    """What the kernel is compiled for."""
+    x, y, taps = problem.x, problem.y, prod(problem.taps)
+    found = phases(problem)
+    begun = accumulate((blocks_of(phase, problem, tile) for phase in found), initial=0)
+    return window_constants(problem) | {
+        "X_C": x.strides[1] if x.shape[1] > 1 else 1, "Y_K": y.strides[1] if y.shape[1] > 1 else 1,
+        "X_PLANES": is_in_planes(x), "Y_PLANES": is_in_planes(y), "PADDED": reads_beyond(problem),
+        "W_K": 1, "W_C": taps * problem.k, "W_TAP": problem.k,
+        "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
+        "FLAT": tile.runs_across_taps(problem.k, found[0].taps),
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M,
+        "PHASES": tuple((first, *phase.tap) for first, phase in zip(begun, found, strict=False)),
+    }  # fmt: skip

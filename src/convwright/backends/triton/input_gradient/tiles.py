@@ -1,0 +1,62 @@
+"""The configurations of an input's gradient: those of the implicit GEMM, of which it has one for each phase."""
+
+from __future__ import annotations
+
+from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
+from convwright.backends.triton.input_gradient.phases import Phase, phases
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MOST_WARPS,
+    STEP_CYCLES,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+
+
+def best_tiles(
+    problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
+) -> tuple[Tile, ...]:
+    """The ``count`` tiles that should be fastest, by estimate, the best first."""
+    limit, nbytes, all_phases = shared_limit(device), problem.dtype.nbytes, phases(problem)
+
+    def cycles(tile: Tile) -> float:
+        return _cycles(tile, problem, all_phases, arithmetic, device, split=split)
+
+    fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, split=split) <= limit]
+    return tuple(sorted(fitting, key=cycles)[:count])
+
+
+def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
+    """How many programs compute a phase."""
+    return -(-phase.pixels // tile.bm) * -(-problem.c // tile.bn)
+
+
+def _cycles(
+    tile: Tile,
+    problem: ConvProblem,
+    all_phases: tuple[Phase, ...],
+    arithmetic: Arithmetic,
+    device: DeviceFacts,
+    *,
+    split: bool,
+) -> float:
+    """A rough time of all multiprocessors: good enough to drop the tiles that cannot win."""
+    sms = sm_count(device)
+    blocks = [blocks_of(phase, problem, tile) for phase in all_phases]
+    fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, split=split))
+    together = min(-(-sum(blocks) // sms), fitting, MOST_WARPS // tile.warps)
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
+    loads = (tile.bm + tile.bn * (1 + split)) * tile.bk * problem.dtype.nbytes / CACHE_BYTES_PER_CYCLE
+    step = max(products, loads) + STEP_CYCLES / together
+    of_block = [tile.steps(problem.k, phase.taps) * step + BLOCK_CYCLES / together for phase in all_phases]
+
+    # Blocks of the heaviest phases come first. What is lighter fills the gaps that they leave, but makes none of them
+    # shorter: the busiest multiprocessor has its share of all, and of the heavy ones whole blocks.
+    begun = [sum(blocks[: place + 1]) for place in range(len(blocks))]
+    whole = max(-(-count // sms) * cycles for count, cycles in zip(begun, of_block, strict=True))
+    return max(whole, sum(count * cycles for count, cycles in zip(blocks, of_block, strict=True)) / sms)
