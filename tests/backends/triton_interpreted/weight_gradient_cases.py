@@ -22,8 +22,10 @@ from problem_space import oracle
 NAMES = [name for name in CASES if name != "3x3 without padding"]  # which is "pointwise" with more taps
 
 
-def gradient(case: Case, dtype: DType, weight_layout: Layout = Layout.NHWC) -> ConvProblem:
-    problem = case.problem(dtype).asking(Direction.BACKWARD_WEIGHT)
+def gradient(
+    case: Case, dtype: DType, weight_layout: Layout = Layout.NHWC, x: Layout = Layout.NHWC, y: Layout = Layout.NHWC
+) -> ConvProblem:
+    problem = case.problem(dtype, x, y).asking(Direction.BACKWARD_WEIGHT)
     return replace(problem, w=problem.w.dense(weight_layout))
 
 

@@ -31,7 +31,7 @@ _OLDEST_ARCHITECTURE = 80
 _KERNELS: Mapping[Direction, tuple[str, ...]] = {
     Direction.FORWARD: ("implicit_gemm", "few_outputs"),
     Direction.BACKWARD_DATA: ("input_gradient",),
-    Direction.BACKWARD_WEIGHT: ("weight_gradient",),
+    Direction.BACKWARD_WEIGHT: ("weight_gradient", "few_weights"),
 }
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
 

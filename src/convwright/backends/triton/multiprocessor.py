@@ -22,7 +22,6 @@ MOST_WARPS = 16  # of kernels with as many registers as these
 BLOCK_CYCLES = 1500  # from a block's start to its first product, and its epilogue
 STEP_CYCLES = 100  # barriers and waits of one step, where no other block fills them
 MORE_KERNEL_CYCLES = 2500  # of a kernel that follows another and waits for it
-CYCLES_OF_A_PART = 25  # to add one more part in such a kernel
 _SM_COUNT = 100  # of a device that does not tell
 
 

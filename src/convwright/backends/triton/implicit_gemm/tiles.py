@@ -10,7 +10,6 @@ from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
-    CYCLES_OF_A_PART,
     MORE_KERNEL_CYCLES,
     MOST_WARPS,
     STEP_CYCLES,
@@ -28,6 +27,7 @@ _FEWEST_STEPS_OF_A_PART = 4
 _MOST_SUMS_BYTES = 2**26
 # Blocks for each multiprocessor. Between these numbers some of them would wait for others.
 _BLOCKS_EACH = (1, 2)
+_CYCLES_OF_A_PART = 25  # to add one more
 _DOUBT = 1.1  # about the estimates of parts, whose cost is known least
 
 
@@ -185,5 +185,5 @@ def _adding_cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> flo
     if not tile.in_parts:
         return 0
     moved = 2 * tile.sums_bytes(problem) + problem.y.nbytes
-    adding = MORE_KERNEL_CYCLES + (tile.parts or 1) * CYCLES_OF_A_PART
+    adding = MORE_KERNEL_CYCLES + (tile.parts or 1) * _CYCLES_OF_A_PART
     return adding + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)

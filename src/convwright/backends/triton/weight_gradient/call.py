@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.parts.call import sum_call
 from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
 from convwright.backends.triton.weight_gradient.offers import (
     blocks,
     constants,
     pack_blocks,
     pack_constants,
-    sum_blocks,
-    sum_constants,
 )
 from convwright.backends.triton.weight_gradient.tiles import PartedTile
 from convwright.core.candidate import Candidate
@@ -19,7 +18,7 @@ from convwright.core.candidate import Candidate
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     """What the driver is asked to launch for ``candidate``, in this order: where dy is packed, the kernel that does it;
     the product; where it is computed in parts, their sum."""
-    from convwright.backends.triton.weight_gradient.kernel import packed_gradient, sum_of_parts, weight_gradient
+    from convwright.backends.triton.weight_gradient.kernel import packed_gradient, weight_gradient
 
     problem, tile = candidate.problem, PartedTile.of(candidate)
     algorithm = algorithm_named(candidate.algorithm, problem.dtype)
@@ -30,7 +29,4 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     pack = KernelCall(
         packed_gradient, {"dy": dy, "packed": WORKSPACE}, pack_constants(problem), pack_blocks(problem), 4, 1
     )
-    total = KernelCall(
-        sum_of_parts, {"sums": WORKSPACE, "dw": dw}, sum_constants(problem, tile), sum_blocks(problem), 4, 1
-    )
-    return (*[pack] * algorithm.packed, product, *[total] * (tile.parts > 1))
+    return (*[pack] * algorithm.packed, product, *[sum_call(problem, tile.parts)] * (tile.parts > 1))

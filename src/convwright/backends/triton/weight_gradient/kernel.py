@@ -11,6 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.parts.kernel import weight_at
 from convwright.backends.triton.tf32 import dot_3xtf32, tf32, tf32_parts
 
 
@@ -101,16 +102,6 @@ def _sum_over_pixels(
     return total
 
 
-@triton.jit
-def _weight_at(
-    k, tap, c, TAPS: tl.constexpr, S: tl.constexpr,
-    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
-):  # fmt: skip
-    """Where an element of the weight's gradient lies."""
-    lying = TAPS - 1 - tap if FLIP else tap
-    return k * W_K + c * W_C + (lying // S * W_R + lying % S * W_S)
-
-
 # fmt: off
 @triton.jit
 def weight_gradient(
@@ -179,7 +170,7 @@ def weight_gradient(
         sums = out + part.to(tl.int64) * (K * R * S * C)
         tl.store(sums + ((tap * C + c)[:, None] + (k * (R * S * C))[None, :]), total, mask=kept)
     else:
-        rows = _weight_at(0, tap, c, R * S, S, W_K, W_C, W_R, W_S, FLIP)
+        rows = weight_at(0, tap, c, R * S, S, W_K, W_C, W_R, W_S, FLIP)
         tl.store(out + (rows[:, None] + (k * W_K)[None, :]), total.to(out.dtype.element_ty), mask=kept)
 
 
@@ -205,26 +196,3 @@ def packed_gradient(
     at = packed + (m[:, None] + (k * PITCH)[None, :])
     tl.store(at, high, mask=kept)
     tl.store(at + K * PITCH, value - high, mask=kept)
-
-
-# fmt: off
-@triton.jit
-def sum_of_parts(
-    sums, dw, C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
-    PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):
-    # fmt: on
-    """dw = the sum of ``sums`` over its PARTS, ROWS of them at a time and always in one order, rounded once."""
-    ROW: tl.constexpr = R * S * C
-    SIZE: tl.constexpr = K * ROW
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    kept = at < SIZE
-    total = tl.zeros((BLOCK,), tl.float32)
-    for first in tl.range(0, PARTS, ROWS):
-        part = first + tl.arange(0, ROWS)
-        sums_at = sums + (part.to(tl.int64)[:, None] * SIZE + at[None, :])
-        total += tl.sum(tl.load(sums_at, mask=(part < PARTS)[:, None] & kept[None, :], other=0.0), axis=0)
-    row = at % ROW
-    to = _weight_at(at // ROW, row // C, row % C, R * S, S, W_K, W_C, W_R, W_S, FLIP)
-    tl.store(dw + to, total.to(dw.dtype.element_ty), mask=kept)

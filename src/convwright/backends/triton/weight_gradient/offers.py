@@ -8,13 +8,13 @@ from math import prod
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     operand_reason,
-    pair,
     pixel_count,
     shape_reason,
     span,
     weight_strides,
     window_constants,
 )
+from convwright.backends.triton.parts.sums import SUM_BYTES, sums_bytes
 from convwright.backends.triton.weight_gradient.algorithms import DTYPES, Algorithm, algorithms
 from convwright.backends.triton.weight_gradient.tiles import PartedTile, best_configurations
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
@@ -23,7 +23,6 @@ from convwright.core.direction import Direction
 from convwright.core.problem import ConvProblem
 
 NAME = "triton/weight-gradient"
-_SUM_BLOCK, _SUM_ROWS, _SUM_BYTES = 128, 32, 4
 _PITCH = 64  # a multiple of which are all addresses of a packed gradient's rows, in numbers
 _PACK_TILE = {"PIXELS": 64, "CHANNELS": 32}
 
@@ -40,7 +39,7 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
 
 
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> Candidate:
-    workspace_bytes = packed_bytes(problem, algorithm) + sums_bytes(problem, tile)
+    workspace_bytes = packed_bytes(problem, algorithm) + sums_bytes(problem, tile.parts)
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
         compiles=True,
@@ -59,7 +58,7 @@ def _size_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
     spanned = span(problem.w.shape, problem.w.strides)
     if spanned >= MOST_ELEMENTS:
         return f"serves weights that span at most 2^30 elements, got {spanned:,}"
-    packed = packed_bytes(problem, algorithm) // _SUM_BYTES
+    packed = packed_bytes(problem, algorithm) // SUM_BYTES
     if packed >= MOST_ELEMENTS:
         return f"packs gradients into at most 2^30 numbers, got {packed:,}"
     return None
@@ -72,12 +71,7 @@ def pitch(problem: ConvProblem) -> int:
 
 def packed_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
     """What both parts of a packed gradient take, at the workspace's start."""
-    return 2 * problem.k * pitch(problem) * _SUM_BYTES if algorithm.packed else 0
-
-
-def sums_bytes(problem: ConvProblem, tile: PartedTile) -> int:
-    """What the sums of all parts take, in fp32, behind that."""
-    return problem.w.numel * tile.parts * _SUM_BYTES if tile.parts > 1 else 0
+    return 2 * problem.k * pitch(problem) * SUM_BYTES if algorithm.packed else 0
 
 
 def blocks(problem: ConvProblem, tile: PartedTile) -> int:
@@ -103,15 +97,3 @@ def pack_constants(problem: ConvProblem) -> dict[str, int | bool]:
     needed = ("N", "K", "P", "Q", "Y_N", "Y_P", "Y_Q", "WIDE")
     told = {name: value for name, value in window_constants(problem).items() if name in needed}
     return told | {"PITCH": pitch(problem)} | _PACK_TILE
-
-
-def sum_blocks(problem: ConvProblem) -> int:
-    return -(-problem.w.numel // _SUM_BLOCK)
-
-
-def sum_constants(problem: ConvProblem, tile: PartedTile) -> dict[str, int | bool]:
-    """What the kernel that adds the parts is compiled for."""
-    R, S = pair(problem.taps, 1)
-    sizes = {"C": problem.c, "K": problem.k, "R": R, "S": S, "FLIP": problem.flip}
-    rows = min(_SUM_ROWS, 1 << (tile.parts - 1).bit_length())
-    return sizes | weight_strides(problem) | {"PARTS": tile.parts, "ROWS": rows, "BLOCK": _SUM_BLOCK}

@@ -10,7 +10,6 @@ from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
-    CYCLES_OF_A_PART,
     MORE_KERNEL_CYCLES,
     MOST_WARPS,
     SHARED_BYTES_PER_CYCLE,
@@ -20,6 +19,7 @@ from convwright.backends.triton.multiprocessor import (
     sm_count,
 )
 from convwright.backends.triton.operands import pixel_count
+from convwright.backends.triton.parts.sums import sum_cycles
 from convwright.backends.triton.weight_gradient.algorithms import Algorithm
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
@@ -175,14 +175,11 @@ def _cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device
     together = min(mine, _blocks_together(tile, problem, algorithm, device))
     step = _step_cycles(tile, algorithm, problem.dtype.nbytes) + STEP_CYCLES / together
     cycles = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
-    moved = 0
-    if tile.parts > 1:
-        moved += problem.w.numel * (2 * 4 * tile.parts + problem.dtype.nbytes)
-        cycles += MORE_KERNEL_CYCLES + tile.parts * CYCLES_OF_A_PART
+    cycles += sum_cycles(problem, tile.parts, device)
     if algorithm.packed:
-        moved += 3 * pixels * problem.k * problem.dtype.nbytes
-        cycles += MORE_KERNEL_CYCLES
-    return cycles + moved / (sms * CACHE_BYTES_PER_CYCLE)
+        moved = 3 * pixels * problem.k * problem.dtype.nbytes
+        cycles += MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
+    return cycles
 
 
 def _step_cycles(tile: PartedTile, algorithm: Algorithm, nbytes: int) -> float:

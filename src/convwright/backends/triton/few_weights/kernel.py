@@ -1,0 +1,331 @@
+"""The kernel: a weight's gradient where few weights belong to each input channel, each of which one thread sums up.
+
+No matrix is multiplied. A thread takes a patch of the output's gradient, some rows and columns of one image, and reads
+the patch of the input below it once: what a tap reads for one pixel, another tap reads for its neighbour. It keeps the
+sums of all taps in registers and goes on to the next patch; at the end the threads of a channel add up theirs.
+"""
+# mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from convwright.backends.triton.parts.kernel import weight_at
+
+
+@triton.jit
+def _loaded(at, mask, MASKED: tl.constexpr):
+    """What lies there in fp32; zeros where the mask says no."""
+    value = tl.load(at, mask=mask, other=0.0) if MASKED else tl.load(at)
+    return value.to(tl.float32)
+
+
+# fmt: off
+@triton.jit
+def _gradients(
+    dy, p, q, there, P: tl.constexpr, Q: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    GAP_H: tl.constexpr, GAP_W: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    MASKED: tl.constexpr, RAGGED_H: tl.constexpr, RAGGED_W: tl.constexpr,
+):
+    # fmt: on
+    """A patch of the output's gradient, (column, k, row); RAGGED says that a patch may reach beyond the image."""
+    values = ()
+    for column in tl.static_range(COLUMNS):
+        inside = there & (q + column * GAP_W < Q) if RAGGED_W else there
+        for k in tl.static_range(OUTPUTS):
+            for row in tl.static_range(ROWS):
+                kept = inside & (p + row * GAP_H < P) if RAGGED_H else inside
+                at = dy + (k * Y_K + row * GAP_H * Y_P + column * GAP_W * Y_Q)
+                values += (_loaded(at, kept, MASKED),)
+    return values
+
+
+# fmt: off
+@triton.jit
+def _inputs(
+    x, h, there, H: tl.constexpr, X_H: tl.constexpr, R: tl.constexpr, DILATION_H: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, MASKED: tl.constexpr, BOUNDED: tl.constexpr,
+):
+    # fmt: on
+    """One column of a patch of the input, a value for each row that a tap reads."""
+    values = ()
+    for read in tl.static_range((ROWS - 1) * APART + R):
+        if read % APART < R:
+            # What lies before an image is far behind its end as a number without a sign.
+            kept = there & ((h + read * DILATION_H).to(tl.uint32) < H) if BOUNDED else there
+            values += (_loaded(x + read * DILATION_H * X_H, kept, MASKED),)
+        else:
+            values += (0.0,)
+    return values
+
+
+@triton.jit
+def _added(
+    sums, column, gradients, OUTPUTS: tl.constexpr, R: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr
+):
+    """The sums of one column of taps, (k, r), with what one column of the input adds to them."""
+    more = ()
+    for k in tl.static_range(OUTPUTS):
+        for r in tl.static_range(R):
+            total = sums[k * R + r]
+            for row in tl.static_range(ROWS):
+                total = tl.fma(column[row * APART + r], gradients[k * ROWS + row], total)
+            more += (total,)
+    return more
+
+
+# fmt: off
+@triton.jit
+def _with_patch(
+    sums, x, h, v, there, gradients, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    APART_H: tl.constexpr, APART_W: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    MASKED: tl.constexpr, BOUNDED: tl.constexpr,
+):
+    # fmt: on
+    """The sums of one input channel, (s, k, r), with one more patch; (h, v) is where its first tap reads."""
+    HELD: tl.constexpr = OUTPUTS * R
+    GIVEN: tl.constexpr = OUTPUTS * ROWS
+    for read in tl.static_range((COLUMNS - 1) * APART_W + S):
+        if read % APART_W < S:
+            inside = there & ((v + read * DILATION_W).to(tl.uint32) < W) if BOUNDED else there
+            column = _inputs(
+                x + read * DILATION_W * X_W, h, inside, H, X_H, R, DILATION_H, APART_H, ROWS, MASKED, BOUNDED
+            )
+            more = ()
+            for s in tl.static_range(S):
+                held = sums[s * HELD : (s + 1) * HELD]
+                if (read - s) % APART_W == 0 and s <= read and read - s < COLUMNS * APART_W:
+                    given = gradients[(read - s) // APART_W * GIVEN : ((read - s) // APART_W + 1) * GIVEN]
+                    more += _added(held, column, given, OUTPUTS, R, APART_H, ROWS)
+                else:
+                    more += held
+            sums = more
+    return sums
+
+
+@triton.jit
+def _place(
+    patch, N: tl.constexpr, SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, GAP_H: tl.constexpr, GAP_W: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The image of a patch, where its first pixel lies there, and whether there is such a patch."""
+    # Numbers without a sign are divided in fewer steps.
+    patch = patch.to(tl.uint32)
+    span = patch // SPANS_W
+    span_w = (patch % SPANS_W).to(tl.int32)
+    span_h = (span % SPANS_H).to(tl.int32)
+    n = (span // SPANS_H).to(tl.int64 if WIDE else tl.int32)
+    p = span_h // GAP_H * (ROWS * GAP_H) + span_h % GAP_H
+    q = span_w // GAP_W * (COLUMNS * GAP_W) + span_w % GAP_W
+    return n, p, q, patch < N * SPANS_H * SPANS_W
+
+
+# fmt: off
+@triton.jit
+def _sums(
+    x, dy, first, channel_there,
+    N: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, PADDED: tl.constexpr, WIDE: tl.constexpr,
+    GAP_H: tl.constexpr, GAP_W: tl.constexpr, APART_H: tl.constexpr, APART_W: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+    SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    # fmt: on
+    """For each of INPUTS channels, each tap, each of OUTPUTS: a sum in fp32 over STEPS patches of each lane, of which
+    ``first`` is the first."""
+    RAGGED_H: tl.constexpr = P % (ROWS * GAP_H) > 0
+    RAGGED_W: tl.constexpr = Q % (COLUMNS * GAP_W) > 0
+    BOUNDED: tl.constexpr = PADDED or RAGGED_H or RAGGED_W
+    EACH: tl.constexpr = S * OUTPUTS * R
+
+    sums = ()
+    for _ in tl.static_range(INPUTS * EACH):
+        sums += (tl.zeros((LANES,), tl.float32),)
+    for step in tl.range(STEPS):
+        n, p, q, there = _place(first + step * TOGETHER, N, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE)
+        there = there & channel_there
+        h = p * STRIDE_H - TOP
+        v = q * STRIDE_W - LEFT
+        gradients = _gradients(
+            dy + (n * Y_N + p * Y_P + q * Y_Q), p, q, there, P, Q, Y_K, Y_P, Y_Q, GAP_H, GAP_W,
+            OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED, RAGGED_H, RAGGED_W,
+        )  # fmt: skip
+        x_at = x + (n * X_N + h * X_H + v * X_W)
+        more = ()
+        for i in tl.static_range(INPUTS):
+            more += _with_patch(
+                sums[i * EACH : (i + 1) * EACH], x_at + i * X_C, h, v, there, gradients, H, W, R, S, X_H, X_W,
+                DILATION_H, DILATION_W, APART_H, APART_W, OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED, BOUNDED,
+            )  # fmt: skip
+        sums = more
+    return sums
+
+
+# fmt: off
+@triton.jit
+def _by_pixel(
+    x, dy, first, channel_there, r, s,
+    N: tl.constexpr, H: tl.constexpr, W: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, WIDE: tl.constexpr,
+    GAP_H: tl.constexpr, GAP_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
+):
+    # fmt: on
+    """The sum of one channel for one tap and one output over the same patches, which reads of the input no pixel but
+    those that pixels of the image need."""
+    total = tl.zeros((LANES,), tl.float32)
+    for step in tl.range(STEPS * ROWS * COLUMNS):
+        patch = first + step // (ROWS * COLUMNS) * TOGETHER
+        n, p, q, there = _place(patch, N, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE)
+        p += step % (ROWS * COLUMNS) // COLUMNS * GAP_H
+        q += step % COLUMNS * GAP_W
+        there = there & channel_there & (p < P) & (q < Q)
+        h = p * STRIDE_H - TOP + r * DILATION_H
+        v = q * STRIDE_W - LEFT + s * DILATION_W
+        real = there & (h.to(tl.uint32) < H) & (v.to(tl.uint32) < W)
+        gradient = tl.load(dy + (n * Y_N + p * Y_P + q * Y_Q), mask=there, other=0.0)
+        value = tl.load(x + (n * X_N + h * X_H + v * X_W), mask=real, other=0.0)
+        total += value.to(tl.float32) * gradient.to(tl.float32)
+    return total
+
+
+@triton.jit
+def _side_by_side(sums, COUNT: tl.constexpr, LEVELS: tl.constexpr):
+    """All sums as the last dimension of one tensor, and zeros behind them up to a power of two."""
+    # What is written out one by one takes the compiler long, and each sum over lanes a barrier.
+    level = sums
+    for _ in tl.static_range(COUNT, 1 << LEVELS):
+        level += (tl.zeros_like(sums[0]),)
+    for depth in tl.static_range(LEVELS):
+        joined = ()
+        for i in tl.static_range(1 << (LEVELS - depth - 1)):
+            joined += (tl.join(level[i], level[i + (1 << (LEVELS - depth - 1))]),)
+        level = joined
+    return level[0]
+
+
+@triton.jit
+def _any_lost(sums, COUNT: tl.constexpr):
+    """Whether any of them is NaN on any lane."""
+    lost = sums[0] != sums[0]
+    for i in tl.static_range(COUNT - 1):
+        lost = lost | (sums[i + 1] != sums[i + 1])
+    return tl.max(lost.to(tl.int32), axis=0) > 0
+
+
+@triton.jit
+def _of_channels(total, CHANNELS: tl.constexpr, LANES: tl.constexpr, COUNT: tl.constexpr):
+    """COUNT sums of each channel's lanes."""
+    return tl.sum(tl.reshape(total, (LANES // CHANNELS, CHANNELS, COUNT)), axis=0)
+
+
+# fmt: off
+@triton.jit
+def _store(
+    out, totals, places, channel, k_block,
+    G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PARTS: tl.constexpr,
+):
+    # fmt: on
+    """Sums of each ``channel`` at some ``places`` among all of a thread, (i, s, k, r)."""
+    r = places % R
+    s = places // (R * OUTPUTS) % S
+    tap = (r * S + s)[None, :]
+    k = (channel // C * K + k_block)[:, None] + (places // R % OUTPUTS)[None, :]
+    c = (channel % C)[:, None] + (places // (R * OUTPUTS * S))[None, :]
+    at = (k * (R * S) + tap) * C + c if PARTS > 1 else weight_at(k, tap, c, R * S, S, W_K, W_C, W_R, W_S, FLIP)
+    kept = (channel < G * C)[:, None] & (places < INPUTS * S * OUTPUTS * R)[None, :]
+    tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
+
+
+# fmt: off
+@triton.jit
+def few_weights(
+    x, dy, out,
+    N: tl.constexpr, G: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
+    WIDE: tl.constexpr, GAP_H: tl.constexpr, GAP_W: tl.constexpr, APART_H: tl.constexpr, APART_W: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+    PARTS: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr, LANES: tl.constexpr, LEVELS: tl.constexpr,
+):
+    # fmt: on
+    """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
+    their sums in fp32 as PARTS K R S C.
+
+    X_*, Y_* and W_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A patch is ROWS rows that
+    are GAP_H apart, each of which reads APART_H dilations behind the one before, and as many COLUMNS. Of all lanes
+    CHANNELS lie side by side in the channels of the input, or in every INPUTS-th of them; the others in the patches of
+    all images, which are divided into PARTS. A program sums for OUTPUTS channels of each group's output; the sums of a
+    thread are at most 2^LEVELS.
+    """
+    TOGETHER: tl.constexpr = LANES // CHANNELS
+    SPANS_H: tl.constexpr = (P + ROWS * GAP_H - 1) // (ROWS * GAP_H) * GAP_H
+    SPANS_W: tl.constexpr = (Q + COLUMNS * GAP_W - 1) // (COLUMNS * GAP_W) * GAP_W
+    C_BLOCKS: tl.constexpr = (G * C + CHANNELS * INPUTS - 1) // (CHANNELS * INPUTS)
+    K_BLOCKS: tl.constexpr = K // OUTPUTS
+    COUNT: tl.constexpr = INPUTS * S * OUTPUTS * R
+    TAIL: tl.constexpr = G * C % (CHANNELS * INPUTS) > 0 or PARTS * STEPS * TOGETHER > N * SPANS_H * SPANS_W
+    RAGGED: tl.constexpr = P % (ROWS * GAP_H) > 0 or Q % (COLUMNS * GAP_W) > 0
+
+    # Programs of one part, which read the same pixels, lie side by side.
+    program = tl.program_id(0)
+    part = program // (C_BLOCKS * K_BLOCKS)
+    k_block = program % K_BLOCKS * OUTPUTS
+    c_block = program // K_BLOCKS % C_BLOCKS * (CHANNELS * INPUTS)
+    channel = c_block
+    first = part * (STEPS * TOGETHER)
+    if CHANNELS > 1:
+        channel += tl.arange(0, LANES) % CHANNELS * INPUTS
+    if TOGETHER > 1:
+        first += tl.arange(0, LANES) // CHANNELS
+    x += channel * X_C
+    dy += (channel // C * K + k_block) * Y_K
+    sums = _sums(
+        x, dy, first, channel < G * C, N, H, W, R, S, P, Q, X_N, X_C, X_H, X_W, Y_N, Y_K, Y_P, Y_Q,
+        STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, PADDED, WIDE, GAP_H, GAP_W, APART_H, APART_W,
+        ROWS, COLUMNS, OUTPUTS, INPUTS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, TAIL,
+    )  # fmt: skip
+
+    if PARTS > 1:
+        out += part.to(tl.int64) * (G * K * C * R * S)
+    channels = c_block + tl.arange(0, CHANNELS) * INPUTS
+    # Pixels of a patch beyond the image are zeros, and an infinity that others of that patch read makes NaN of them.
+    # Pixel by pixel it does not; few programs need that.
+    if RAGGED:
+        lost = _any_lost(sums, COUNT)
+    if RAGGED and lost:
+        for place in tl.range(COUNT):
+            r = place % R
+            s = place // (R * OUTPUTS) % S
+            x_at = x + place // (R * OUTPUTS * S) * X_C
+            dy_at = dy + place // R % OUTPUTS * Y_K
+            total = _by_pixel(
+                x_at, dy_at, first, channel < G * C, r, s, N, H, W, P, Q,
+                X_N, X_H, X_W, Y_N, Y_P, Y_Q, STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, WIDE,
+                GAP_H, GAP_W, ROWS, COLUMNS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES,
+            )  # fmt: skip
+            _store(
+                out, _of_channels(total, CHANNELS, LANES, 1), place + tl.arange(0, 1), channels, k_block,
+                G, C, K, R, S, W_K, W_C, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
+            )  # fmt: skip
+    else:
+        total = _side_by_side(sums, COUNT, LEVELS)
+        _store(
+            out, _of_channels(total, CHANNELS, LANES, 1 << LEVELS), tl.arange(0, 1 << LEVELS), channels, k_block,
+            G, C, K, R, S, W_K, W_C, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
+        )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Gradients of weights of which few belong to each input channel, by sums that are no matrix product: what is served,
+and what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from convwright.backends.triton.few_weights.tiles import Patch, best_patches, outputs_of, spacings, sums_of
+from convwright.backends.triton.operands import (
+    MOST_ELEMENTS,
+    shape_reason,
+    size_reason,
+    span,
+    weight_strides,
+    window_constants,
+)
+from convwright.backends.triton.parts.sums import sums_bytes
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.problem import ConvProblem
+
+ALGORITHM = "few-weights"
+NAME = f"triton/{ALGORITHM}"
+_DTYPES = (DType.FP16, DType.BF16, DType.FP32)
+_MOST_OUTPUTS = 16
+# A thread keeps a sum for each tap.
+_MOST_TAPS = 121
+_MOST_WEIGHTS = 400
+
+
+def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+    """Every configuration worth trying, or why the algorithm cannot serve."""
+    reason = refusal_reason(problem)
+    if reason is not None:
+        yield Refusal(NAME, reason)
+        return
+    for patch in best_patches(problem, device):
+        yield candidate_of(problem, patch)
+
+
+def candidate_of(problem: ConvProblem, patch: Patch) -> Candidate:
+    arithmetic, workspace_bytes = native_arithmetic(problem.dtype, tf32=False), sums_bytes(problem, patch.parts)
+    return Candidate(
+        problem, "triton", ALGORITHM, patch.config, arithmetic, workspace_bytes, True, Source.RULE, compiles=True
+    )
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why the kernel cannot compute ``problem``, or None where it can."""
+    if problem.direction is not Direction.BACKWARD_WEIGHT:
+        return f"computes gradients of weights, not {problem.direction}"
+    reason = shape_reason(problem, _DTYPES, groups=True)
+    return reason or _few_reason(problem) or size_reason(problem, {"input": problem.x, "gradient": problem.y})
+
+
+def _few_reason(problem: ConvProblem) -> str | None:
+    outputs, taps = outputs_of(problem), prod(problem.taps)
+    if outputs > _MOST_OUTPUTS:
+        return f"serves at most {_MOST_OUTPUTS} output channels in a group, got {outputs}"
+    if taps > _MOST_TAPS:
+        return f"serves at most {_MOST_TAPS} taps, got {taps}"
+    if taps * outputs > _MOST_WEIGHTS:
+        return f"serves at most {_MOST_WEIGHTS} weights for each input channel, got {taps * outputs}"
+    spanned = span(problem.w.shape, problem.w.strides)
+    if spanned >= MOST_ELEMENTS:
+        return f"serves weights that span at most 2^30 elements, got {spanned:,}"
+    return None
+
+
+def blocks(problem: ConvProblem, patch: Patch) -> int:
+    """How many programs the launch of the sums needs."""
+    return patch.blocks_of_a_part(problem) * patch.parts
+
+
+def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool]:
+    """What the kernel of the sums is compiled for."""
+    (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
+    return window_constants(problem) | weight_strides(problem) | {
+        "G": problem.groups, "C": problem.w.shape[1], "K": outputs_of(problem),
+        "X_C": problem.x.strides[1], "Y_K": problem.y.strides[1],
+        "GAP_H": gap_h, "GAP_W": gap_w, "APART_H": apart_h, "APART_W": apart_w,
+        "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,
+        "PARTS": patch.parts, "STEPS": patch.steps(problem), "CHANNELS": patch.channels, "LANES": patch.lanes,
+        "LEVELS": (sums_of(patch, problem) - 1).bit_length(),
+    }  # fmt: skip

@@ -1,0 +1,246 @@
+"""The configurations of the kernel for few weights: patches, lanes, parts, and which are worth trying on a problem."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import gcd, prod
+
+from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.multiprocessor import sm_count
+from convwright.backends.triton.operands import pair
+from convwright.backends.triton.parts.sums import sum_cycles
+from convwright.core.device import DeviceFacts
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+
+MOST_PATCHES = 8
+_MOST_ALIKE = 2  # of one size: they differ in how many lanes lie where
+_WARP = 32
+# Sums that a thread may keep, and all registers that it may take.
+_MOST_SUMS, _MOST_REGISTERS = 128, 200
+_OTHER_REGISTERS = 40
+# For each access to memory the compiler walks through all that is written out, and from each such step once more.
+_MOST_WALKED, _STEPS_OF_A_READ, _STEPS_OF_A_SUM = 1.5e8, 5, 2
+# Of a multiprocessor; where lanes of several warps add up their sums, they do so in shared memory.
+_REGISTERS, _MOST_WARPS, _SHARED_BYTES, _MOST_SHARED_BYTES = 65_536, 64, 200_000, 49_152
+_MOST_INPUTS = 4
+_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
+_LINE_BYTES = 128  # as many as the nearest cache gives in a cycle
+_PATCH_INSTRUCTIONS = 40  # to find out where it lies
+# How long a step waits for memory, however few warps there are; a block's start and its end, for each of its sums.
+_WAITING_CYCLES, _BLOCK_CYCLES, _CYCLES_OF_A_SUM = 800, 1000, 12
+# Warps that are wanted on each multiprocessor: fewer wait for memory, more have parts that have to be added.
+_WARPS_EACH = (8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Patch(Configuration):
+    """What a thread takes at a time, and what a block is: patches of ``rows`` by ``columns`` pixels, ``outputs``
+    channels of a group's gradient and as many ``inputs``.
+
+    Of its ``lanes``, ``channels`` lie side by side in the channels of a pixel; the others in the patches of an image.
+    Those of all images are divided into ``parts``.
+    """
+
+    rows: int
+    columns: int
+    channels: int
+    lanes: int
+    warps: int
+    outputs: int = 1
+    inputs: int = 1
+    parts: int = 1
+
+    @property
+    def together(self) -> int:
+        """How many patches a block takes at a time."""
+        return self.lanes // self.channels
+
+    @property
+    def each(self) -> int:
+        """How many lanes a thread has."""
+        return self.lanes // (_WARP * self.warps)
+
+    def blocks_of_a_part(self, problem: ConvProblem) -> int:
+        return -(-problem.c // (self.channels * self.inputs)) * (outputs_of(problem) // self.outputs)
+
+    def patches(self, problem: ConvProblem) -> int:
+        """Of all images."""
+        (gap_h, _), (gap_w, _) = spacings(problem, self)
+        P, Q = pair(problem.y.shape[2:], 1)
+        return problem.n * -(-P // (self.rows * gap_h)) * gap_h * -(-Q // (self.columns * gap_w)) * gap_w
+
+    def steps(self, problem: ConvProblem) -> int:
+        """Patches of each lane."""
+        return -(-self.patches(problem) // (self.together * self.parts))
+
+
+_SIZES = ((1, 1), (1, 4), (1, 8), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4), (7, 1), (7, 2), (8, 2))
+_ALONG_ROWS = tuple((1, _WARP * warps, warps) for warps in (1, 2, 4))
+_ACROSS_CHANNELS = tuple(
+    (channels, _WARP * warps * each, warps)
+    for channels, warps, each in product((2, 4, 8, 16, 32, 64), (1, 2, 4), (1, 2))
+    if channels <= _WARP * each
+)
+PATCHES = tuple(
+    Patch(rows, columns, *lanes) for (rows, columns), lanes in product(_SIZES, (*_ALONG_ROWS, *_ACROSS_CHANNELS))
+)
+
+
+def outputs_of(problem: ConvProblem) -> int:
+    """How many output channels a group has."""
+    return problem.k // problem.groups
+
+
+def spacings(problem: ConvProblem, patch: Patch) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Of rows and of columns: how many pixels of the output lie from one of a patch to the next, and how many dilations
+    what they read. The least at which taps of one read what others read for another."""
+    strides, dilations = pair(problem.stride, 1), pair(problem.dilation, 1)
+    rows, columns = (
+        (1, 1) if size == 1 else (dilation // gcd(stride, dilation), stride // gcd(stride, dilation))
+        for size, stride, dilation in zip((patch.rows, patch.columns), strides, dilations, strict=True)
+    )
+    return rows, columns
+
+
+def best_patches(problem: ConvProblem, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
+    """The ``count`` configurations that should be fastest, by estimate, the best first, and few alike."""
+    ranked = sorted(_timed(problem, device), key=lambda timed: timed[0])
+    alike = Counter[tuple[int, int]]()
+    chosen = []
+    for _, patch in ranked:
+        alike[patch.rows, patch.columns] += 1
+        if alike[patch.rows, patch.columns] <= _MOST_ALIKE:
+            chosen.append(patch)
+    return tuple(chosen[:count])
+
+
+def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, Patch]]:
+    """Each that serves, for as many channels as its registers hold, in the best number of parts, with its estimate."""
+    for patch in PATCHES:
+        filled = filled_patch(patch, problem) if _lies_well(patch, problem) else None
+        if filled is not None:
+            step, together = _step(filled, problem), _blocks_together(filled, problem)
+            yield min(
+                ((_cycles(each, problem, device, step, together), each) for each in _parted(filled, problem, device)),
+                key=lambda timed: timed[0],
+            )
+
+
+def filled_patch(patch: Patch, problem: ConvProblem) -> Patch | None:
+    """With as many channels as a thread has registers for; None where it has too few for one."""
+    most_inputs = _MOST_INPUTS if patch.channels == 1 else 1
+    for outputs in _divisors(outputs_of(problem), outputs_of(problem)):
+        for inputs in _divisors(problem.w.shape[1], most_inputs):
+            filled = replace(patch, outputs=outputs, inputs=inputs)
+            if _fits(filled, problem):
+                return filled
+    return None
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    """Those up to ``most``, the largest first."""
+    return [divisor for divisor in range(most, 0, -1) if number % divisor == 0]
+
+
+def _fits(patch: Patch, problem: ConvProblem) -> bool:
+    """Whether it is compiled soon, and into registers."""
+    sums, (reads, given) = sums_of(patch, problem), _accesses(patch, problem)
+    walked = sums * (patch.rows * patch.columns + _STEPS_OF_A_SUM) + (reads + given) * _STEPS_OF_A_READ
+    alone = patch.rows * patch.columns == 1
+    return (
+        sums * patch.each <= _MOST_SUMS
+        and (alone or (reads + given) * walked**2 <= _MOST_WALKED)
+        and _registers(patch, problem) <= _MOST_REGISTERS
+        and shared_bytes(patch, problem) <= _MOST_SHARED_BYTES
+    )
+
+
+def sums_of(patch: Patch, problem: ConvProblem) -> int:
+    """Of one lane."""
+    return prod(problem.taps) * patch.outputs * patch.inputs
+
+
+def shared_bytes(patch: Patch, problem: ConvProblem) -> int:
+    """An upper bound on what a block needs to add up the sums of several lanes."""
+    padded = 1 << (sums_of(patch, problem) - 1).bit_length()
+    return 4 * max(patch.warps * patch.channels, _WARP) * padded if patch.together > 1 else 0
+
+
+def _accesses(patch: Patch, problem: ConvProblem) -> tuple[int, int]:
+    """How many numbers a lane reads of the input for one patch, and of the gradient."""
+    (R, S), ((_, apart_h), (_, apart_w)) = pair(problem.taps, 1), spacings(problem, patch)
+    reads = _read(patch.rows, apart_h, R) * _read(patch.columns, apart_w, S)
+    return patch.inputs * reads, patch.outputs * patch.rows * patch.columns
+
+
+def _read(size: int, apart: int, taps: int) -> int:
+    """How many rows of the input, or columns, a patch of ``size`` reads."""
+    return min((size - 1) * apart + taps, size * taps)
+
+
+def _registers(patch: Patch, problem: ConvProblem) -> int:
+    """Of a thread, roughly: sums, the patch of the gradient, and two columns of that of the input."""
+    R, _ = pair(problem.taps, 1)
+    (_, apart), _ = spacings(problem, patch)
+    held = sums_of(patch, problem) + patch.outputs * patch.rows * patch.columns + 2 * ((patch.rows - 1) * apart + R)
+    return patch.each * held + _OTHER_REGISTERS
+
+
+def _lies_well(patch: Patch, problem: ConvProblem) -> bool:
+    """Whether no patch is larger than an image, and its lanes lie where neighbours in memory are: across channels where
+    these are side by side."""
+    x, (P, Q) = problem.x, pair(problem.y.shape[2:], 1)
+    if patch.rows > P or patch.columns > Q:
+        return False
+    if patch.channels == 1:
+        return x.shape[-1] == 1 or x.strides[-1] == 1 or x.strides[1] != 1
+    return x.strides[1] == 1 and min(problem.c, _WARP * patch.each) <= patch.channels < 2 * problem.c
+
+
+def _parted(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> Iterator[Patch]:
+    """The same with numbers of parts that fill all multiprocessors alike, none of them without a step."""
+    steps, together = patch.steps(problem), patch.blocks_of_a_part(problem)
+    filling = {each * sm_count(device) // (together * patch.warps) for each in _WARPS_EACH}
+    for parts in {-(-steps // -(-steps // min(max(parts, 1), steps))) for parts in filling}:
+        yield replace(patch, parts=parts)
+
+
+def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple[float, float], fitting: int) -> float:
+    """A rough time on the busiest multiprocessor, on which so many blocks fit: good enough to drop the patches that
+    cannot win."""
+    instructions, lines = step
+    blocks = -(-patch.blocks_of_a_part(problem) * patch.parts // sm_count(device))
+    together = min(blocks, fitting)
+    busy = max(together * patch.warps * max(instructions / _SCHEDULERS, lines), _WAITING_CYCLES + 2 * instructions)
+    ending = _BLOCK_CYCLES + sums_of(patch, problem) * patch.each * _CYCLES_OF_A_SUM * (patch.together > 1)
+    rounds = -(-blocks // together)
+    return rounds * (patch.steps(problem) * busy + ending) + sum_cycles(problem, patch.parts, device)
+
+
+def _blocks_together(patch: Patch, problem: ConvProblem) -> int:
+    """How many blocks fit on a multiprocessor."""
+    warps = min(_REGISTERS // (_WARP * _registers(patch, problem)), _MOST_WARPS)
+    return max(min(warps // patch.warps, _SHARED_BYTES // max(shared_bytes(patch, problem), 1)), 1)
+
+
+def _step(patch: Patch, problem: ConvProblem) -> tuple[float, float]:
+    """Instructions of a warp for a patch of each of its lanes, and the lines of the cache that they read."""
+    reads, given = _accesses(patch, problem)
+    bounded = any(side for sides in problem.padding for side in sides)
+    half = problem.dtype.nbytes < 4
+    instructions = patch.each * (sums_of(patch, problem) * patch.rows * patch.columns + half * (reads + given))
+    instructions += reads * (1 + 2 * bounded) + 2 * given + _PATCH_INSTRUCTIONS
+    return instructions, reads * _lines(patch, problem, problem.x) + given * _lines(patch, problem, problem.y)
+
+
+def _lines(patch: Patch, problem: ConvProblem, spec: TensorSpec) -> float:
+    """Of the cache, for one element of each lane of a warp."""
+    if patch.channels > 1:
+        between, lanes = spec.strides[1] * problem.dtype.nbytes, _WARP * patch.each
+        return min(_WARP, max(lanes * between / _LINE_BYTES, 1, _WARP / patch.channels))
+    step = patch.columns * spec.strides[-1] * (problem.stride[-1] if spec is problem.x else 1)
+    return min(_WARP, max(_WARP * step * problem.dtype.nbytes / _LINE_BYTES, 1) + 0.5)

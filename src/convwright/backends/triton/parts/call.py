@@ -1,0 +1,16 @@
+"""The kernel that adds up parts, and what it is told about one problem."""
+
+from __future__ import annotations
+
+from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.parts.sums import SUM_WARPS, sum_blocks, sum_constants
+from convwright.core.problem import ConvProblem
+
+
+def sum_call(problem: ConvProblem, parts: int) -> KernelCall:
+    """What the driver is asked to launch behind the kernel that writes so many ``parts``."""
+    from convwright.backends.triton.parts.kernel import sum_of_parts
+
+    pointers = {"sums": WORKSPACE, "dw": (problem.dtype.value, problem.w.alignment)}
+    told, blocks = sum_constants(problem, parts), sum_blocks(problem, parts)
+    return KernelCall(sum_of_parts, pointers, told, blocks, SUM_WARPS, 1)

@@ -1,0 +1,44 @@
+"""Problems and candidates that the tests of the kernel for few weights share, in the interpreter and on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from backends.triton_interpreted.cases import CASES, GROUPED, Case, listed
+from backends.triton_interpreted.weight_gradient_cases import gradient
+from convwright.backends.triton.few_weights.offers import ALGORITHM, candidate_of
+from convwright.backends.triton.few_weights.tiles import PATCHES, filled_patch
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
+
+LAYOUTS = [(Layout.NCHW, Layout.NCHW), (Layout.NHWC, Layout.NHWC)]
+MIXED = [(Layout.NCHW, Layout.NHWC), (Layout.NHWC, Layout.NCHW)]
+
+
+def _few(case: Case) -> Case:
+    channels = min(case.x[1], 5)
+    return replace(case, x=(case.x[0], channels, *case.x[2:]), w=(min(case.w[0], 4), channels, *case.w[2:]))
+
+
+FEW = {name: _few(case) for name, case in CASES.items() if name != "3x3 without padding"} | GROUPED
+# Rows, columns, patches and channels that no configuration fills, padding on all sides, gaps between channels.
+RAGGED = Case((2, 6, 23, 37), (4, 3, 3, 2), padding=((2, 1), (1, 3)), slack=1, groups=2)
+WINDOWS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1)), ((3, 5), (1, 1))]
+
+
+def ragged(number: int, dtype: DType, layout: Layout) -> ConvProblem:
+    stride, dilation = WINDOWS[number % len(WINDOWS)]
+    return gradient(replace(RAGGED, stride=stride, dilation=dilation), dtype, Layout.NCHW, layout, layout)
+
+
+def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
+    return [each for each in listed(ALGORITHM, problem, device) if isinstance(each, Candidate)]
+
+
+def all_patches(problem: ConvProblem, parts: int) -> list[Candidate]:
+    """Every patch that a thread's registers hold, not only those that an estimate would keep for the problem."""
+    filled = (filled_patch(patch, problem) for patch in PATCHES)
+    return [candidate_of(problem, replace(patch, parts=parts)) for patch in filled if patch is not None]
