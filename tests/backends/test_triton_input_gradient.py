@@ -18,7 +18,7 @@ from backends.triton_interpreted.input_gradient_cases import STRIDED, all_tiles,
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithm_named
-from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
+from convwright.backends.triton.implicit_gemm.tiles import Tile
 from convwright.backends.triton.input_gradient.call import kernel_calls
 from convwright.backends.triton.input_gradient.offers import algorithms
 from convwright.backends.triton.input_gradient.phases import Phase, phases, reads_beyond
@@ -201,7 +201,7 @@ def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply(
         for algorithm in algorithms(dtype):
             candidate = next(each for each in all_tiles(problem) if each.algorithm == algorithm.name)
             compiled = kernel_calls(candidate)[0].compile("sm_90")
-            bound = TILES[algorithm.arithmetic][0].shared_bytes(dtype.nbytes, split=algorithm.split)
+            bound = Tile.of(candidate).shared_bytes(dtype.nbytes, split=algorithm.split)
             assert compiled.metadata.shared <= bound, candidate.id
             assert "wgmma.mma_async" in compiled.asm["ptx"], candidate.id
             assert "cp.async.cg.shared.global" in compiled.asm["ptx"], "16 bytes are loaded at once"
@@ -258,6 +258,17 @@ def test_a_weight_is_laid_along_the_sum() -> None:
         assert torch.allclose(summed, weight, rtol=bound, atol=0)
         if algorithm.packed:
             assert (parts[0].view(torch.int32) & 0x1FFF == 0).all()
+
+
+@not_interpreted
+def test_a_channels_last_weight_of_whole_tiles_is_taken_as_it_lies() -> None:
+    problem = in_dtype(LAYER, DType.BF16)
+    weight = torch.randn(problem.w.shape).bfloat16()
+    prepared = InputGradientPlan(offered(problem)[0], H200, cast(Launch, None)).prepare
+    last = weight.to(memory_format=torch.channels_last)
+    assert prepared(last) is last
+    assert torch.equal(prepared(weight), weight)
+    assert prepared(weight).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_results_in_the_interpreter() -> None:

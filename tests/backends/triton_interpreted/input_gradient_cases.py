@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from backends.triton_interpreted.cases import Case
-from convwright.backends.triton.implicit_gemm.tiles import TILES
 from convwright.backends.triton.input_gradient.offers import algorithms, candidate_of
+from convwright.backends.triton.input_gradient.tiles import tiles
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
@@ -78,5 +78,5 @@ def all_tiles(problem: ConvProblem) -> list[Candidate]:
     return [
         candidate_of(problem, algorithm, tile)
         for algorithm in algorithms(problem.dtype)
-        for tile in TILES[algorithm.arithmetic]
+        for tile in tiles(algorithm.arithmetic, split=algorithm.split)
     ]

@@ -3,7 +3,8 @@
 Windows lie strides apart, so a tap reaches only those pixels of the input whose places leave one remainder by the
 strides. Pixels of equal remainders are a phase: the same taps reach them, and of two neighbours among them the one is
 reached from a place in dy beside that of the other. Rows are the pixels of a phase, columns are input channels c, and
-the sum runs over the phase's taps and output channels (r, s, k), along which both matrices lie.
+the sum runs over the phase's taps and output channels (r, s, k). The weight lies as C R S K, along the sum, or as
+K R S C.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -43,7 +44,7 @@ def _divided(value, share, SIZE: tl.constexpr, STRIDE: tl.constexpr):
 # fmt: off
 @triton.jit
 def _sum_over_taps(
-    dy_rows, w_columns, p, q, first_tap, taps_w, depth,
+    dy, dy_rows, w_columns, p, q, first_tap, taps_w, depth,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     W_K: tl.constexpr, W_TAP: tl.constexpr, W_SIZE: tl.constexpr,
@@ -76,6 +77,8 @@ def _sum_over_taps(
         behind = i * (STRIDE_H * S) + j * STRIDE_W
         lying = first_tap - behind if FLIP else first_tap + behind
         dy_at = _outer(dy_rows, k * Y_K - (i * (DILATION_H * Y_P) + j * (DILATION_W * Y_Q)), Y_PLANES)
+        if PACKED:
+            dy_at = dy + dy_at
         w_at = w_columns[None, :] + (lying * W_TAP + k * W_K)[:, None]
 
         if PADDED:
@@ -166,14 +169,17 @@ def input_gradient(
     q = v + (v_first + LEFT - s) // STRIDE_W
     if WIDE:
         n = n.to(tl.int64)
-    dy_rows = dy + (n * Y_N + p * Y_P + q * Y_Q)
+    dy_rows = n * Y_N + p * Y_P + q * Y_Q
+    if not PACKED:  # there two parts of the weight need the registers that addresses take beyond offsets
+        dy_rows = dy + dy_rows
     w_columns = w + c_read * W_C
     first_tap = R * S - 1 - (r * S + s) if FLIP else r * S + s
     depth = taps_h * taps_w * K
 
     total = _sum_over_taps(
-        dy_rows, w_columns, p, q, first_tap, taps_w, depth, K, R, S, P, Q, Y_K, Y_P, Y_Q, W_K, W_TAP, C * R * S * K,
-        STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP, PADDED, SPLIT, PACKED, FLAT, Y_PLANES, BM, BN, BK,
+        dy, dy_rows, w_columns, p, q, first_tap, taps_w, depth, K, R, S, P, Q, Y_K, Y_P, Y_Q, W_K, W_TAP,
+        C * R * S * K, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP, PADDED, SPLIT, PACKED, FLAT, Y_PLANES,
+        BM, BN, BK,
     )  # fmt: skip
     if SPLIT:
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
@@ -181,7 +187,7 @@ def input_gradient(
         lost = total != total
         if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
             whole = _sum_over_taps(
-                dy_rows, w_columns, p, q, first_tap, taps_w, depth, K, R, S, P, Q, Y_K, Y_P, Y_Q, W_K, W_TAP,
+                dy, dy_rows, w_columns, p, q, first_tap, taps_w, depth, K, R, S, P, Q, Y_K, Y_P, Y_Q, W_K, W_TAP,
                 C * R * S * K, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP, PADDED, False, PACKED, FLAT, Y_PLANES,
                 BM, BN, BK,
             )  # fmt: skip

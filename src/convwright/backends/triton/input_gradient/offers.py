@@ -86,15 +86,28 @@ def blocks(problem: ConvProblem, tile: Tile) -> int:
     return sum(blocks_of(phase, problem, tile) for phase in phases(problem))
 
 
+def is_turned(problem: ConvProblem, tile: Tile) -> bool:
+    """Whether the weight is laid as C R S K, along the sum, and not as K R S C, as it lies with channels last.
+
+    Of fp32 tensor cores take nothing else; of the others only where whole tiles can be read along the channels.
+    """
+    return problem.dtype is DType.FP32 or problem.c % tile.bn > 0
+
+
+def _weight_strides(problem: ConvProblem, tile: Tile) -> dict[str, int]:
+    taps, c, k = prod(problem.taps), problem.c, problem.k
+    if is_turned(problem, tile):
+        return {"W_C": taps * k, "W_TAP": k, "W_K": 1}
+    return {"W_K": taps * c, "W_TAP": c, "W_C": 1}
+
+
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, object]:
     """What the kernel is compiled for."""
-    x, y, taps = problem.x, problem.y, prod(problem.taps)
-    found = phases(problem)
+    x, y, found = problem.x, problem.y, phases(problem)
     begun = accumulate((blocks_of(phase, problem, tile) for phase in found), initial=0)
-    return window_constants(problem) | {
+    return window_constants(problem) | _weight_strides(problem, tile) | {
         "X_C": x.strides[1] if x.shape[1] > 1 else 1, "Y_K": y.strides[1] if y.shape[1] > 1 else 1,
         "X_PLANES": is_in_planes(x), "Y_PLANES": is_in_planes(y), "PADDED": reads_beyond(problem),
-        "W_K": 1, "W_C": taps * problem.k, "W_TAP": problem.k,
         "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
         "FLAT": tile.runs_across_taps(problem.k, found[0].taps),
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from convwright.backends.triton.gemm.algorithms import algorithm_named
-from convwright.backends.triton.gemm.weight import packed
+from convwright.backends.triton.gemm.weight import channels_last_of, packed
+from convwright.backends.triton.implicit_gemm.tiles import Tile
 from convwright.backends.triton.input_gradient.call import kernel_calls
-from convwright.backends.triton.input_gradient.offers import algorithms
+from convwright.backends.triton.input_gradient.offers import algorithms, is_turned
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 
@@ -18,9 +19,11 @@ class InputGradientPlan(SingleKernelPlan):
     kernel_calls = staticmethod(kernel_calls)
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight as C R S K in memory, and packed where that is asked for."""
-        candidate = self.candidate
-        algorithm = algorithm_named(candidate.algorithm, algorithms(candidate.problem.dtype))
+        """The weight with its channels last in memory, itself where it is so already; or as C R S K, perhaps packed."""
+        problem = self.candidate.problem
+        if not is_turned(problem, Tile.of(self.candidate)):
+            return channels_last_of(weight)  # the kernel takes its address, and its memory is in order
+        algorithm = algorithm_named(self.candidate.algorithm, algorithms(problem.dtype))
         turned = weight.movedim(0, -1).contiguous()
         return packed(turned, split=algorithm.split) if algorithm.packed else turned
 

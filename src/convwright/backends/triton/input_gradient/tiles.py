@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
 from convwright.backends.triton.input_gradient.phases import Phase, phases
 from convwright.backends.triton.multiprocessor import (
@@ -27,8 +29,14 @@ def best_tiles(
     def cycles(tile: Tile) -> float:
         return _cycles(tile, problem, all_phases, arithmetic, device, split=split)
 
-    fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, split=split) <= limit]
+    fitting = [tile for tile in tiles(arithmetic, split=split) if tile.shared_bytes(nbytes, split=split) <= limit]
     return tuple(sorted(fitting, key=cycles)[:count])
+
+
+def tiles(arithmetic: Arithmetic, *, split: bool) -> tuple[Tile, ...]:
+    """All that there are for it."""
+    # Where parts of the weight are loaded, addresses take the registers that a limit is to save: dozens would spill.
+    return tuple(replace(tile, regs=None) for tile in TILES[arithmetic]) if split else TILES[arithmetic]
 
 
 def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
