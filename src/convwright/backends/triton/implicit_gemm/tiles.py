@@ -144,6 +144,8 @@ def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[T
     wanted = {min(each * sm_count(device) // tiles, steps // _FEWEST_STEPS_OF_A_PART) for each in _BLOCKS_EACH}
     for parts in sorted({-(-steps // -(-steps // most)) for most in wanted if most > 1}):
         parted = replace(tile, parts=parts)
+        if _blocks_each(parted, problem, device) == 1:
+            parted = replace(parted, regs=None)  # there is no other block that would need them
         if parted.sums_bytes(problem) <= _MOST_SUMS_BYTES:
             yield parted
 
