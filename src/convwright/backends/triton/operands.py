@@ -75,17 +75,24 @@ def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
 
 
+def moves(spec: TensorSpec) -> tuple[int, ...]:
+    """The strides; 0 along what has one element, where they mean nothing, and may hide from the compiler how the other
+    offsets are aligned."""
+    return tuple(stride if size > 1 else 0 for size, stride in zip(spec.shape, spec.strides, strict=True))
+
+
 def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
     """Sizes, strides and window for a kernel. One spatial dimension becomes the second of two."""
     (H, W), (R, S), (P, Q) = (pair(spec.shape[2:], 1) for spec in (problem.x, problem.w, problem.y))
-    (x_h, x_w), (y_p, y_q) = (pair(spec.strides[2:], 0) for spec in (problem.x, problem.y))
+    (x_n, _, *x_strides), (y_n, _, *y_strides) = map(moves, (problem.x, problem.y))
+    (x_h, x_w), (y_p, y_q) = (pair(tuple(strides), 0) for strides in (x_strides, y_strides))
     (stride_h, stride_w), (dilation_h, dilation_w) = pair(problem.stride, 1), pair(problem.dilation, 1)
     top, left = pair(tuple(before for before, _ in problem.padding), 0)
     spans = (span(spec.shape, spec.strides) for spec in (problem.x, problem.y))
     return {
         "N": problem.n, "C": problem.c, "H": H, "W": W, "K": problem.k, "R": R, "S": S, "P": P, "Q": Q,
-        "X_N": problem.x.strides[0], "X_H": x_h, "X_W": x_w,
-        "Y_N": problem.y.strides[0], "Y_P": y_p, "Y_Q": y_q,
+        "X_N": x_n, "X_H": x_h, "X_W": x_w,
+        "Y_N": y_n, "Y_P": y_p, "Y_Q": y_q,
         "STRIDE_H": stride_h, "STRIDE_W": stride_w, "TOP": top, "LEFT": left,
         "DILATION_H": dilation_h, "DILATION_W": dilation_w,
         "FLIP": problem.flip, "PADDED": any(side for sides in problem.padding for side in sides),
