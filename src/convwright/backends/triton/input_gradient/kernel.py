@@ -55,7 +55,7 @@ def _sum_over_taps(
     # fmt: on
     """One tile of a phase's product in fp32, a sum of ``depth`` numbers; (p, q) is what each row's first tap reads."""
     BLOCKS_K: tl.constexpr = (K + BK - 1) // BK
-    TAIL: tl.constexpr = FLAT or K % BK != 0
+    TAIL: tl.constexpr = K % BK != 0  # as it always is where a step runs across taps
     # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
     LEAST_H: tl.constexpr = R // STRIDE_H if R >= STRIDE_H else 1
     LEAST_W: tl.constexpr = S // STRIDE_W if S >= STRIDE_W else 1
