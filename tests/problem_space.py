@@ -59,11 +59,12 @@ def problems(
     most_room: int = 3,
     most_rank: int = 3,
     most_groups: int = 3,
+    channels: Sequence[int] = (1, 2, 3),
     *,
     rare: bool = False,
 ) -> ConvProblem:
-    """``most_room`` is by how many elements at most the input is larger than the filter needs. ``rare`` are epilogues
-    that scale, accumulate, or belong to a gradient."""
+    """``most_room`` is by how many elements at most the input is larger than the filter needs, ``channels`` are what a
+    group may have. ``rare`` are epilogues that scale, accumulate, or belong to a gradient."""
     rank = draw(st.integers(1, most_rank))
 
     def per_axis(values: st.SearchStrategy[Value]) -> tuple[Value, ...]:
@@ -76,10 +77,10 @@ def problems(
     least = [max(1, (r - 1) * d + 1 - sum(p)) for r, d, p in zip(taps, dilation, padding, strict=True)]
     x = (
         draw(st.integers(least_images, 4)),
-        groups * draw(st.integers(1, 3)),
+        groups * draw(st.sampled_from(channels)),
         *(size + draw(st.integers(0, most_room)) for size in least),
     )
-    w = (groups * draw(st.integers(1, 3)), x[1] // groups, *taps)
+    w = (groups * draw(st.sampled_from(channels)), x[1] // groups, *taps)
     problem = ConvProblem.of_specs(
         draw(specs(x, dtype)),
         draw(specs(w, dtype)),

@@ -36,9 +36,9 @@ def offered(problem: ConvProblem) -> list[Candidate]:
     [
         ("g2ic8ih9oc34kh3", "at most 16 output channels in a group, got 17"),
         ("ic8ih9oc2kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic8id9ih9oc2kd3kh3", "spatial dimensions, got 3"),
         ("ic8ih9oc17kh3", "at most 16 output channels in a group, got 17"),
-        ("ic8ih29oc16kh7", "at most 400 weights for each input channel, got 784"),
+        ("ic8ih29oc16kh7", "at most 400 weights for each plane of an input channel, got 784"),
+        ("ic8id9ih29oc9kd2kh7", "at most 400 weights for each plane of an input channel, got 441"),
         ("ic8ih9oc2kh3 tag:nhwc", "stride 1 along the width of `input`, got 8"),
         ("g2ic18ih9oc4kh3 tag:nhwc", "at most 8 input channels in a group with channels last, got 9"),
         (
@@ -93,6 +93,8 @@ def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
         "mb1ic50ih512oc1kh3ph5dh4 ep:bias+relu",
         "ic9ih64oc16kh3ph1 dt:fp16",
         "ic4iw500oc3kw7pw3sw2",
+        "mb2ic32id16ih56oc4kd3kh3pd1ph1 ep:bias+relu",
+        "g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16 tag:nhwc",
     ],
 )
 def test_what_is_listed_compiles_without_spilling(
@@ -103,6 +105,13 @@ def test_what_is_listed_compiles_without_spilling(
         compiled = kernel_calls(candidate)[0].compile(architecture)
         assert (compiled.metadata.global_scratch_size, compiled.metadata.profile_scratch_size) == (0, 0)
         assert ".local" not in compiled.asm["ptx"], candidate.id
+
+
+def test_each_plane_of_a_volume_is_computed_like_an_image() -> None:
+    volume = ConvProblem.parse("mb2ic8id6ih20oc2kd3kh3pd0ph1")
+    image = ConvProblem.parse("mb2ic8ih20oc2kh3ph1")
+    for strip in best_strips(volume, H200):
+        assert strip.blocks(volume) == 4 * strip.blocks(image), strip
 
 
 def test_a_kernel_is_told_how_operands_lie() -> None:

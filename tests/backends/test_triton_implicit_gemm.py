@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,13 +16,13 @@ import torch
 
 from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
-from backends.triton_interpreted.cases import CASES, PLANES
+from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.gemm.weight import channels_last_of
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
-from convwright.backends.triton.implicit_gemm.offers import algorithm_of, algorithms
+from convwright.backends.triton.implicit_gemm.offers import algorithm_of, algorithms, blocks
 from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of
@@ -41,6 +42,7 @@ not_interpreted = pytest.mark.skipif(launch.interpreting(), reason="TRITON_INTER
 BACKEND = TritonKernels()
 H200 = profile("h200")
 A100 = replace(H200, name="NVIDIA A100", architecture="sm_80", sm_count=108)
+SERVED = CASES | VOLUMES | WIDE_GROUPS
 LAYER = ConvProblem.parse("mb32ic256ih14oc256kh3ph1 dt:fp16 tag:nhwc ep:bias+relu")
 
 
@@ -63,9 +65,12 @@ def refusals(problem: ConvProblem, device: DeviceFacts = H200) -> list[Refusal]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("g4ic8ih9oc8kh3 tag:nhwc dt:fp16", "`groups` = 1, got 4"),
+        (
+            "g4ic8ih9oc64kh3 tag:nhwc dt:fp16",
+            "at least 8 input and 8 output channels, got 2 and 16; few-outputs serves",
+        ),
+        ("g4ic64ih9oc16kh3 dt:fp16", "at least 8 input and 8 output channels, got 16 and 4; few-outputs serves"),
         ("ic8ih9oc8kh3 tag:nhwc dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic8id9ih9oc8kd3kh3 tag:nhwc dt:fp16", "spatial dimensions, got 3"),
         ("mb0ic8ih9oc8kh3 tag:nhwc dt:fp16", "got a batch of 0"),
         ("mb1ic1ih40000oc1kh1 tag:nhwc dt:fp16", "got 1,600,000,000"),
     ],
@@ -106,11 +111,11 @@ def test_without_triton_there_is_one_refusal(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @not_interpreted
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SERVED)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
 def test_few_candidates_are_listed_always_the_same(name: str, dtype: DType) -> None:
-    found = offered(CASES[name].problem(dtype))
-    assert [each.id for each in found] == [each.id for each in offered(CASES[name].problem(dtype))]
+    found = offered(SERVED[name].problem(dtype))
+    assert [each.id for each in found] == [each.id for each in offered(SERVED[name].problem(dtype))]
     assert len({each.id for each in found}) == len(found)
     for arithmetic in {each.arithmetic for each in found}:
         assert 1 <= sum(each.arithmetic is arithmetic for each in found) <= MOST_TILES
@@ -147,6 +152,52 @@ def test_what_is_listed_for_operands_in_planes_compiles(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for candidate in offered(CASES["3x3"].problem(dtype, x, y))[::4]:
         assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
+
+
+@not_interpreted
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g32mb32ic256ih56oc256kh3ph1 tag:nhwc",
+        "g32mb32ic512ih28oc512kh3ph1 ep:bias+relu",
+        "mb8ic64id8ih56oc64kd3kh3pd1ph1 tag:nhwc ep:bias",
+        "g3mb2ic60id8ih56oc72kd3kh3sd2pd1ph1 ep:residual",
+    ],
+)
+def test_what_is_listed_for_groups_and_volumes_compiles(
+    text: str, dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for candidate in offered(ConvProblem.parse(f"{text} dt:{dtype}"))[::5]:
+        metadata = kernel_calls(candidate)[0].compile("sm_90").metadata
+        assert metadata.shared <= shared_limit(H200), candidate.id
+        assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
+
+
+@not_interpreted
+def test_a_grid_has_tiles_of_their_own_for_each_group() -> None:
+    tile = Tile(64, 64, 32, 4, 4)
+    for text, tiles in (("mb2ic80ih8oc80kh1", 2 * 2), ("g5mb2ic80ih8oc80kh1", 2 * 5), ("g2ic16id4ih8oc160kh1", 4 * 4)):
+        assert blocks(ConvProblem.parse(f"{text} dt:fp16"), tile) == tiles, text
+
+
+@not_interpreted
+@pytest.mark.parametrize(("channels", "at_once"), [(16, 16), (20, 8), (18, 4)])
+def test_groups_are_loaded_as_they_are_aligned(
+    channels: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the first group is aligned, others are only as far as a group's channels are."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    problem = ConvProblem.parse(f"g4mb4ic{4 * channels}ih14oc{4 * channels}kh3ph1 tag:nhwc dt:fp16")
+    for candidate in offered(problem)[::3]:
+        ptx = kernel_calls(candidate)[0].compile("sm_90").asm["ptx"]
+        assert loaded_at_once(ptx) == {at_once}, candidate.id
+
+
+def loaded_at_once(ptx: str) -> set[int]:
+    """Bytes that one instruction copies into shared memory."""
+    return {int(nbytes, 16) for nbytes in re.findall(r"cp\.async\.c[ag]\.shared\.global[^;]*?, (0x[0-9a-f]+)", ptx)}
 
 
 @not_interpreted

@@ -10,14 +10,13 @@ import torch
 
 from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
-from backends.triton_interpreted.cases import CASES
-from backends.triton_interpreted.weight_gradient_cases import NAMES, all_tiles, gradient
+from backends.triton_interpreted.weight_gradient_cases import ALL_CASES, NAMES, all_tiles, gradient
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.weight_gradient.algorithms import MOST_CONFIGURATIONS, algorithms
 from convwright.backends.triton.weight_gradient.call import kernel_calls
-from convwright.backends.triton.weight_gradient.offers import pitch
+from convwright.backends.triton.weight_gradient.offers import packed_bytes, pitch, sums_bytes
 from convwright.backends.triton.weight_gradient.plan import WeightGradientPlan
 from convwright.backends.triton.weight_gradient.tiles import PartedTile, tiles
 from convwright.core.candidate import Candidate, Refusal, Source
@@ -55,9 +54,9 @@ def in_dtype(problem: ConvProblem, dtype: DType) -> ConvProblem:
     [
         ("ic8ih9oc8kh3 tag:x=nchw,w=nchw,y=nhwc dt:fp16", "`input` (stride 1 along channels), got stride 81"),
         ("ic8ih9oc8kh3 tag:x=nhwc,w=nchw,y=nchw dt:fp16", "`gradient` (stride 1 along channels), got stride 49"),
-        ("g4ic8ih9oc8kh3 tag:nhwc dt:fp16", "`groups` = 1, got 4"),
+        ("g4ic64ih9oc8kh3 tag:nhwc dt:fp16", "at least 8 input and 8 output channels, got 16 and 2"),
+        ("g4ic8ih9oc64kh3 tag:nhwc dt:fp16", "at least 8 input and 8 output channels, got 2 and 16"),
         ("ic8ih9oc8kh3 tag:nhwc dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic8id9ih9oc8kd3kh3 tag:nhwc dt:fp16", "spatial dimensions, got 3"),
         ("mb0ic8ih9oc8kh3 tag:nhwc dt:fp16", "got a batch of 0"),
         ("mb1ic1ih40000oc1kh1 tag:nhwc dt:fp16", "got 1,600,000,000"),
         ("ic8ih9oc8kh3 tag:nhwc dt:fp16 ep:accumulate", "does not fuse accumulate into backward_weight"),
@@ -80,7 +79,7 @@ def test_each_fp32_algorithm_refuses_by_its_own_name() -> None:
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
 def test_few_configurations_are_listed_always_the_same(dtype: DType, device: DeviceFacts) -> None:
-    for problem in (LAYER, *(gradient(CASES[name], dtype) for name in NAMES)):
+    for problem in (LAYER, *(gradient(ALL_CASES[name], dtype) for name in NAMES)):
         problem = in_dtype(problem, dtype)
         found = offered(problem, device)
         assert [each.id for each in found] == [each.id for each in offered(problem, device)]
@@ -139,6 +138,32 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
             metadata = call.compile(device.architecture).metadata
             assert metadata.shared <= shared_limit(device), candidate.id
             assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
+
+
+@not_interpreted
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
+@pytest.mark.parametrize(
+    "text", ["g32mb32ic256ih56oc256kh3ph1", "g3mb2ic60ih14oc72kh3ph1", "mb8ic64id8ih56oc64kd3kh3pd1ph1"]
+)
+def test_what_is_listed_for_groups_and_volumes_compiles(
+    text: str, dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for candidate in offered(ConvProblem.parse(f"{text} tag:nhwc dir:backward_weight dt:{dtype}"))[::4]:
+        for call in kernel_calls(candidate):
+            metadata = call.compile("sm_90").metadata
+            assert metadata.shared <= shared_limit(H200), candidate.id
+            assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
+
+
+@not_interpreted
+def test_groups_have_tiles_of_their_own_and_share_sums_and_packed_gradients() -> None:
+    problem = ConvProblem.parse("g4mb2ic64ih8oc96kh3ph1 dir:backward_weight tag:nhwc")
+    tile = PartedTile(64, 16, 32, 3, 4, 3)
+    assert tile.tiles(problem) == 3 * 2 * 4  # of 144 taps and channels by 24 channels in each of 4 groups
+    assert sums_bytes(problem, tile) == 4 * 3 * problem.w.numel
+    packed = next(algorithm for algorithm in algorithms(DType.FP32) if algorithm.packed)
+    assert packed_bytes(problem, packed) == 2 * 4 * 96 * 128
 
 
 @not_interpreted

@@ -6,9 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, listed, oracle
+from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
-from convwright.core.candidate import Candidate
+from convwright.backends.triton.implicit_gemm.offers import algorithms
+from convwright.backends.triton.implicit_gemm.tiles import TILES
+from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.plan import Plan
@@ -29,6 +31,15 @@ LAYERS = {
     "ResNet 1x1": Case((4, 256, 14, 14), (1024, 256, 1, 1), epilogue="residual+bias+relu"),
     "ResNet stem": Case((2, 3, 224, 224), (64, 3, 7, 7), (2, 2), ((3, 3), (3, 3)), epilogue="bias+relu"),
 }
+MORE_LAYERS = {
+    "ResNeXt 3x3": Case((4, 256, 28, 28), (256, 8, 3, 3), padding=SAME, epilogue="bias+relu", groups=32),
+    "ResNeXt 3x3, strided": Case((4, 512, 28, 28), (512, 16, 3, 3), (2, 2), SAME, groups=32),
+    "C3D 3x3x3": Case(
+        (2, 64, 8, 28, 28), (64, 64, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), epilogue="bias+relu"
+    ),
+    "R3D stem": Case((1, 3, 8, 56, 56), (64, 3, 3, 7, 7), (1, 2, 2), ((1, 1), (3, 3), (3, 3)), (1, 1, 1)),
+}  # fmt: skip
+ALL_CASES = CASES | VOLUMES | WIDE_GROUPS | LAYERS | MORE_LAYERS
 LARGEST_ERROR = {
     Arithmetic.FP16_ACC32: 6e-4,
     Arithmetic.BF16_ACC32: 5e-3,
@@ -60,9 +71,9 @@ def relative(y: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
-@pytest.mark.parametrize("name", [*CASES, *LAYERS])
+@pytest.mark.parametrize("name", ALL_CASES)
 def test_small_integers_come_out_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
-    problem = (CASES | LAYERS)[name].problem(dtype)
+    problem = ALL_CASES[name].problem(dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
     for candidate in candidates(problem, device):
@@ -71,19 +82,38 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType, device: Device
 
 @pytest.mark.parametrize(("x", "y"), PLANES)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
-@pytest.mark.parametrize("name", [*CASES, *LAYERS])
+@pytest.mark.parametrize("name", ALL_CASES)
 def test_operands_may_lie_in_planes(name: str, dtype: DType, x: Layout, y: Layout, device: DeviceFacts) -> None:
-    problem = (CASES | LAYERS)[name].problem(dtype, x, y)
+    problem = ALL_CASES[name].problem(dtype, x, y)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
     for candidate in candidates(problem, device)[::3]:
         assert torch.equal(run(candidate, device, given), expected), candidate.id
 
 
+# In sixths, since each of them has to be compiled.
+@pytest.mark.parametrize("first", range(6))
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
-@pytest.mark.parametrize("name", [*CASES, *LAYERS])
+def test_every_tile_handles_its_tails_in_groups(dtype: DType, first: int, device: DeviceFacts) -> None:
+    channels, layout = [(35, Layout.NHWC), (56, Layout.NCHW), (35, Layout.NCHW), (56, Layout.NHWC)][first % 4]
+    padding = ((1, 0), (0, 1), (0, 0))
+    case = Case((2, 2 * channels, 3, 9, 10), (70, channels, 2, 2, 1), (1, 2, 1), padding, (1, 1, 1), "bias", groups=2)
+    problem = case.problem(dtype, layout, layout)
+    given = Operands.of(problem, "cuda", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    every = [
+        Candidate(problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE)
+        for algorithm in algorithms(dtype)
+        for tile in TILES[algorithm.arithmetic]
+    ]
+    for candidate in every[first::6]:
+        assert torch.equal(run(candidate, device, given), expected), candidate.id
+
+
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
+@pytest.mark.parametrize("name", ALL_CASES)
 def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, device: DeviceFacts) -> None:
-    problem = (CASES | LAYERS)[name].problem(dtype)
+    problem = ALL_CASES[name].problem(dtype)
     given = Operands.of(problem, "cuda", integers=False)
     expected = oracle(problem, given)
     for candidate in candidates(problem, device):

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 import convwright as cw
-from backends.triton_interpreted.cases import CASES, Case
-from backends.triton_interpreted.weight_gradient_cases import NAMES, Operands, all_tiles, gradient, with_gaps
+from backends.triton_interpreted.cases import Case
+from backends.triton_interpreted.weight_gradient_cases import (
+    ALL_CASES,
+    NAMES,
+    Operands,
+    all_tiles,
+    gradient,
+    with_gaps,
+)
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -35,6 +44,8 @@ LAYERS = {
     "ResNet 3x3": Case((4, 256, 14, 14), (256, 256, 3, 3), padding=SAME),
     "ResNet 1x1": Case((4, 256, 14, 14), (1024, 256, 1, 1)),
     "ResNet stem": Case((2, 3, 224, 224), (64, 3, 7, 7), (2, 2), ((3, 3), (3, 3))),
+    "ResNeXt 3x3": Case((4, 256, 28, 28), (256, 8, 3, 3), padding=SAME, groups=32),
+    "C3D 3x3x3": Case((2, 64, 8, 28, 28), (64, 64, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1)),
 }
 DTYPES = [DType.FP16, DType.BF16, DType.FP32]
 LARGEST_ERROR = {
@@ -72,7 +83,7 @@ def computed(plan: Plan, given: Operands) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*NAMES, *LAYERS])
 def test_small_integers_come_out_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
-    problem = gradient((CASES | LAYERS)[name], dtype)
+    problem = gradient((ALL_CASES | LAYERS)[name], dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
     for candidate in some(name, problem, device):
@@ -83,16 +94,18 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType, device: Device
 @pytest.mark.parametrize(("parts", "first"), [(1, 0), (3, 1), (1, 2), (3, 3), (1, 4), (3, 5)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_tile_handles_its_tails(dtype: DType, parts: int, first: int, device: DeviceFacts) -> None:
-    problem = gradient(Case((3, 70, 9, 18), (35, 70, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2)), dtype)
+    plain = Case((3, 70, 9, 18), (35, 70, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2))
+    grouped = replace(plain, x=(3, 140, 9, 18), w=(70, 70, 2, 1), groups=2)
+    problem = gradient(grouped if first % 2 else plain, dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
     for candidate in all_tiles(problem, parts)[first::6]:
         assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
 
 
-@pytest.mark.parametrize("name", ["flipped", "1-D", "ResNet 3x3"])
+@pytest.mark.parametrize("name", ["flipped", "1-D", "ResNet 3x3", "one plane of a volume", "groups of a volume"])
 def test_the_gradient_is_written_wherever_the_weight_lies(name: str, device: DeviceFacts) -> None:
-    dense = gradient((CASES | LAYERS)[name], DType.FP32, Layout.NCHW)
+    dense = gradient((ALL_CASES | LAYERS)[name], DType.FP32, Layout.NCHW)
     for problem in (dense, with_gaps(dense)):
         given = Operands.of(problem, "cuda", integers=True)
         expected = given.expected(problem).float()
@@ -104,7 +117,7 @@ def test_the_gradient_is_written_wherever_the_weight_lies(name: str, device: Dev
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*NAMES, *LAYERS])
 def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, device: DeviceFacts) -> None:
-    problem = gradient((CASES | LAYERS)[name], dtype)
+    problem = gradient((ALL_CASES | LAYERS)[name], dtype)
     given = Operands.of(problem, "cuda", integers=False)
     expected = given.expected(problem)
     for candidate in some(name, problem, device):

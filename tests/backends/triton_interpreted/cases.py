@@ -18,6 +18,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.tensors import activate, empty, torch_dtype
+from problem_space import CONVOLVE
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,33 @@ CASES = {
     "many output channels": Case((1, 32, 3, 3), (150, 32, 3, 3), padding=_SAME, epilogue="residual+relu"),
 }  # fmt: skip
 
+_SAME_3D = ((1, 1), (1, 1), (1, 1))
+VOLUMES = {
+    "3x3x3": Case((1, 18, 3, 3, 4), (9, 18, 3, 3, 3), (1, 1, 1), _SAME_3D, (1, 1, 1), "bias+relu"),
+    "1x3x3": Case((1, 20, 3, 6, 5), (9, 20, 1, 3, 3), (1, 1, 1), ((0, 0), (1, 1), (1, 1)), (1, 1, 1), slack=3),
+    "3x1x1, strided": Case((1, 33, 7, 3, 4), (10, 33, 3, 1, 1), (2, 1, 1), ((1, 1), (0, 0), (0, 0)), (1, 1, 1), _ALL),
+    "any window of a volume": Case(
+        (1, 10, 7, 6, 9), (7, 10, 2, 3, 2), (2, 1, 2), ((3, 0), (0, 2), (1, 1)), (3, 1, 2), _ALL, flip=True, slack=5
+    ),
+    "one plane of a volume": Case((2, 9, 3, 4, 5), (6, 9, 3, 2, 2), (1, 1, 1), ((0, 0),) * 3, (1, 1, 1), flip=True),
+    "one plane far in front": Case((1, 8, 1, 3, 4), (5, 8, 2, 1, 2), (4, 1, 1), ((3, 2), (0, 0), (0, 0)), (2, 1, 1)),
+    "padded behind only": Case((1, 12, 2, 3, 3), (6, 12, 2, 2, 2), (1, 1, 1), ((0, 1), (0, 1), (0, 0)), (1, 1, 1)),
+}  # fmt: skip
+
+
+# Enough channels in each group for a matrix product.
+WIDE_GROUPS = {
+    "groups": Case((2, 64, 5, 6), (32, 16, 3, 3), padding=_SAME, epilogue=_ALL, groups=4),
+    "groups that fill no tile": Case(
+        (1, 60, 6, 5), (27, 20, 2, 3), (2, 1), ((0, 2), (1, 0)), epilogue="residual+bias", slack=4, groups=3
+    ),
+    "groups of several tiles": Case((1, 16, 3, 4), (180, 8, 1, 1), groups=2, epilogue="bias+relu"),
+    "groups in 1-D, flipped": Case((2, 27, 19), (24, 9, 3), (2,), ((2, 1),), (2,), "bias", flip=True, groups=3),
+    "groups of a volume": Case(
+        (1, 24, 3, 4, 5), (16, 12, 2, 2, 3), (1, 2, 1), ((1, 0), (1, 1), (0, 2)), (1, 1, 1), _ALL, groups=2
+    ),
+}  # fmt: skip
+
 
 # Few output channels in each group.
 GROUPED = {
@@ -77,6 +105,10 @@ GROUPED = {
     "small groups": Case((2, 6, 5, 40), (4, 3, 3, 3), padding=_SAME, epilogue="residual", slack=3, groups=2),
     "depthwise 7x7, flipped": Case((1, 3, 10, 11), (3, 1, 7, 7), padding=((3, 3), (3, 3)), flip=True, groups=3),
     "causal": Case((2, 7, 70), (7, 1, 4), (1,), ((3, 0),), (1,), "bias+silu", groups=7),
+    "depthwise volume": Case((2, 3, 4, 5, 35), (3, 1, 3, 3, 3), (1, 1, 1), _SAME_3D, (1, 1, 1), _ALL, groups=3),
+    "small groups of a volume": Case(
+        (1, 4, 6, 5, 36), (6, 2, 2, 3, 2), (2, 1, 2), ((2, 0), (0, 1), (1, 0)), (3, 2, 1), slack=1, flip=True, groups=2
+    ),
 }
 
 
@@ -144,12 +176,11 @@ def activated(given: Operands, activation: Activation) -> Tensor:
 
 def oracle(problem: ConvProblem, given: Operands) -> Tensor:
     """The convolution in float64."""
-    convolve = F.conv1d if problem.rank == 1 else F.conv2d
     sides = [side for pair in reversed(problem.padding) for side in pair]
     w = given.w.double()
     w = w.flip(*range(2, w.dim())) if problem.flip else w
     x = F.pad(given.x.double(), sides)
-    y = convolve(x, w, stride=problem.stride, dilation=problem.dilation, groups=problem.groups)
+    y = CONVOLVE[problem.rank](x, w, stride=problem.stride, dilation=problem.dilation, groups=problem.groups)
     y = y if given.residual is None else y + given.residual.double()
     y = y if given.bias is None else y + given.bias.double().view(-1, *[1] * problem.rank)
     return activate(y, problem.epilogue.activation)

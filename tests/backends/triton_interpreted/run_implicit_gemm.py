@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from itertools import product
+from dataclasses import replace
+from itertools import cycle, product
 
 import pytest
 import torch
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, listed, oracle
+from backends.triton_interpreted.cases import (
+    CASES,
+    PLANES,
+    VOLUMES,
+    WIDE_GROUPS,
+    Case,
+    Operands,
+    exact,
+    listed,
+    oracle,
+)
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm.offers import algorithms
 from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
+from problem_space import operands, problems
+from problem_space import oracle as oracle_by_role
+from problem_space import run as run_by_role
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 # Its sums are as long as those of the 3x3, and it has fewer of them.
 LONG_SUMS = Case((1, 64, 4, 5), (16, 64, 3, 3), padding=((1, 1), (1, 1)))
 FP16_AND_FP32 = [DType.FP16, DType.FP32]
+SERVED = CASES | VOLUMES | WIDE_GROUPS
 
 
 def run(candidate: Candidate, given: Operands) -> torch.Tensor:
@@ -41,9 +60,9 @@ def all_candidates(problem: ConvProblem) -> list[Candidate]:
 
 
 @pytest.mark.parametrize("dtype", FP16_AND_FP32)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SERVED)
 def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
-    problem = CASES[name].problem(dtype)
+    problem = SERVED[name].problem(dtype)
     given = Operands.of(problem, "cpu", integers=True)
     expected = exact(oracle(problem, given), problem)
     offers = listed("implicit-gemm", problem, CPU)
@@ -54,11 +73,19 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
         assert torch.equal(run(offer, given), expected), offer.id
 
 
-@pytest.mark.parametrize(("x", "y"), PLANES)
-@pytest.mark.parametrize("dtype", FP16_AND_FP32)
-@pytest.mark.parametrize("name", ["3x3", "odd channels", "stem", "dilated", "slice of a wider buffer", "1-D"])
+IN_PLANES = [
+    "3x3", "odd channels", "stem", "dilated", "slice of a wider buffer", "1-D", "3x3x3", "any window of a volume",
+    "groups that fill no tile", "groups of a volume",
+]  # fmt: skip
+# Each in both dtypes, and each way to lie in either of them.
+LYING = [
+    (name, dtype, *PLANES[(i + j) % 3]) for i, name in enumerate(IN_PLANES) for j, dtype in enumerate(FP16_AND_FP32)
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "x", "y"), LYING)
 def test_operands_may_lie_in_planes(name: str, dtype: DType, x: Layout, y: Layout) -> None:
-    problem = CASES[name].problem(dtype, x, y)
+    problem = SERVED[name].problem(dtype, x, y)
     given = Operands.of(problem, "cpu", integers=True)
     expected = exact(oracle(problem, given), problem)
     for offer in listed("implicit-gemm", problem, CPU)[::8]:
@@ -68,16 +95,36 @@ def test_operands_may_lie_in_planes(name: str, dtype: DType, x: Layout, y: Layou
 
 
 # 35 channels make a step of the sum run across taps, 56 keep to one tap and leave a tail in it.
-@pytest.mark.parametrize("channels", [35, 56])
-@pytest.mark.parametrize(("dtype", "layout"), [*product(FP16_AND_FP32, [Layout.NHWC]), (DType.FP32, Layout.NCHW)])
-def test_every_tile_handles_its_tails(dtype: DType, layout: Layout, channels: int) -> None:
-    case = Case((1, channels, 5, 9), (35, channels, 2, 1), padding=((1, 0), (0, 0)), epilogue="residual+bias+relu")
-    problem = case.problem(dtype, layout, layout)
-    given = Operands.of(problem, "cpu", integers=True)
-    expected = exact(oracle(problem, given), problem)
-    for candidate in all_candidates(problem):
+@pytest.mark.parametrize("dtype", FP16_AND_FP32)
+def test_every_tile_handles_its_tails(dtype: DType) -> None:
+    made = []
+    for channels, layout in product((35, 56), (Layout.NHWC, Layout.NCHW)):
+        case = Case((1, channels, 5, 9), (35, channels, 2, 1), padding=((1, 0), (0, 0)), epilogue="residual+bias+relu")
+        problem = case.problem(dtype, layout, layout)
+        given = Operands.of(problem, "cpu", integers=True)
+        made.append((problem, given, exact(oracle(problem, given), problem)))
+    for tile, (problem, given, expected) in zip(all_candidates(made[0][0]), cycle(made), strict=False):
+        candidate = replace(tile, problem=problem)
         given.out.fill_(float("nan"))
-        assert torch.equal(run(candidate, given), expected), candidate.id
+        assert torch.equal(run(candidate, given), expected), (candidate.id, problem.key)
+
+
+@settings(max_examples=12)
+@drawn(problems(least_images=1, channels=(1, 3, 8, 9)), st.sampled_from(FP16_AND_FP32), st.data())
+def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, data: st.DataObject) -> None:
+    layouts = st.sampled_from([Layout.NCHW, Layout.NHWC])
+    specs = {role: replace(getattr(drawn_problem, role).dense(data.draw(layouts)), dtype=dtype) for role in "xy"}
+    problem = replace(drawn_problem.asking(Direction.FORWARD), **specs, w=replace(drawn_problem.w, dtype=dtype))
+    offers = listed("implicit-gemm", problem, CPU)
+    if problem.groups > 1 and min(problem.w.shape[1], problem.k // problem.groups) < 8:
+        assert all(isinstance(offer, Refusal) for offer in offers)
+        return
+    given = operands(problem, seed=2)
+    expected = oracle_by_role(problem, given)
+    candidate = data.draw(st.sampled_from(offers))
+    assert isinstance(candidate, Candidate)
+    plan = BACKEND.build(candidate, CPU)
+    torch.testing.assert_close(run_by_role(plan, given).double(), expected, rtol=0, atol=0, msg=candidate.id)
 
 
 def few_tiles(problem: ConvProblem) -> list[Offer]:

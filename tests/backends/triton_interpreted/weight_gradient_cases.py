@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from backends.triton_interpreted.cases import CASES, Case
+from backends.triton_interpreted.cases import CASES, VOLUMES, WIDE_GROUPS, Case
 from convwright.backends.triton.weight_gradient.algorithms import algorithms
 from convwright.backends.triton.weight_gradient.offers import candidate_of
 from convwright.backends.triton.weight_gradient.tiles import tiles
@@ -19,7 +19,8 @@ from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.tensors import empty
 from problem_space import oracle
 
-NAMES = [name for name in CASES if name != "3x3 without padding"]  # which is "pointwise" with more taps
+ALL_CASES = CASES | VOLUMES | WIDE_GROUPS
+NAMES = [name for name in ALL_CASES if name != "3x3 without padding"]  # which is "pointwise" with more taps
 
 
 def gradient(

@@ -9,16 +9,30 @@ from convwright.core.tensor_spec import TensorSpec
 
 _OFFSETS_32_BITS = 2**31
 MOST_ELEMENTS = _OFFSETS_32_BITS // 2
+# Of fewer channels a tile of a matrix product holds little but zeros.
+LEAST_OF_A_GROUP = 8
 
 
-def shape_reason(problem: ConvProblem, dtypes: Iterable[str], *, groups: bool = False) -> str | None:
-    """Why a kernel for 1 or 2 dimensions, without ``groups`` or with, cannot compute ``problem``; None where it can."""
+def shape_reason(
+    problem: ConvProblem, dtypes: Iterable[str], *, groups: bool = False, volumes: bool = False
+) -> str | None:
+    """Why a kernel for 1 or 2 dimensions, or with ``volumes`` for 3, without ``groups`` or with, cannot compute
+    ``problem``; None where it can."""
     if problem.dtype not in dtypes:
         return f"computes {', '.join(dtypes)}, not {problem.dtype}"
-    if problem.rank > 2:
+    if problem.rank > 2 and not volumes:
         return f"serves 1 or 2 spatial dimensions, got {problem.rank}"
     if problem.groups != 1 and not groups:
         return f"serves `groups` = 1, got {problem.groups}"
+    return None
+
+
+def group_reason(problem: ConvProblem) -> str | None:
+    """Why matrix products cannot compute each group of ``problem`` by itself, or None where they can."""
+    inputs, outputs = group_sizes(problem)
+    least = LEAST_OF_A_GROUP
+    if problem.groups > 1 and min(inputs, outputs) < least:
+        return f"serves groups of at least {least} input and {least} output channels, got {inputs} and {outputs}"
     return None
 
 
@@ -81,8 +95,20 @@ def moves(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(stride if size > 1 else 0 for size, stride in zip(spec.shape, spec.strides, strict=True))
 
 
+def group_sizes(problem: ConvProblem) -> tuple[int, int]:
+    """Input and output channels of one group."""
+    return problem.w.shape[1], problem.k // problem.groups
+
+
+def group_constants(problem: ConvProblem) -> dict[str, int]:
+    """Groups, and the channels of each, for a kernel that computes one group by itself."""
+    inputs, outputs = group_sizes(problem)
+    return {"G": problem.groups, "C": inputs, "K": outputs}
+
+
 def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
-    """Sizes, strides and window for a kernel. One spatial dimension becomes the second of two."""
+    """Sizes, strides and window for a kernel. One spatial dimension becomes the second of two; of three, these are the
+    last two."""
     (H, W), (R, S), (P, Q) = (pair(spec.shape[2:], 1) for spec in (problem.x, problem.w, problem.y))
     (x_n, _, *x_strides), (y_n, _, *y_strides) = map(moves, (problem.x, problem.y))
     (x_h, x_w), (y_p, y_q) = (pair(tuple(strides), 0) for strides in (x_strides, y_strides))
@@ -100,11 +126,32 @@ def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
     }  # fmt: skip
 
 
+def depth_constants(problem: ConvProblem) -> dict[str, int]:
+    """The same along the first of three spatial dimensions; fewer are one plane of a volume."""
+    front = tuple(before for before, _ in problem.padding)
+    return {
+        "D": depth(problem.x.shape[2:], 1), "T": depth(problem.taps, 1), "Z": depth(problem.y.shape[2:], 1),
+        "X_D": depth(moves(problem.x)[2:], 0), "Y_Z": depth(moves(problem.y)[2:], 0),
+        "STRIDE_D": depth(problem.stride, 1), "FRONT": depth(front, 0), "DILATION_D": depth(problem.dilation, 1),
+    }  # fmt: skip
+
+
 def weight_strides(problem: ConvProblem) -> dict[str, int]:
     """The same of the weight, which may lie in any order."""
     W_R, W_S = pair(problem.w.strides[2:], 0)
     return {"W_K": problem.w.strides[0], "W_C": problem.w.strides[1], "W_R": W_R, "W_S": W_S}
 
 
+def weight_depth(problem: ConvProblem) -> dict[str, int]:
+    """The same along the first of three dimensions."""
+    return {"T": depth(problem.taps, 1), "W_T": depth(problem.w.strides[2:], 0)}
+
+
 def pair(values: tuple[int, ...], missing: int) -> tuple[int, int]:
-    return (missing, values[0]) if len(values) == 1 else (values[0], values[1])
+    """Those of the last two spatial dimensions."""
+    return (missing, values[0]) if len(values) == 1 else (values[-2], values[-1])
+
+
+def depth(values: tuple[int, ...], missing: int) -> int:
+    """That of the first of three spatial dimensions."""
+    return values[0] if len(values) == 3 else missing

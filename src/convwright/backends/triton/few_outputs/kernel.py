@@ -3,7 +3,8 @@
 No matrix is multiplied, so nothing is wasted on a tile's idle columns; what is read is read once from memory, and
 again from the cache for other taps. A thread computes several rows of the output that lie one dilation apart: what
 the last tap reads for one of them, the tap before reads for the next. Where an image has too few elements to keep a
-GPU busy, the input channels are split among the warps of a block, whose sums are added up at the end.
+GPU busy, the input channels are split among the warps of a block, whose sums are added up at the end. Of a volume a
+thread's rows lie in one plane, and the planes that taps read for it are summed up one after another, as channels are.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -49,8 +50,8 @@ def _with_channel(
     APART: tl.constexpr, ROWS: tl.constexpr, MASKED: tl.constexpr, RAGGED: tl.constexpr,
 ):
     # fmt: on
-    """The sums with one more input channel, where it is ``there``, which RAGGED says need not be so on every lane.
-    ``at`` is where its first row's first tap reads, ``w`` are its weights."""
+    """The sums with one more input channel, or one plane of it, where it is ``there``, which RAGGED says need not be so
+    on every lane. ``at`` is where its first row's first tap reads, ``w`` are its weights."""
     for s in tl.static_range(S):
         taps = ()
         for r in tl.static_range(R):
@@ -80,17 +81,29 @@ def _sums(
     W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
     APART: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr,
+    d, D: tl.constexpr, T: tl.constexpr, X_D: tl.constexpr, W_T: tl.constexpr, DILATION_D: tl.constexpr,
+    PADDED_D: tl.constexpr,
 ):
     # fmt: on
     """For each of ROWS rows, each of K channels: sums in fp32 over every SPLIT-th input channel, of which ``group`` is
-    the first. (h, v) is where the first row's first tap reads, and ``x`` that place in the first channel."""
+    the first. (d, h, v) is where the first row's first tap reads, and ``x`` that place in the first channel."""
     sums = ()
     for _ in tl.static_range(ROWS * K):
         sums += (tl.zeros((LANES,), tl.float32),)
-    for step in tl.range((C + SPLIT - 1) // SPLIT):
-        c = step * SPLIT + group
+    for step in tl.range((C + SPLIT - 1) // SPLIT * T):
+        c = (step // T if T > 1 else step) * SPLIT + group
+        x_plane = x + c * X_C
+        w_plane = w + c * W_C
+        there = c < C
+        if T > 1:
+            t = step % T
+            x_plane += t * (DILATION_D * X_D)
+            w_plane += (T - 1 - t if FLIP else t) * W_T
+        if PADDED_D and MASKED:
+            d_read = d + step % T * DILATION_D
+            there = there & (d_read >= 0) & (d_read < D)
         sums = _with_channel(
-            sums, x + c * X_C, w + c * W_C, c < C, h, v, H, W, K, R, S, X_H, X_W, W_K, W_R, W_S,
+            sums, x_plane, w_plane, there, h, v, H, W, K, R, S, X_H, X_W, W_K, W_R, W_S,
             DILATION_H, DILATION_W, FLIP, APART, ROWS, MASKED, C % SPLIT > 0,
         )  # fmt: skip
     return sums
@@ -117,6 +130,8 @@ def few_outputs(
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
+    D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, W_T: tl.constexpr, Y_Z: tl.constexpr,
+    STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
     ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr,
@@ -124,21 +139,28 @@ def few_outputs(
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each.
 
-    X_*, W_* and Y_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A program computes BQ
-    columns of ROWS rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one
-    before. Each of SPLIT groups of lanes sums up as many of the input channels. ACROSS groups lanes run, through the
-    columns of one after those of another, or, with CHANNELS_LAST, through all groups of one column after another.
+    X_*, W_* and Y_* are strides; FRONT, TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A program computes
+    BQ columns of ROWS rows that are GAP apart; what is read for each lies APART dilations behind what is read for the
+    one before. Each of SPLIT groups of lanes sums up as many of the input channels. ACROSS groups lanes run, through
+    the columns of one after those of another, or, with CHANNELS_LAST, through all groups of one column after another.
     """
     UNITS: tl.constexpr = Q * G if ACROSS else Q
     COLUMNS: tl.constexpr = (UNITS + BQ - 1) // BQ
     SPANS: tl.constexpr = (P + ROWS * GAP - 1) // (ROWS * GAP)
     LAST: tl.constexpr = (ROWS - 1) * APART + R - 1  # of the rows that are read
+    LAST_D: tl.constexpr = (T - 1) * DILATION_D
+    PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + LAST_D >= D
 
     program = tl.program_id(0)
     first = program % COLUMNS * BQ
     span = program // COLUMNS
     p = span // GAP % SPANS * (ROWS * GAP) + span % GAP
     image = span // (GAP * SPANS)
+    z = 0
+    if Z > 1:
+        z = image % Z
+        image = image // Z
+    d = z * STRIDE_D - FRONT
     n = image if ACROSS else image // G
     if WIDE:
         n = n.to(tl.int64)
@@ -150,6 +172,8 @@ def few_outputs(
 
     w += g * (K * W_K)
     x_first = x + (n * X_N + h * X_H) + (g * (C * X_C) + v * X_W)
+    if Z > 1 or FRONT > 0:
+        x_first += d * X_D
     _, first_q = _place(first, 0, G, Q, ACROSS, CHANNELS_LAST)
     _, last_q = _place(min(first + BQ, UNITS) - 1, 0, G, Q, ACROSS, CHANNELS_LAST)
     if ACROSS and not CHANNELS_LAST:
@@ -157,15 +181,19 @@ def few_outputs(
     first_v = first_q * STRIDE_W - LEFT
     last_v = last_q * STRIDE_W - LEFT + (S - 1) * DILATION_W
     inside = (h >= 0) & (h + LAST * DILATION_H < H) & (first_v >= 0) & (last_v < W)
+    if PADDED_D:
+        inside = inside & (d >= 0) & (d + LAST_D < D)
     if inside:
         sums = _sums(
             x_first, w, group, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
             DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, SPLIT * BQ, False,
+            d, D, T, X_D, W_T, DILATION_D, PADDED_D,
         )  # fmt: skip
     else:
         sums = _sums(
             x_first, w, group, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
             DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, SPLIT * BQ, True,
+            d, D, T, X_D, W_T, DILATION_D, PADDED_D,
         )  # fmt: skip
 
     unit = first + tl.arange(0, BQ)
@@ -178,6 +206,8 @@ def few_outputs(
             if SPLIT > 1:
                 total = tl.sum(tl.reshape(total, (SPLIT, BQ)), axis=0)
             at = n * Y_N + (g * K + k) * Y_K + row * Y_P + q * Y_Q
+            if Z > 1:
+                at += z * Y_Z
             if RESIDUAL:
                 total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
             if BIAS:

@@ -9,11 +9,15 @@ from math import prod
 from convwright.backends.triton.few_outputs.tiles import Strip, best_strips, in_lanes_only, outputs_of, spacing
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
+    depth_constants,
+    group_constants,
     is_channels_last,
+    pair,
     pixel_count,
     shape_reason,
     size_reason,
     span,
+    weight_depth,
     weight_strides,
     window_constants,
 )
@@ -27,7 +31,7 @@ ALGORITHM = "few-outputs"
 NAME = f"triton/{ALGORITHM}"
 _DTYPES = (DType.FP16, DType.BF16, DType.FP32)
 _MOST_OUTPUTS = 16
-# A channel's taps are written out one by one in the compiled kernel.
+# The taps in a plane of a channel are written out one by one in the compiled kernel.
 _MOST_WEIGHTS = 400
 _MOST_SUMS = 2**31
 # What one lane reads of a group lies so far from what the next one reads.
@@ -49,7 +53,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
-    reason = shape_reason(problem, _DTYPES, groups=True)
+    reason = shape_reason(problem, _DTYPES, groups=True, volumes=True)
     return reason or _few_reason(problem) or size_reason(problem, {"input": problem.x, "output": problem.y})
 
 
@@ -57,9 +61,9 @@ def _few_reason(problem: ConvProblem) -> str | None:
     outputs = outputs_of(problem)
     if outputs > _MOST_OUTPUTS:
         return f"serves at most {_MOST_OUTPUTS} output channels in a group, got {outputs}"
-    weights = prod(problem.taps) * outputs
+    weights = prod(pair(problem.taps, 1)) * outputs
     if weights > _MOST_WEIGHTS:
-        return f"serves at most {_MOST_WEIGHTS} weights for each input channel, got {weights}"
+        return f"serves at most {_MOST_WEIGHTS} weights for each plane of an input channel, got {weights}"
     if in_lanes_only(problem) and (reason := _lanes_reason(problem)) is not None:
         return reason
     sums = pixel_count(problem) * problem.groups
@@ -95,8 +99,8 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool | str]
     """What the kernel is compiled for."""
     gap, apart = spacing(problem)
     window = {name: value for name, value in window_constants(problem).items() if name != "PADDED"}
-    return window | weight_strides(problem) | {
-        "G": problem.groups, "C": problem.w.shape[1], "K": outputs_of(problem),
+    window |= depth_constants(problem) | group_constants(problem)
+    return window | weight_strides(problem) | weight_depth(problem) | {
         "X_C": problem.x.strides[1], "Y_K": problem.y.strides[1],
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,

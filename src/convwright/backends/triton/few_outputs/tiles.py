@@ -9,7 +9,7 @@ from math import gcd
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
-from convwright.backends.triton.operands import pair
+from convwright.backends.triton.operands import depth, pair
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -47,7 +47,8 @@ class Strip(Configuration):
         gap, _ = spacing(problem)
         P, Q = pair(problem.y.shape[2:], 1)
         apart, together = (1, problem.groups) if self.across else (problem.groups, 1)
-        return problem.n * apart * -(-P // (self.rows * gap)) * gap * -(-Q * together // self.bq)
+        images = problem.n * depth(problem.y.shape[2:], 1)
+        return images * apart * -(-P // (self.rows * gap)) * gap * -(-Q * together // self.bq)
 
 
 _ROWS = (1, 2, 4, 8)
@@ -117,4 +118,4 @@ def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
     read = reads + weights * (strip.columns_per_thread if strip.across else 1)
     instructions = read + weights * strip.rows * strip.columns_per_thread
     issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)
-    return -(-problem.w.shape[1] // strip.split) * max(issuing, _WAITING_CYCLES + instructions)
+    return -(-problem.w.shape[1] // strip.split) * depth(problem.taps, 1) * max(issuing, _WAITING_CYCLES + instructions)

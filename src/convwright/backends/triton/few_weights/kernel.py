@@ -243,7 +243,7 @@ def _store(
     tap = (r * S + s)[None, :]
     k = (channel // C * K + k_block)[:, None] + (places // R % OUTPUTS)[None, :]
     c = (channel % C)[:, None] + (places // (R * OUTPUTS * S))[None, :]
-    at = (k * (R * S) + tap) * C + c if PARTS > 1 else weight_at(k, tap, c, R * S, S, W_K, W_C, W_R, W_S, FLIP)
+    at = (k * (R * S) + tap) * C + c if PARTS > 1 else weight_at(k, tap, c, 1, R, S, W_K, W_C, 0, W_R, W_S, FLIP)
     kept = (channel < G * C)[:, None] & (places < INPUTS * S * OUTPUTS * R)[None, :]
     tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
 

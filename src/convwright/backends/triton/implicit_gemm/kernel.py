@@ -1,10 +1,11 @@
 """The kernel: a forward convolution as one matrix product whose left matrix is never written down.
 
-Rows are output pixels (n, p, q), columns are output channels, and the sum runs over taps and input channels (r, s, c).
-The weight lies as K R S C. Where the input lies as N H W C, both matrices are contiguous along the sum; where it lies
-in planes, as N C H W, its tile is read along the pixels and turned around, and so is an output that lies in planes.
-Where there are fewer tiles than a device has multiprocessors, the sum is divided into parts, each for programs of its
-own, and a second kernel adds them.
+Rows are output pixels (n, z, p, q), columns are output channels, and the sum runs over taps and input channels (t, r,
+s, c); images have one z and t. The weight lies as K T R S C. Where the input lies as N D H W C, both matrices are
+contiguous along the sum; where it lies in planes, as N C D H W, its tile is read along the pixels and turned around,
+and so is an output that lies in planes. Each group of channels is a product of its own. Where there are fewer tiles
+than a device has multiprocessors, the sum is divided into parts, each for programs of its own, and a second kernel
+adds them.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -29,14 +30,17 @@ def _sum_over_taps(
     x_rows, w_columns, h, v, part,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    d, D: tl.constexpr, T: tl.constexpr, X_D: tl.constexpr, DILATION_D: tl.constexpr, PADDED_D: tl.constexpr,
+    G: tl.constexpr,
     FLIP: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr,
     X_PLANES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """One tile of the matrix product in fp32, or one part of it; (h, v) is where each row's first tap reads."""
-    DEPTH: tl.constexpr = R * S * C
+    """One tile of the matrix product in fp32, or one part of it; (d, h, v) is where each row's first tap reads."""
+    TAPS: tl.constexpr = T * R * S
+    DEPTH: tl.constexpr = TAPS * C
     BLOCKS_C: tl.constexpr = (C + BK - 1) // BK
-    STEPS: tl.constexpr = (DEPTH + BK - 1) // BK if FLAT else R * S * BLOCKS_C
+    STEPS: tl.constexpr = (DEPTH + BK - 1) // BK if FLAT else TAPS * BLOCKS_C
     STEPS_EACH: tl.constexpr = (STEPS + PARTS - 1) // PARTS
     BEYOND: tl.constexpr = STEPS_EACH * PARTS > STEPS  # whether the last part runs past the last step
     TAIL: tl.constexpr = (DEPTH if FLAT else C) % BK != 0 or BEYOND
@@ -55,10 +59,13 @@ def _sum_over_taps(
             tap = step // BLOCKS_C
             c = step % BLOCKS_C * BK + tl.arange(0, BK)
             inside = (c < C) & (step < STEPS) if BEYOND else c < C
-        h_tap = tap // S * DILATION_H
+        h_tap = (tap // S % R if T > 1 else tap // S) * DILATION_H
         v_tap = tap % S * DILATION_W
-        x_at = _outer(x_rows, h_tap * X_H + v_tap * X_W + c * X_C, X_PLANES)
-        w_at = w_columns[None, :] + ((R * S - 1 - tap if FLIP else tap) * C + c)[:, None]
+        x_step = h_tap * X_H + v_tap * X_W + c * X_C
+        if T > 1:
+            x_step += tap // (R * S) * (DILATION_D * X_D)
+        x_at = _outer(x_rows, x_step, X_PLANES)
+        w_at = w_columns[None, :] + ((TAPS - 1 - tap if FLIP else tap) * C + c)[:, None]
 
         if PADDED:
             if FLAT:
@@ -68,6 +75,10 @@ def _sum_over_taps(
                 h_read = tl.expand_dims(h + h_tap, 0 if X_PLANES else 1)
                 v_read = tl.expand_dims(v + v_tap, 0 if X_PLANES else 1)
             real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W)
+            if PADDED_D:
+                d_tap = tap // (R * S) * DILATION_D
+                d_read = _outer(d, d_tap, X_PLANES) if FLAT else tl.expand_dims(d + d_tap, 0 if X_PLANES else 1)
+                real = real & (d_read >= 0) & (d_read < D)
             if TAIL:
                 real = real & tl.expand_dims(inside, 1 if X_PLANES else 0)
             x_tile = tl.load(x_at, mask=real, other=0.0)
@@ -82,7 +93,7 @@ def _sum_over_taps(
         # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they
         # sum one step from zero, and the steps are added here in fp32, which rounds.
         if SPLIT and PACKED:
-            low_at = w_at + K * DEPTH
+            low_at = w_at + G * K * DEPTH
             w_low = tl.load(low_at, mask=inside[:, None], other=0.0) if TAIL else tl.load(low_at)
             total += dot_3xtf32(x_tile, w_tile, w_low, EXACT)
         elif SPLIT:
@@ -106,20 +117,26 @@ def implicit_gemm(
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
+    G: tl.constexpr, D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr,
+    STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr, WIDE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(conv(x, w) + residual + bias); of several PARTS, y has their sums as PARTS N P Q K.
+    """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each; of several
+    PARTS, y has their sums as PARTS N Z P Q K.
 
-    X_* and Y_* are strides, *_PLANES says that an operand lies in planes; TOP and LEFT are padding; SPLIT computes fp32
-    by three TF32 products; PACKED takes the weight rounded to TF32, with SPLIT the rest of it behind; FLAT lets a step
-    of the sum run across taps; WIDE makes offsets 64 bits wide.
+    X_* and Y_* are strides, *_PLANES says that an operand lies in planes; FRONT, TOP and LEFT are padding; SPLIT
+    computes fp32 by three TF32 products; PACKED takes the weight rounded to TF32, with SPLIT the rest of it behind;
+    FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide.
     """
-    M: tl.constexpr = N * P * Q
+    M: tl.constexpr = N * Z * P * Q
     TILES_M: tl.constexpr = (M + BM - 1) // BM
-    TILES_N: tl.constexpr = (K + BN - 1) // BN
+    TILES_K: tl.constexpr = (K + BN - 1) // BN
+    TILES_N: tl.constexpr = G * TILES_K
+    DEEP: tl.constexpr = Z > 1 or FRONT > 0
+    PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + (T - 1) * DILATION_D >= D
 
     # Neighbouring programs share GROUP_M row tiles, whose input then stays in the cache.
     program = tl.program_id(0)
@@ -127,26 +144,41 @@ def implicit_gemm(
     if PARTS > 1:
         part = program // (TILES_M * TILES_N)
         program = program % (TILES_M * TILES_N)
-        y += part * (M * K)
+        y += part * (M * G * K)
     group = program // (GROUP_M * TILES_N)
     within = program % (GROUP_M * TILES_N)
     rows = min(TILES_M - group * GROUP_M, GROUP_M)
     m = (group * GROUP_M + within % rows) * BM + tl.arange(0, BM)
-    k = within // rows * BN + tl.arange(0, BN)
+    tile_n = within // rows
+    if G > 1:
+        g = tile_n // TILES_K
+        tile_n = tile_n % TILES_K
+        x += g * (C * X_C)
+        w += g * (K * T * R * S * C)
+        y += g * (K * Y_K)
+        if BIAS:
+            bias += g * K
+        if RESIDUAL:
+            residual += g * (K * Y_K)
+    k = tile_n * BN + tl.arange(0, BN)
 
     # Rows and columns past the end read the last one again, which is cheaper than masking every load.
     m_read = tl.minimum(m, M - 1)
     k_read = tl.minimum(k, K - 1) if K % BN else k
-    n = m_read // (P * Q)
+    n = m_read // (Z * P * Q)
+    d = m_read // (P * Q) % Z * STRIDE_D - FRONT if DEEP else tl.zeros_like(m)
     h = m_read // Q % P * STRIDE_H - TOP
     v = m_read % Q * STRIDE_W - LEFT
     if WIDE:
         n = n.to(tl.int64)
     x_rows = x + (n * X_N + h * X_H + v * X_W)
-    w_columns = w + k_read * (R * S * C)
+    if DEEP:
+        x_rows += d * X_D
+    w_columns = w + k_read * (T * R * S * C)
 
     total = _sum_over_taps(
         x_rows, w_columns, h, v, part, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
+        d, D, T, X_D, DILATION_D, PADDED_D, G,
         FLIP, PADDED, SPLIT, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS,
     )  # fmt: skip
     if SPLIT:
@@ -156,29 +188,35 @@ def implicit_gemm(
         if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
             whole = _sum_over_taps(
                 x_rows, w_columns, h, v, part, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
+                d, D, T, X_D, DILATION_D, PADDED_D, G,
                 FLIP, PADDED, False, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS,
             )  # fmt: skip
             total = tl.where(lost, whole, total)
 
     _write(
-        total, m, k, bias, residual, y, N, K, P, Q, Y_N, Y_K, Y_P, Y_Q, Y_PLANES, BIAS, RESIDUAL, ACTIVATION, WIDE
-    )
+        total, m, k, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES, BIAS, RESIDUAL, ACTIVATION,
+        WIDE,
+    )  # fmt: skip
 
 
 # fmt: off
 @triton.jit
 def _write(
-    total, m, k, bias, residual, y, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
-    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
+    total, m, k, bias, residual, y,
+    N: tl.constexpr, K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    Y_PLANES: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
 ):
     # fmt: on
     """y = activation(total + residual + bias) at the pixels ``m`` and channels ``k``."""
-    M: tl.constexpr = N * P * Q
-    n = m // (P * Q)
+    M: tl.constexpr = N * Z * P * Q
+    n = m // (Z * P * Q)
     if WIDE:
         n = n.to(tl.int64)
-    at = _outer(n * Y_N + m // Q % P * Y_P + m % Q * Y_Q, k * Y_K, Y_PLANES)
+    y_rows = n * Y_N + m // Q % P * Y_P + m % Q * Y_Q
+    if Z > 1:
+        y_rows += m // (P * Q) % Z * Y_Z
+    at = _outer(y_rows, k * Y_K, Y_PLANES)
     kept = tl.expand_dims(m < M, 0 if Y_PLANES else 1) & tl.expand_dims(k < K, 1 if Y_PLANES else 0)
     if RESIDUAL:
         added = tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
@@ -193,14 +231,15 @@ def _write(
 # fmt: off
 @triton.jit
 def output_of_parts(
-    sums, bias, residual, y, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
-    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
+    sums, bias, residual, y,
+    N: tl.constexpr, K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    Y_PLANES: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
     PARTS: tl.constexpr, AT_ONCE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):
     # fmt: on
     """y = activation(the sum of ``sums`` over PARTS + residual + bias), added AT_ONCE and always in one order."""
-    M: tl.constexpr = N * P * Q
+    M: tl.constexpr = N * Z * P * Q
     TILES_N: tl.constexpr = (K + BN - 1) // BN
     m_first = tl.program_id(0) // TILES_N * BM
     k_first = tl.program_id(0) % TILES_N * BN
@@ -220,5 +259,6 @@ def output_of_parts(
     m = m_first + tl.arange(0, BM)
     k = k_first + tl.arange(0, BN)
     _write(
-        total, m, k, bias, residual, y, N, K, P, Q, Y_N, Y_K, Y_P, Y_Q, Y_PLANES, BIAS, RESIDUAL, ACTIVATION, WIDE
-    )
+        total, m, k, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES, BIAS, RESIDUAL, ACTIVATION,
+        WIDE,
+    )  # fmt: skip

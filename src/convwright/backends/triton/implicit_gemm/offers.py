@@ -9,6 +9,9 @@ from math import prod
 from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithm_named, algorithms_of
 from convwright.backends.triton.implicit_gemm.tiles import Tile, best_tiles
 from convwright.backends.triton.operands import (
+    depth_constants,
+    group_constants,
+    group_reason,
     is_channels_last,
     is_in_planes,
     pixel_count,
@@ -29,7 +32,8 @@ NAME = f"triton/{_KERNEL}"
 _GROUP_M = 8
 _PARTS_AT_ONCE, _OUTPUTS = 32, 128  # of a program that adds parts
 _TOLD_OF_THE_OUTPUT = (
-    "N", "K", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_PLANES", "BIAS", "RESIDUAL", "ACTIVATION", "WIDE", "PARTS",
+    "N", "Z", "P", "Q", "Y_N", "Y_K", "Y_Z", "Y_P", "Y_Q", "Y_PLANES",
+    "BIAS", "RESIDUAL", "ACTIVATION", "WIDE", "PARTS",
 )  # fmt: skip
 
 
@@ -66,7 +70,9 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
-    reason = shape_reason(problem, DTYPES)
+    reason = shape_reason(problem, DTYPES, groups=True, volumes=True)
+    if reason is None and (few := group_reason(problem)) is not None:
+        reason = f"{few}; few-outputs serves groups of few"
     operands = {"input": problem.x, "output": problem.y}
     for name, spec in operands.items():
         if reason is None and not is_channels_last(spec) and not is_in_planes(spec):
@@ -83,13 +89,13 @@ def blocks(problem: ConvProblem, tile: Tile) -> int:
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel is compiled for."""
     x, y = problem.x, problem.y
-    return window_constants(problem) | {
+    return window_constants(problem) | depth_constants(problem) | group_constants(problem) | {
         "X_C": x.strides[1] if x.shape[1] > 1 else 1, "Y_K": y.strides[1] if y.shape[1] > 1 else 1,
         "X_PLANES": is_in_planes(x), "Y_PLANES": is_in_planes(y),
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
         "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
-        "FLAT": tile.runs_across_taps(problem.c, prod(problem.taps)),
+        "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M, "PARTS": tile.parts or 1,
     }  # fmt: skip
 
@@ -109,7 +115,7 @@ def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> 
     bm, bn = _output_tile(problem)
     told = constants(problem, algorithm, tile)
     return {name: told[name] for name in _TOLD_OF_THE_OUTPUT} | {
-        "AT_ONCE": min(_PARTS_AT_ONCE, _power_of_two(tile.parts or 1)), "BM": bm, "BN": bn,
+        "K": problem.k, "AT_ONCE": min(_PARTS_AT_ONCE, _power_of_two(tile.parts or 1)), "BM": bm, "BN": bn,
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
@@ -17,7 +17,7 @@ from convwright.backends.triton.multiprocessor import (
     shared_limit,
     sm_count,
 )
-from convwright.backends.triton.operands import pixel_count
+from convwright.backends.triton.operands import group_sizes, pixel_count
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
@@ -53,7 +53,8 @@ class Tile(Configuration):
 
     def tiles(self, problem: ConvProblem) -> int:
         """How many blocks compute the whole sum, or one part of it."""
-        return -(-pixel_count(problem) // self.bm) * -(-problem.k // self.bn)
+        _, outputs = group_sizes(problem)
+        return -(-pixel_count(problem) // self.bm) * -(-outputs // self.bn) * problem.groups
 
     def sums_bytes(self, problem: ConvProblem) -> int:
         """What the sums of all parts take, in fp32."""
@@ -117,7 +118,8 @@ def best_tiles(
     """The ``count`` tiles that should be fastest, by estimate, the best first.
 
     At least half of them compute their sums whole. Beside them stand those in parts that should be faster than all of
-    these, one where that is in doubt, and tiles with more stages, where only those hide latency.
+    these, one where that is in doubt or multiprocessors would be idle, and tiles with more stages, where only those
+    hide latency.
     """
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
     fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, split=split) <= limit]
@@ -127,7 +129,9 @@ def best_tiles(
 
     whole = sorted(fitting, key=cycles)
     parted = sorted((each for tile in fitting for each in _parted(tile, problem, device)), key=cycles)
-    shapes = {(tile.bm, tile.bn): tile for tile in reversed(parted) if cycles(tile) < _DOUBT * cycles(whole[0])}
+    idle = whole[0].tiles(problem) < sm_count(device)
+    worth = inf if idle else _DOUBT * cycles(whole[0])
+    shapes = {(tile.bm, tile.bn): tile for tile in reversed(parted) if cycles(tile) < worth}
     ahead = sorted(shapes.values(), key=cycles)
     deeper = [*_deeper(whole[0], problem, device, split)]
     if ahead and cycles(ahead[0]) < cycles(whole[0]):
@@ -140,7 +144,7 @@ def best_tiles(
 
 def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
     """The tile with the numbers of parts that fill all multiprocessors, none of them without a step."""
-    steps, tiles = tile.steps(problem.c, prod(problem.taps)), tile.tiles(problem)
+    steps, tiles = tile.steps(problem.w.shape[1], prod(problem.taps)), tile.tiles(problem)
     wanted = {min(each * sm_count(device) // tiles, steps // _FEWEST_STEPS_OF_A_PART) for each in _BLOCKS_EACH}
     for parts in sorted({-(-steps // -(-steps // most)) for most in wanted if most > 1}):
         parted = replace(tile, parts=parts)
@@ -152,7 +156,7 @@ def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[T
 
 def _deeper(tile: Tile, problem: ConvProblem, device: DeviceFacts, split: bool) -> Iterator[Tile]:
     """The same with as many stages as fit, where no multiprocessor has a second block."""
-    channels, taps = problem.c, prod(problem.taps)
+    channels, taps = problem.w.shape[1], prod(problem.taps)
     if _blocks_each(tile, problem, device) > 1 or tile.runs_across_taps(channels, taps):
         return  # of a step across taps, numbers are loaded one by one, and no stage ahead
     most = min(_MOST_STAGES, tile.steps_each(channels, taps))
@@ -175,7 +179,7 @@ def _blocks_each(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> int:
 def _cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, split: bool) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
     together = _blocks_together(tile, problem, device, split)
-    steps = tile.steps_each(problem.c, prod(problem.taps))
+    steps = tile.steps_each(problem.w.shape[1], prod(problem.taps))
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
     loads = (tile.bm + tile.bn * (1 + split)) * tile.bk * problem.dtype.nbytes / CACHE_BYTES_PER_CYCLE
     block = steps * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together

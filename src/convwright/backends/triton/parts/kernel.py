@@ -9,27 +9,30 @@ import triton.language as tl
 
 @triton.jit
 def weight_at(
-    k, tap, c, TAPS: tl.constexpr, S: tl.constexpr,
-    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    k, tap, c, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr, W_K: tl.constexpr, W_C: tl.constexpr,
+    W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
 ):  # fmt: skip
     """Where an element of the weight's gradient lies."""
-    lying = TAPS - 1 - tap if FLIP else tap
-    return k * W_K + c * W_C + (lying // S * W_R + lying % S * W_S)
+    lying = T * R * S - 1 - tap if FLIP else tap
+    r = lying // S
+    if T > 1:
+        return k * W_K + c * W_C + (r // R * W_T + r % R * W_R + lying % S * W_S)
+    return k * W_K + c * W_C + (r * W_R + lying % S * W_S)
 
 
 # fmt: off
 @triton.jit
 def sum_of_parts(
-    sums, dw, C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    sums, dw, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
     PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):
     # fmt: on
-    """dw = the sum of ``sums``, PARTS K R S C, over its parts, always in one order, rounded once.
+    """dw = the sum of ``sums``, PARTS K T R S C, over its parts, always in one order, rounded once.
 
     ROWS parts are read at a time, and what is read of each of them added to sums of their own until the end.
     """
-    ROW: tl.constexpr = R * S * C
+    ROW: tl.constexpr = T * R * S * C
     SIZE: tl.constexpr = K * ROW
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     kept = at < SIZE
@@ -41,5 +44,5 @@ def sum_of_parts(
         totals += tl.load(sums_at, mask=(part < PARTS)[:, None] & kept[None, :], other=0.0)
     total = tl.sum(totals, axis=0)
     of_k = at % ROW
-    to = weight_at(at // ROW, of_k // C, of_k % C, R * S, S, W_K, W_C, W_R, W_S, FLIP)
+    to = weight_at(at // ROW, of_k // C, of_k % C, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
     tl.store(dw + to, total.to(dw.dtype.element_ty), mask=kept)

@@ -1,9 +1,9 @@
-"""Sums of a weight's gradient in parts, PARTS K R S C: their size, what adding them up takes, what is told about it."""
+"""Sums of a weight's gradient in parts, PARTS K T R S C: their size, what adding them up takes, and is told."""
 
 from __future__ import annotations
 
 from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, MORE_KERNEL_CYCLES, sm_count
-from convwright.backends.triton.operands import pair, weight_strides
+from convwright.backends.triton.operands import pair, weight_depth, weight_strides
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -38,7 +38,7 @@ def sum_constants(problem: ConvProblem, parts: int) -> dict[str, int | bool]:
     R, S = pair(problem.taps, 1)
     rows, block = _tile(parts)
     sizes = {"C": problem.w.shape[1], "K": problem.k, "R": R, "S": S, "FLIP": problem.flip}
-    return sizes | weight_strides(problem) | {"PARTS": parts, "ROWS": rows, "BLOCK": block}
+    return sizes | weight_strides(problem) | weight_depth(problem) | {"PARTS": parts, "ROWS": rows, "BLOCK": block}
 
 
 def _tile(parts: int) -> tuple[int, int]:

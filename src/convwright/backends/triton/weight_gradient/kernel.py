@@ -1,7 +1,8 @@
 """The kernels: the gradient of a weight as one matrix product whose left matrix is never written down.
 
-Rows are the weight's taps and input channels (r, s, c), columns are its output channels k, and the sum runs over output
-pixels (n, p, q). Input and gradient lie as N H W C, so that both matrices are contiguous across the sum, not along it.
+Rows are the weight's taps and input channels (t, r, s, c), columns are its output channels k, and the sum runs over
+output pixels (n, z, p, q); images have one t and z. Input and gradient lie as N D H W C, so that both matrices are
+contiguous across the sum, not along it. Each group of channels is a product of its own.
 The sum is long and the product small: it is divided into parts, each of which several programs compute.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
@@ -30,14 +31,15 @@ def _sum_over_pixels(
     Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     PADDED: tl.constexpr, WIDE: tl.constexpr, ROW_TAIL: tl.constexpr, FLAT: tl.constexpr, SPLIT: tl.constexpr,
     PITCH: tl.constexpr, STEPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    GROUP: tl.constexpr,
+    GROUP: tl.constexpr, d, D: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr,
+    STRIDE_D: tl.constexpr, PADDED_D: tl.constexpr, G: tl.constexpr,
 ):
     # fmt: on
     """One tile of the matrix product in fp32 over STEPS steps of pixels from ``first`` on.
 
-    ``x_rows`` is where each row reads at the output pixel (0, 0, 0), and (h, v) that place in the image.
+    ``x_rows`` is where each row reads at the output pixel (0, 0, 0, 0), and (d, h, v) that place in the image.
     """
-    M: tl.constexpr = N * P * Q
+    M: tl.constexpr = N * Z * P * Q
     K_TAIL: tl.constexpr = K % BN != 0
     # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
     EXACT: tl.constexpr = M <= 32
@@ -46,13 +48,17 @@ def _sum_over_pixels(
     for step in tl.range(STEPS):
         m = first + step * BK + tl.arange(0, BK)
         inside = m < M
-        n = m // (P * Q)
+        n = m // (Z * P * Q)
         p = m // Q % P
         q = m % Q
         if WIDE:
             n = n.to(tl.int64)
 
-        x_at = x_rows[:, None] + (n * X_N + p * (STRIDE_H * X_H) + q * (STRIDE_W * X_W))[None, :]
+        x_pixels = n * X_N + p * (STRIDE_H * X_H) + q * (STRIDE_W * X_W)
+        if Z > 1:
+            z = m // (P * Q) % Z
+            x_pixels += z * (STRIDE_D * X_D)
+        x_at = x_rows[:, None] + x_pixels[None, :]
         real = inside[None, :]
         if PADDED:
             # What lies before an image is far behind its end as a number without a sign.
@@ -63,11 +69,17 @@ def _sum_over_pixels(
                 h_read = (h + p * STRIDE_H)[None, :]
                 v_read = (v + q * STRIDE_W)[None, :]
             real = real & (h_read.to(tl.uint32) < H) & (v_read.to(tl.uint32) < W)
+            if PADDED_D:
+                d_step = m // (P * Q) % Z * STRIDE_D
+                d_read = d[:, None] + d_step[None, :] if FLAT else (d + d_step)[None, :]
+                real = real & (d_read.to(tl.uint32) < D)
         if ROW_TAIL:
             real = real & row_inside[:, None]
         x_tile = tl.load(x_at, mask=real, other=0.0)
 
         y_pixels = n * Y_N + p * Y_P + q * Y_Q
+        if Z > 1:
+            y_pixels += z * Y_Z
         if PITCH:
             k = k_first + tl.arange(0, BN)
             dy_at = dy + (m[:, None] + (k * PITCH)[None, :])
@@ -89,7 +101,7 @@ def _sum_over_pixels(
         # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they
         # sum one step from zero, and the steps are added here in fp32, which rounds.
         if SPLIT and PITCH:
-            dy_low = tl.load(dy_at + K * PITCH, mask=there, other=0.0)
+            dy_low = tl.load(dy_at + G * K * PITCH, mask=there, other=0.0)
             total += dot_3xtf32(x_tile, dy_tile, dy_low, EXACT)
         elif SPLIT:
             dy_high, dy_low = tf32_parts(dy_tile)
@@ -113,45 +125,62 @@ def weight_gradient(
     W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
+    G: tl.constexpr, D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr,
+    W_T: tl.constexpr, STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
     WIDE: tl.constexpr, SPLIT: tl.constexpr, PITCH: tl.constexpr, FLAT: tl.constexpr,
     PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):
     # fmt: on
-    """out = the gradient; where there are several PARTS, out = their sums in fp32 as PARTS K R S C.
+    """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
+    their sums in fp32 as PARTS K T R S C, with the K of all groups.
 
-    X_*, Y_* and W_* are strides; TOP and LEFT are padding; SPLIT computes fp32 by three TF32 products; FLAT lets a tile
-    run across taps; WIDE makes offsets 64 bits wide; GROUP is how many neighbours in a row of dy a few threads load.
-    With a PITCH ``dy`` is packed, and that is the stride of its channels.
+    X_*, Y_* and W_* are strides; FRONT, TOP and LEFT are padding; SPLIT computes fp32 by three TF32 products; FLAT lets
+    a tile run across taps; WIDE makes offsets 64 bits wide; GROUP is how many neighbours in a row of dy a few threads
+    load. With a PITCH ``dy`` is packed, and that is the stride of its channels.
     """
-    STEPS: tl.constexpr = (N * P * Q + BK * PARTS - 1) // (BK * PARTS)
+    STEPS: tl.constexpr = (N * Z * P * Q + BK * PARTS - 1) // (BK * PARTS)
+    TAPS: tl.constexpr = T * R * S
     TILES_C: tl.constexpr = (C + BM - 1) // BM
-    TILES_M: tl.constexpr = (R * S * C + BM - 1) // BM if FLAT else R * S * TILES_C
-    TILES_N: tl.constexpr = (K + BN - 1) // BN
-    ROW_TAIL: tl.constexpr = (R * S * C if FLAT else C) % BM != 0
+    TILES_M: tl.constexpr = (TAPS * C + BM - 1) // BM if FLAT else TAPS * TILES_C
+    TILES_K: tl.constexpr = (K + BN - 1) // BN
+    TILES_N: tl.constexpr = G * TILES_K
+    ROW_TAIL: tl.constexpr = (TAPS * C if FLAT else C) % BM != 0
+    PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + (T - 1) * DILATION_D >= D
 
     # All programs of one part read the same pixels, which then stay in the cache.
     program = tl.program_id(0)
     part = program // (TILES_M * TILES_N)
     tile_m = program // TILES_N % TILES_M
     k_first = program % TILES_N * BN
+    k_group = 0  # the first channel of the group
+    if G > 1:
+        k_first = program % TILES_K * BN
+        g = program % TILES_N // TILES_K
+        k_group = g * K
+        x += g * C
+        dy += k_group * (PITCH if PITCH else 1)
 
     if FLAT:
         row = tile_m * BM + tl.arange(0, BM)
         tap = row // C
         c = row % C
-        row_inside = row < R * S * C
+        row_inside = row < TAPS * C
     else:
         tap = tile_m // TILES_C
         c = tile_m % TILES_C * BM + tl.arange(0, BM)
         row_inside = c < C
-    h = tap // S * DILATION_H - TOP
+    h = (tap // S % R if T > 1 else tap // S) * DILATION_H - TOP
     v = tap % S * DILATION_W - LEFT
     x_rows = x + (h * X_H + v * X_W + c)
+    d = tap // (R * S) * DILATION_D - FRONT
+    if T > 1 or FRONT > 0:
+        x_rows += d * X_D
     first = part * (STEPS * BK)
 
     total = _sum_over_pixels(
         x_rows, h, v, row_inside, dy, k_first, first, N, H, W, K, P, Q, X_N, X_H, X_W, Y_N, Y_P, Y_Q,
         STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, SPLIT, PITCH, STEPS, BM, BN, BK, GROUP,
+        d, D, Z, X_D, Y_Z, STRIDE_D, PADDED_D, G,
     )  # fmt: skip
     if SPLIT:
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
@@ -161,36 +190,42 @@ def weight_gradient(
             whole = _sum_over_pixels(
                 x_rows, h, v, row_inside, dy, k_first, first, N, H, W, K, P, Q, X_N, X_H, X_W, Y_N, Y_P, Y_Q,
                 STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, False, PITCH, STEPS, BM, BN, BK, GROUP,
+                d, D, Z, X_D, Y_Z, STRIDE_D, PADDED_D, G,
             )  # fmt: skip
             total = tl.where(lost, whole, total)
 
     k = k_first + tl.arange(0, BN)
     kept = row_inside[:, None] & (k < K)[None, :]
+    if G > 1:
+        k += k_group
     if PARTS > 1:
-        sums = out + part.to(tl.int64) * (K * R * S * C)
-        tl.store(sums + ((tap * C + c)[:, None] + (k * (R * S * C))[None, :]), total, mask=kept)
+        sums = out + part.to(tl.int64) * (G * K * TAPS * C)
+        tl.store(sums + ((tap * C + c)[:, None] + (k * (TAPS * C))[None, :]), total, mask=kept)
     else:
-        rows = weight_at(0, tap, c, R * S, S, W_K, W_C, W_R, W_S, FLIP)
+        rows = weight_at(0, tap, c, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
         tl.store(out + (rows[:, None] + (k * W_K)[None, :]), total.to(out.dtype.element_ty), mask=kept)
 
 
 # fmt: off
 @triton.jit
 def packed_gradient(
-    dy, packed, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, WIDE: tl.constexpr, PITCH: tl.constexpr,
-    PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+    dy, packed, N: tl.constexpr, K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, WIDE: tl.constexpr,
+    PITCH: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):
     # fmt: on
     """packed = dy rounded to TF32, as K PITCH, and behind that the rest of it; pixels past the last are zeros."""
     TILES: tl.constexpr = PITCH // PIXELS
     m = tl.program_id(0) % TILES * PIXELS + tl.arange(0, PIXELS)
     k = tl.program_id(0) // TILES * CHANNELS + tl.arange(0, CHANNELS)
-    n = m // (P * Q)
+    n = m // (Z * P * Q)
     if WIDE:
         n = n.to(tl.int64)
-    dy_at = dy + ((n * Y_N + m // Q % P * Y_P + m % Q * Y_Q)[:, None] + k[None, :])
-    value = tl.load(dy_at, mask=(m < N * P * Q)[:, None] & (k < K)[None, :], other=0.0)
+    y_pixels = n * Y_N + m // Q % P * Y_P + m % Q * Y_Q
+    if Z > 1:
+        y_pixels += m // (P * Q) % Z * Y_Z
+    dy_at = dy + (y_pixels[:, None] + k[None, :])
+    value = tl.load(dy_at, mask=(m < N * Z * P * Q)[:, None] & (k < K)[None, :], other=0.0)
     high = tf32(value)
     kept = (k < K)[None, :]
     at = packed + (m[:, None] + (k * PITCH)[None, :])

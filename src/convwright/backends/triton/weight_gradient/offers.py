@@ -7,10 +7,14 @@ from math import prod
 
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
+    depth_constants,
+    group_constants,
+    group_reason,
     operand_reason,
     pixel_count,
     shape_reason,
     span,
+    weight_depth,
     weight_strides,
     window_constants,
 )
@@ -51,7 +55,8 @@ def refusal_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
     if problem.direction is not Direction.BACKWARD_WEIGHT:
         return f"computes gradients of weights, not {problem.direction}"
     operands = {"input": problem.x, "gradient": problem.y}
-    return shape_reason(problem, DTYPES) or operand_reason(problem, operands) or _size_reason(problem, algorithm)
+    reason = shape_reason(problem, DTYPES, groups=True, volumes=True) or group_reason(problem)
+    return reason or operand_reason(problem, operands) or _size_reason(problem, algorithm)
 
 
 def _size_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
@@ -81,9 +86,10 @@ def blocks(problem: ConvProblem, tile: PartedTile) -> int:
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> dict[str, int | bool]:
     """What the kernel of the product is compiled for."""
-    return window_constants(problem) | weight_strides(problem) | {
+    window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
+    return window | weight_strides(problem) | weight_depth(problem) | {
         "SPLIT": algorithm.split, "PITCH": pitch(problem) if algorithm.packed else 0,
-        "FLAT": tile.runs_across_taps(problem.c, prod(problem.taps)),
+        "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
         "PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group(algorithm),
     }  # fmt: skip
 
@@ -94,6 +100,6 @@ def pack_blocks(problem: ConvProblem) -> int:
 
 def pack_constants(problem: ConvProblem) -> dict[str, int | bool]:
     """What the kernel that packs dy is compiled for."""
-    needed = ("N", "K", "P", "Q", "Y_N", "Y_P", "Y_Q", "WIDE")
-    told = {name: value for name, value in window_constants(problem).items() if name in needed}
-    return told | {"PITCH": pitch(problem)} | _PACK_TILE
+    needed = ("N", "K", "Z", "P", "Q", "Y_N", "Y_Z", "Y_P", "Y_Q", "WIDE")
+    window = window_constants(problem) | depth_constants(problem)
+    return {name: window[name] for name in needed} | {"PITCH": pitch(problem)} | _PACK_TILE

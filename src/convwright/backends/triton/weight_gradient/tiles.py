@@ -18,7 +18,7 @@ from convwright.backends.triton.multiprocessor import (
     shared_limit,
     sm_count,
 )
-from convwright.backends.triton.operands import pixel_count
+from convwright.backends.triton.operands import group_sizes, pixel_count
 from convwright.backends.triton.parts.sums import sum_cycles
 from convwright.backends.triton.weight_gradient.algorithms import Algorithm
 from convwright.core.device import DeviceFacts
@@ -58,12 +58,12 @@ class PartedTile(Configuration):
 
     def tiles(self, problem: ConvProblem) -> int:
         """How many blocks compute one part."""
-        channels, taps = problem.c, prod(problem.taps)
+        (channels, outputs), taps = group_sizes(problem), prod(problem.taps)
         if self.runs_across_taps(channels, taps):
             rows = -(-channels * taps // self.bm)
         else:
             rows = -(-channels // self.bm) * taps
-        return rows * -(-problem.k // self.bn)
+        return rows * -(-outputs // self.bn) * problem.groups
 
     def steps(self, pixels: int) -> int:
         """Of one part."""
@@ -88,7 +88,8 @@ class PartedTile(Configuration):
     def registers(self, problem: ConvProblem, algorithm: Algorithm) -> int:
         """Of one thread, roughly: sums, with 3xTF32 those of one step too, and the parts of a tile's rows; and there
         what it takes to load numbers one by one, since their place is not a multiple of 16 bytes."""
-        alone = self.bm * (problem.c % 4 > 0) + self.bn * (problem.k % 4 > 0 and not algorithm.packed)
+        inputs, outputs = group_sizes(problem)
+        alone = self.bm * (inputs % 4 > 0) + self.bn * (outputs % 4 > 0 and not algorithm.packed)
         held = self.bm * self.bn
         if algorithm.split:
             held += self.bm * self.bn + self.bm * self.bk * 2 + alone * self.bk * _REGISTERS_OF_A_LOAD
