@@ -18,6 +18,8 @@ from backends.triton_interpreted.few_weights_cases import FEW, LAYOUTS, MIXED, a
 from backends.triton_interpreted.weight_gradient_cases import Operands, gradient, with_gaps
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.few_weights.offers import refusal_reason
+from convwright.backends.triton.few_weights.tiles import Patch
+from convwright.backends.triton.parts.call import sum_call
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
@@ -34,6 +36,7 @@ BACKEND, CPU = TritonKernels(), device_facts("cpu")
 FP16_AND_FP32 = [DType.FP16, DType.FP32]
 SAME = ((1, 1), (1, 1))
 PLAIN = Case((2, 4, 7, 9), (4, 2, 3, 3), padding=SAME, groups=2)
+SMALL = Case((2, 2, 6, 5), (2, 1, 2, 2), padding=SAME, groups=2)
 
 
 def computed(candidate: Candidate, given: Operands) -> torch.Tensor:
@@ -45,42 +48,49 @@ def computed(candidate: Candidate, given: Operands) -> torch.Tensor:
 
 
 def some(problem: ConvProblem, parts: int, count: int) -> list[Candidate]:
-    """A few of all, of different sizes and lanes."""
-    found = all_patches(problem, parts)
-    return found[:: -(-len(found) // count)]
+    """A few of all, of different sizes and with so many lanes that the interpreter takes few steps."""
+    found = [each for each in all_patches(problem, parts) if Patch.of(each).lanes >= 128]
+    return found[len(found) // count // 2 :: -(-len(found) // count)]
 
 
-@pytest.mark.parametrize(("dtype", "layouts"), [(DType.FP32, LAYOUTS[0]), (DType.FP16, LAYOUTS[1])])
-@pytest.mark.parametrize("name", FEW)
-def test_small_integers_come_out_exactly(name: str, dtype: DType, layouts: tuple[Layout, Layout]) -> None:
-    problem = gradient(FEW[name], dtype, Layout.NCHW, *layouts)
+@pytest.mark.parametrize(("number", "name"), [*enumerate(FEW)])
+def test_small_integers_come_out_exactly(number: int, name: str) -> None:
+    dtype = FP16_AND_FP32[number // 2 % 2]
+    problem = gradient(FEW[name], dtype, Layout.NCHW, *LAYOUTS[number % 2])
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
-    found = offered(problem, CPU)
-    assert found
-    for candidate in found[:2]:
-        assert torch.equal(computed(candidate, given), expected), candidate.id
+    candidate = min(offered(problem, CPU), key=lambda each: Patch.of(each).parts)  # of few programs
+    assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
-@pytest.mark.parametrize("number", range(5))
-@pytest.mark.parametrize("layout", [Layout.NCHW, Layout.NHWC])
-def test_patches_handle_their_tails(number: int, layout: Layout) -> None:
-    problem = ragged(number, DType.FP32, layout)
+@pytest.mark.parametrize("number", range(10))
+def test_patches_handle_their_tails(number: int) -> None:
+    problem = ragged(number, DType.FP32, (Layout.NCHW, Layout.NHWC)[number % 2])
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).float()
-    for candidate in all_patches(problem, 2)[number::29]:
+    for candidate in some(problem, 2, 20)[number::10]:
         assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
-@pytest.mark.parametrize("parts", [1, 2, 300])
+@pytest.mark.parametrize("parts", [1, 2])
 def test_parts_add_up(parts: int) -> None:
-    """Also where there are more of them than are read at a time, and where the last have nothing to sum."""
     problem = gradient(PLAIN, DType.FP16)
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).half()
-    candidate = all_patches(problem, parts)[-1]
+    candidate = some(problem, parts, 1)[0]
     assert candidate.workspace_bytes == (4 * problem.w.numel * parts if parts > 1 else 0)
     assert torch.equal(computed(candidate, given), expected)
+
+
+@pytest.mark.parametrize("parts", [2, 7, 33, 300, 1046])
+def test_any_number_of_parts_is_added(parts: int) -> None:
+    """Also where there are more of them than are read at a time."""
+    problem = gradient(replace(PLAIN, flip=parts == 7), DType.FP16, Layout.NCHW)
+    sums = torch.randint(-2, 3, (parts, 4, 3, 3, 2)).float()
+    dw = torch.full(problem.w.shape, nan, dtype=torch.float16)
+    sum_call(problem, parts).interpreted(sums, dw)
+    expected = sums.sum(0).permute(0, 3, 1, 2)
+    assert torch.equal(dw, (expected.flip(2, 3) if problem.flip else expected).half())
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -90,7 +100,7 @@ def test_the_gradient_is_written_wherever_the_weight_lies(name: str, layout: str
     problem = gradient(GROUPED[name], DType.FP32, Layout.NHWC if layout == "nhwc" else Layout.NCHW, *LAYOUTS[0])
     problem = with_gaps(problem) if layout == "gaps" else problem
     given = operands(problem, seed=1)
-    for candidate in some(problem, parts, 2):
+    for candidate in some(problem, parts, 1):
         plan = BACKEND.build(candidate, CPU)
         torch.testing.assert_close(run(plan, given).double(), oracle(problem, given), rtol=0, atol=0)
 
@@ -103,7 +113,7 @@ def test_operands_may_lie_differently(layouts: tuple[Layout, Layout]) -> None:
         assert torch.equal(computed(candidate, given), given.expected(problem).float()), candidate.id
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @drawn(problems(least_images=1), st.sampled_from(FP16_AND_FP32), st.integers(1, 3), st.data())
 def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, parts: int, data: st.DataObject) -> None:
     specs = {role: replace(getattr(drawn_problem, role), dtype=dtype) for role in "xwy"}
@@ -113,46 +123,45 @@ def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, pa
         return
     given = operands(problem, seed=2)
     expected = oracle(problem, given)
-    for candidate in (offered(problem, CPU)[0], data.draw(st.sampled_from(all_patches(problem, parts)))):
+    for candidate in (offered(problem, CPU)[0], data.draw(st.sampled_from(some(problem, parts, 9)))):
         plan = BACKEND.build(candidate, CPU)
         torch.testing.assert_close(run(plan, given).double(), expected, rtol=0, atol=0, msg=candidate.id)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-@pytest.mark.parametrize("dtype", FP16_AND_FP32)
-@pytest.mark.parametrize("layouts", LAYOUTS)
-def test_errors_on_every_kind_of_data_are_explained(layouts: tuple[Layout, Layout], dtype: DType) -> None:
-    """Infinities and NaNs among them, in images that patches fill and in images that they do not."""
-    problem = gradient(PLAIN, dtype, Layout.NCHW, *layouts)
+@pytest.mark.parametrize(("dtype", "layouts"), [(DType.FP32, LAYOUTS[0]), (DType.FP16, LAYOUTS[1])])
+def test_errors_on_every_kind_of_data_are_explained(dtype: DType, layouts: tuple[Layout, Layout]) -> None:
+    """Infinities and NaNs among them, in images that patches do not fill."""
+    problem = gradient(SMALL, dtype, Layout.NCHW, *layouts)
     check = ErrorCheck(problem, "cpu")
-    for candidate in some(problem, 2, 4):
+    for candidate in some(problem, 2, 1):
         plan = BACKEND.build(candidate, CPU)
         errors = check.errors(lambda by_role, plan=plan: plan(by_role["x"], by_role["dy"]))
         assert absolute_objection(problem, candidate.arithmetic, errors, Policy()) is None, candidate.id
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-@pytest.mark.parametrize("value", [inf, -inf, nan])
-@pytest.mark.parametrize("place", ["x", "dy"])
-@pytest.mark.parametrize("layouts", LAYOUTS)
+@pytest.mark.parametrize(
+    ("layouts", "place", "value"), [(LAYOUTS[0], "x", inf), (LAYOUTS[1], "x", nan), (LAYOUTS[1], "dy", -inf)]
+)
 def test_what_is_not_finite_lands_where_it_belongs(layouts: tuple[Layout, Layout], place: str, value: float) -> None:
     """At an image's last pixel, which patches that reach beyond it read for pixels that are not there."""
-    problem = gradient(Case((1, 3, 9, 11), (3, 1, 3, 3), groups=3), DType.FP32, Layout.NCHW, *layouts)
+    problem = gradient(replace(SMALL, padding=((0, 0), (0, 0))), DType.FP32, Layout.NCHW, *layouts)
     given = Operands.of(problem, "cpu", integers=True)
     getattr(given, place)[0, 1, -1, -1] = value
     given.dy[given.dy == 0] = 1
     expected = given.expected(problem).float()
     assert not expected.isfinite().all()
     assert expected.isfinite().any()
-    for candidate in some(problem, 1, 5):
+    for candidate in some(problem, 1, 1):
         assert torch.equal(computed(candidate, given).nan_to_num(7.5), expected.nan_to_num(7.5)), candidate.id
 
 
 def test_it_is_as_good_as_fp32() -> None:
-    problem = gradient(Case((4, 2, 40, 40), (2, 1, 3, 3), padding=SAME, groups=2), DType.FP32)
+    problem = gradient(Case((2, 1, 40, 40), (1, 1, 2, 2)), DType.FP32)
     given = Operands.of(problem, "cpu", integers=False)
     expected = given.expected(problem)
-    for candidate in offered(problem, CPU)[:2]:
+    for candidate in offered(problem, CPU)[:1]:
         error = (computed(candidate, given).double() - expected).norm() / expected.norm()
         assert error < 2**-24 * sqrt(problem.reduction) / 4, candidate.id
 

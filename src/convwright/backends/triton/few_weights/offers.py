@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.few_weights.tiles import Patch, best_patches, outputs_of, spacings, sums_of
+from convwright.backends.triton.few_weights.tiles import Patch, best_patches, outputs_of, spacings
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     shape_reason,
@@ -84,5 +84,5 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool]:
         "GAP_H": gap_h, "GAP_W": gap_w, "APART_H": apart_h, "APART_W": apart_w,
         "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,
         "PARTS": patch.parts, "STEPS": patch.steps(problem), "CHANNELS": patch.channels, "LANES": patch.lanes,
-        "LEVELS": (sums_of(patch, problem) - 1).bit_length(),
+        "LEVELS": (patch.sums(problem) - 1).bit_length(),
     }  # fmt: skip

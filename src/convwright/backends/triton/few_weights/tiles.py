@@ -64,6 +64,15 @@ class Patch(Configuration):
         """How many lanes a thread has."""
         return self.lanes // (_WARP * self.warps)
 
+    def sums(self, problem: ConvProblem) -> int:
+        """Of one lane."""
+        return prod(problem.taps) * self.outputs * self.inputs
+
+    def shared_bytes(self, problem: ConvProblem) -> int:
+        """An upper bound on what a block needs to add up the sums of several lanes."""
+        padded = 1 << (self.sums(problem) - 1).bit_length()
+        return 4 * max(self.warps * self.channels, _WARP) * padded if self.together > 1 else 0
+
     def blocks_of_a_part(self, problem: ConvProblem) -> int:
         return -(-problem.c // (self.channels * self.inputs)) * (outputs_of(problem) // self.outputs)
 
@@ -148,26 +157,15 @@ def _divisors(number: int, most: int) -> list[int]:
 
 def _fits(patch: Patch, problem: ConvProblem) -> bool:
     """Whether it is compiled soon, and into registers."""
-    sums, (reads, given) = sums_of(patch, problem), _accesses(patch, problem)
+    sums, (reads, given) = patch.sums(problem), _accesses(patch, problem)
     walked = sums * (patch.rows * patch.columns + _STEPS_OF_A_SUM) + (reads + given) * _STEPS_OF_A_READ
     alone = patch.rows * patch.columns == 1
     return (
         sums * patch.each <= _MOST_SUMS
         and (alone or (reads + given) * walked**2 <= _MOST_WALKED)
         and _registers(patch, problem) <= _MOST_REGISTERS
-        and shared_bytes(patch, problem) <= _MOST_SHARED_BYTES
+        and patch.shared_bytes(problem) <= _MOST_SHARED_BYTES
     )
-
-
-def sums_of(patch: Patch, problem: ConvProblem) -> int:
-    """Of one lane."""
-    return prod(problem.taps) * patch.outputs * patch.inputs
-
-
-def shared_bytes(patch: Patch, problem: ConvProblem) -> int:
-    """An upper bound on what a block needs to add up the sums of several lanes."""
-    padded = 1 << (sums_of(patch, problem) - 1).bit_length()
-    return 4 * max(patch.warps * patch.channels, _WARP) * padded if patch.together > 1 else 0
 
 
 def _accesses(patch: Patch, problem: ConvProblem) -> tuple[int, int]:
@@ -186,7 +184,7 @@ def _registers(patch: Patch, problem: ConvProblem) -> int:
     """Of a thread, roughly: sums, the patch of the gradient, and two columns of that of the input."""
     R, _ = pair(problem.taps, 1)
     (_, apart), _ = spacings(problem, patch)
-    held = sums_of(patch, problem) + patch.outputs * patch.rows * patch.columns + 2 * ((patch.rows - 1) * apart + R)
+    held = patch.sums(problem) + patch.outputs * patch.rows * patch.columns + 2 * ((patch.rows - 1) * apart + R)
     return patch.each * held + _OTHER_REGISTERS
 
 
@@ -216,7 +214,7 @@ def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple
     blocks = -(-patch.blocks_of_a_part(problem) * patch.parts // sm_count(device))
     together = min(blocks, fitting)
     busy = max(together * patch.warps * max(instructions / _SCHEDULERS, lines), _WAITING_CYCLES + 2 * instructions)
-    ending = _BLOCK_CYCLES + sums_of(patch, problem) * patch.each * _CYCLES_OF_A_SUM * (patch.together > 1)
+    ending = _BLOCK_CYCLES + patch.sums(problem) * patch.each * _CYCLES_OF_A_SUM * (patch.together > 1)
     rounds = -(-blocks // together)
     return rounds * (patch.steps(problem) * busy + ending) + sum_cycles(problem, patch.parts, device)
 
@@ -224,7 +222,7 @@ def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple
 def _blocks_together(patch: Patch, problem: ConvProblem) -> int:
     """How many blocks fit on a multiprocessor."""
     warps = min(_REGISTERS // (_WARP * _registers(patch, problem)), _MOST_WARPS)
-    return max(min(warps // patch.warps, _SHARED_BYTES // max(shared_bytes(patch, problem), 1)), 1)
+    return max(min(warps // patch.warps, _SHARED_BYTES // max(patch.shared_bytes(problem), 1)), 1)
 
 
 def _step(patch: Patch, problem: ConvProblem) -> tuple[float, float]:
@@ -232,7 +230,7 @@ def _step(patch: Patch, problem: ConvProblem) -> tuple[float, float]:
     reads, given = _accesses(patch, problem)
     bounded = any(side for sides in problem.padding for side in sides)
     half = problem.dtype.nbytes < 4
-    instructions = patch.each * (sums_of(patch, problem) * patch.rows * patch.columns + half * (reads + given))
+    instructions = patch.each * (patch.sums(problem) * patch.rows * patch.columns + half * (reads + given))
     instructions += reads * (1 + 2 * bounded) + 2 * given + _PATCH_INSTRUCTIONS
     return instructions, reads * _lines(patch, problem, problem.x) + given * _lines(patch, problem, problem.y)
 
