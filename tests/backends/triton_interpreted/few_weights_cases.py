@@ -23,7 +23,8 @@ def _few(case: Case) -> Case:
     return replace(case, x=(case.x[0], channels, *case.x[2:]), w=(min(case.w[0], 4), channels, *case.w[2:]))
 
 
-FEW = {name: _few(case) for name, case in CASES.items() if name != "3x3 without padding"} | GROUPED
+FEW = {name: _few(case) for name, case in CASES.items() if name != "3x3 without padding"}
+FEW |= {name: case for name, case in GROUPED.items() if len(case.stride) < 3}
 # Rows, columns, patches and channels that no configuration fills, padding on all sides, gaps between channels.
 RAGGED = Case((1, 4, 13, 17), (4, 2, 3, 2), padding=((2, 1), (1, 3)), slack=1, groups=2)
 WINDOWS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1)), ((3, 5), (1, 1))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import inf, prod
+from math import prod
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
@@ -29,6 +29,7 @@ _MOST_SUMS_BYTES = 2**26
 _BLOCKS_EACH = (1, 2)
 _CYCLES_OF_A_PART = 25  # to add one more
 _DOUBT = 1.1  # about the estimates of parts, whose cost is known least
+_DOUBT_WHERE_IDLE = 1.7  # beside tiles that leave multiprocessors without a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def best_tiles(
     whole = sorted(fitting, key=cycles)
     parted = sorted((each for tile in fitting for each in _parted(tile, problem, device)), key=cycles)
     idle = whole[0].tiles(problem) < sm_count(device)
-    worth = inf if idle else _DOUBT * cycles(whole[0])
+    worth = (_DOUBT_WHERE_IDLE if idle else _DOUBT) * cycles(whole[0])
     shapes = {(tile.bm, tile.bn): tile for tile in reversed(parted) if cycles(tile) < worth}
     ahead = sorted(shapes.values(), key=cycles)
     deeper = [*_deeper(whole[0], problem, device, split)]
