@@ -10,7 +10,8 @@ import torch
 
 from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
-from backends.triton_interpreted.weight_gradient_cases import ALL_CASES, NAMES, all_tiles, gradient
+from backends.triton_interpreted.cases import listed
+from backends.triton_interpreted.weight_gradient_cases import ALGORITHM, ALL_CASES, NAMES, all_tiles, gradient
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.multiprocessor import shared_limit
@@ -23,7 +24,6 @@ from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.plan import Launchable
-from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.errors import BackendError, BadInput
@@ -40,8 +40,7 @@ SMALL = ConvProblem.parse("mb2ic64ih8oc64kh3ph1 dir:backward_weight tag:nhwc")
 
 
 def offered(problem: ConvProblem, device: DeviceFacts = H200) -> list[Candidate]:
-    offers = list(BACKEND.candidates(problem, device, Policy()))
-    return [offer for offer in offers if isinstance(offer, Candidate)]
+    return [offer for offer in listed(ALGORITHM, problem, device) if isinstance(offer, Candidate)]
 
 
 def in_dtype(problem: ConvProblem, dtype: DType) -> ConvProblem:
@@ -63,7 +62,7 @@ def in_dtype(problem: ConvProblem, dtype: DType) -> ConvProblem:
     ],
 )
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
-    (refusal,) = BACKEND.candidates(ConvProblem.parse(f"{text} dir:backward_weight"), H200, Policy())
+    (refusal,) = listed(ALGORITHM, ConvProblem.parse(f"{text} dir:backward_weight"), H200)
     assert isinstance(refusal, Refusal)
     assert refusal.id == "triton/weight-gradient"
     assert words in refusal.reason
@@ -71,7 +70,7 @@ def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
 
 @not_interpreted
 def test_each_fp32_algorithm_refuses_by_its_own_name() -> None:
-    offers = BACKEND.candidates(ConvProblem.parse("g4ic8ih9oc8kh3 tag:nhwc dir:backward_weight"), H200, Policy())
+    offers = listed(ALGORITHM, ConvProblem.parse("g4ic8ih9oc8kh3 tag:nhwc dir:backward_weight"), H200)
     assert [offer.id for offer in offers] == [algorithm.id for algorithm in algorithms(DType.FP32)]
 
 
@@ -109,7 +108,7 @@ def test_parts_fill_the_gpu_and_none_of_them_is_idle() -> None:
 @not_interpreted
 def test_what_cannot_be_packed_says_so() -> None:
     problem = ConvProblem.parse("mb4ic16ih1024oc256kh1 dir:backward_weight tag:nhwc")
-    refused = [each for each in BACKEND.candidates(problem, H200, Policy()) if isinstance(each, Refusal)]
+    refused = [each for each in listed(ALGORITHM, problem, H200) if isinstance(each, Refusal)]
     assert [each.id for each in refused] == ["triton/weight-gradient-3xtf32-packed"]
     assert "at most 2^30 numbers, got 2,147,483,648" in refused[0].reason
 

@@ -9,8 +9,9 @@ import torch
 from torch.nn import functional as F
 
 import convwright as cw
-from backends.triton_interpreted.cases import Case
+from backends.triton_interpreted.cases import Case, listed
 from backends.triton_interpreted.weight_gradient_cases import (
+    ALGORITHM,
     ALL_CASES,
     NAMES,
     Operands,
@@ -62,7 +63,7 @@ def device() -> DeviceFacts:
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
-    offers = list(BACKEND.candidates(problem, device, Policy()))
+    offers = listed(ALGORITHM, problem, device)
     found = [offer for offer in offers if isinstance(offer, Candidate)]
     assert found == offers, offers
     return found

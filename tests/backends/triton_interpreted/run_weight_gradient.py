@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import Case
+from backends.triton_interpreted.cases import Case, listed
 from backends.triton_interpreted.weight_gradient_cases import (
+    ALGORITHM,
     ALL_CASES,
     NAMES,
     Operands,
@@ -42,7 +43,7 @@ PLAIN = Case((2, 12, 7, 8), (10, 12, 2, 2), padding=((1, 1), (1, 1)))
 
 
 def offered(problem: ConvProblem) -> list[Candidate]:
-    offers = list(BACKEND.candidates(problem, CPU, Policy()))
+    offers = listed(ALGORITHM, problem, CPU)
     found = [offer for offer in offers if isinstance(offer, Candidate)]
     assert found
     assert found == offers
@@ -110,7 +111,7 @@ def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, pa
     w = replace(drawn_problem.w, dtype=dtype)
     problem = replace(drawn_problem, **specs, w=w).asking(Direction.BACKWARD_WEIGHT)
     if problem.groups > 1 and min(problem.w.shape[1], problem.k // problem.groups) < 8:
-        assert all(isinstance(offer, Refusal) for offer in BACKEND.candidates(problem, CPU, Policy()))
+        assert all(isinstance(offer, Refusal) for offer in listed(ALGORITHM, problem, CPU))
         return
     given = operands(problem, seed=2)
     expected = oracle(problem, given)
@@ -172,7 +173,7 @@ def test_a_tile_may_run_across_taps_or_not() -> None:
 
 
 def test_the_interpreter_is_not_asked_for_bf16() -> None:
-    (offer,) = BACKEND.candidates(gradient(PLAIN, DType.BF16), CPU, Policy())
+    (offer,) = listed(ALGORITHM, gradient(PLAIN, DType.BF16), CPU)
     assert isinstance(offer, Refusal)
     assert offer.id == "triton/weight-gradient"
     assert "bf16" in offer.reason

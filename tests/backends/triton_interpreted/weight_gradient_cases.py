@@ -19,6 +19,7 @@ from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.tensors import empty
 from problem_space import oracle
 
+ALGORITHM = "weight-gradient"
 ALL_CASES = CASES | VOLUMES | WIDE_GROUPS
 NAMES = [name for name in ALL_CASES if name != "3x3 without padding"]  # which is "pointwise" with more taps
 
