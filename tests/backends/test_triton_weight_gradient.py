@@ -15,9 +15,10 @@ from backends.triton_interpreted.weight_gradient_cases import ALGORITHM, ALL_CAS
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.multiprocessor import shared_limit
+from convwright.backends.triton.parts.sums import sums_bytes
 from convwright.backends.triton.weight_gradient.algorithms import MOST_CONFIGURATIONS, algorithms
 from convwright.backends.triton.weight_gradient.call import kernel_calls
-from convwright.backends.triton.weight_gradient.offers import packed_bytes, pitch, sums_bytes
+from convwright.backends.triton.weight_gradient.offers import packed_bytes, pitch
 from convwright.backends.triton.weight_gradient.plan import WeightGradientPlan
 from convwright.backends.triton.weight_gradient.tiles import PartedTile, tiles
 from convwright.core.candidate import Candidate, Refusal, Source
@@ -160,7 +161,7 @@ def test_groups_have_tiles_of_their_own_and_share_sums_and_packed_gradients() ->
     problem = ConvProblem.parse("g4mb2ic64ih8oc96kh3ph1 dir:backward_weight tag:nhwc")
     tile = PartedTile(64, 16, 32, 3, 4, 3)
     assert tile.tiles(problem) == 3 * 2 * 4  # of 144 taps and channels by 24 channels in each of 4 groups
-    assert sums_bytes(problem, tile) == 4 * 3 * problem.w.numel
+    assert sums_bytes(problem, tile.parts) == 4 * 3 * problem.w.numel
     packed = next(algorithm for algorithm in algorithms(DType.FP32) if algorithm.packed)
     assert packed_bytes(problem, packed) == 2 * 4 * 96 * 128
 
