@@ -17,7 +17,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 MOST_PATCHES = 8
-_MOST_ALIKE = 2  # of one size: they differ in how many lanes lie where
+_MOST_ALIKE = 2  # of one size: they differ in how many warps there are, of which the estimate knows least
 _WARP = 32
 # Sums that a thread may keep, and all registers that it may take.
 _MOST_SUMS, _MOST_REGISTERS = 128, 200
@@ -33,7 +33,7 @@ _PATCH_INSTRUCTIONS = 40  # to find out where it lies
 # How long a step waits for memory, however few warps there are; a block's start and its end, for each of its sums.
 _WAITING_CYCLES, _BLOCK_CYCLES, _CYCLES_OF_A_SUM = 800, 1000, 12
 # Warps that are wanted on each multiprocessor: fewer wait for memory, more have parts that have to be added.
-_WARPS_EACH = (8, 16, 32)
+_WARPS_EACH = (8, 16, 32, 48)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +118,28 @@ def spacings(problem: ConvProblem, patch: Patch) -> tuple[tuple[int, int], tuple
 def best_patches(problem: ConvProblem, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
     """The ``count`` configurations that should be fastest, by estimate, the best first, and few alike."""
     ranked = sorted(_timed(problem, device), key=lambda timed: timed[0])
+    seen: set[tuple[int, int, int]] = set()
     alike = Counter[tuple[int, int]]()
     chosen = []
-    for _, patch in ranked:
-        alike[patch.rows, patch.columns] += 1
-        if alike[patch.rows, patch.columns] <= _MOST_ALIKE:
+    for _, warps, patch in ranked:
+        size = patch.rows, patch.columns
+        if alike[size] < _MOST_ALIKE and (*size, warps) not in seen:
+            alike[size] += 1
+            seen.add((*size, warps))
             chosen.append(patch)
     return tuple(chosen[:count])
 
 
-def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, Patch]]:
-    """Each that serves, for as many channels as its registers hold, in the best number of parts, with its estimate."""
+def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, int, Patch]]:
+    """Each that serves, for as many channels as its registers hold: its estimate, for how many warps on each
+    multiprocessor it is divided into parts, and itself."""
     for patch in PATCHES:
         filled = filled_patch(patch, problem) if _lies_well(patch, problem) else None
         if filled is not None:
             step, together = _step(filled, problem), _blocks_together(filled, problem)
-            yield min(
-                ((_cycles(each, problem, device, step, together), each) for each in _parted(filled, problem, device)),
-                key=lambda timed: timed[0],
-            )
+            for parts, warps in _parts(filled, problem, device).items():
+                parted = replace(filled, parts=parts)
+                yield _cycles(parted, problem, device, step, together), warps, parted
 
 
 def filled_patch(patch: Patch, problem: ConvProblem) -> Patch | None:
@@ -199,12 +202,15 @@ def _lies_well(patch: Patch, problem: ConvProblem) -> bool:
     return x.strides[1] == 1 and min(problem.c, _WARP * patch.each) <= patch.channels < 2 * problem.c
 
 
-def _parted(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> Iterator[Patch]:
-    """The same with numbers of parts that fill all multiprocessors alike, none of them without a step."""
-    steps, together = patch.steps(problem), patch.blocks_of_a_part(problem)
-    filling = {each * sm_count(device) // (together * patch.warps) for each in _WARPS_EACH}
-    for parts in {-(-steps // -(-steps // min(max(parts, 1), steps))) for parts in filling}:
-        yield replace(patch, parts=parts)
+def _parts(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> dict[int, int]:
+    """Numbers of parts that fill all multiprocessors alike, none of them without a step, each with the least number of
+    warps that leads to it."""
+    steps, blocks = patch.steps(problem), patch.blocks_of_a_part(problem)
+    found: dict[int, int] = {}
+    for warps in _WARPS_EACH:
+        wanted = warps * sm_count(device) // (blocks * patch.warps)
+        found.setdefault(-(-steps // -(-steps // min(max(wanted, 1), steps))), warps)
+    return found
 
 
 def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple[float, float], fitting: int) -> float:
