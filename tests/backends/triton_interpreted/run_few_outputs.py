@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
+from math import gcd, sqrt
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_groups_are_kept_apart(name: str, dtype: DType, layout: Layout) -> None:
     expected = oracle(problem, given)
     found = offered(problem)
     assert found
-    for candidate in largest(found)[:2]:
+    for candidate in {Strip.of(each).across: each for each in reversed(largest(found))}.values():
         y = run(candidate, given)
         if "silu" in str(problem.epilogue):
             assert torch.allclose(y.double(), expected, rtol=2e-3, atol=1e-6), candidate.id
@@ -77,8 +77,8 @@ def test_small_integers_come_out_exactly(name: str, outputs: int, dtype: DType) 
     expected = exact(oracle(problem, given), problem)
     found = offered(problem)
     assert found
-    for candidate in largest(found)[::3]:
-        assert torch.equal(run(candidate, given), expected), candidate.id
+    (candidate,) = largest(found)[:1]  # every strip has its turn below
+    assert torch.equal(run(candidate, given), expected), candidate.id
 
 
 SPACINGS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1))]
@@ -90,7 +90,7 @@ def test_every_strip_handles_its_tails(strip: Strip, spacing: tuple[tuple[int, i
     strides, dilations = spacing
     stride, dilation = strides[0], dilations[0]
     channels, groups = (strip.split + 1, 1) if strip.split > 1 else (1, 2 if strip.across else 1)
-    rows = strip.rows * dilation + 1  # one more than a strip has, whatever lies between its rows
+    rows = strip.rows * dilation // gcd(stride, dilation) + 1  # one more than strips have that lie within each other
     height = max(1, (rows - 1) * stride + 2 * dilation + 1 - 7)
     shapes = (1, groups * channels, height, 37), (groups * 2, channels, 3, 2)
     case = Case(*shapes, strides, ((4, 3), (2, 1)), dilations, "residual+bias+relu", slack=1, groups=groups)

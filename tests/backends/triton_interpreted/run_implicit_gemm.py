@@ -67,7 +67,7 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
     expected = exact(oracle(problem, given), problem)
     offers = listed("implicit-gemm", problem, CPU)
     assert offers
-    for offer in offers[::5]:  # every tile has its turn below
+    for offer in offers[[*SERVED].index(name) % min(4, len(offers)) :: 7]:  # every tile has its turn below
         assert isinstance(offer, Candidate)
         given.out.fill_(float("nan"))
         assert torch.equal(run(offer, given), expected), offer.id
@@ -109,7 +109,7 @@ def test_every_tile_handles_its_tails(dtype: DType) -> None:
         assert torch.equal(run(candidate, given), expected), (candidate.id, problem.key)
 
 
-@settings(max_examples=12)
+@settings(max_examples=10)
 @drawn(problems(least_images=1, channels=(1, 3, 8, 9)), st.sampled_from(FP16_AND_FP32), st.data())
 def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, data: st.DataObject) -> None:
     layouts = st.sampled_from([Layout.NCHW, Layout.NHWC])
@@ -128,8 +128,8 @@ def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, da
 
 
 def few_tiles(problem: ConvProblem) -> list[Offer]:
-    """Two of each arithmetic, which is the same in every tile; those in parts have tests of their own."""
-    return [offer for offer in listed("implicit-gemm", problem, CPU) if "parts" not in offer.id][::2]
+    """Some of each arithmetic, which is the same in every tile; those in parts have tests of their own."""
+    return [offer for offer in listed("implicit-gemm", problem, CPU) if "parts" not in offer.id][::4]
 
 
 def test_a_tile_may_run_across_taps_or_not() -> None:

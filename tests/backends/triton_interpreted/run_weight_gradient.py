@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -64,47 +65,55 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
     problem = gradient(ALL_CASES[name], dtype)
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
-    for candidate in offered(problem)[::6]:
+    found = offered(problem)
+    for candidate in found[NAMES.index(name) % min(4, len(found)) :: 9]:  # every tile has its turn below
         assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
 # 56 channels fill no tile, 35 make one run across taps; 28 pixels leave a tail in each step and part.
-@pytest.mark.parametrize(("channels", "parts"), [(35, 1), (56, 2)])
 @pytest.mark.parametrize("dtype", FP16_AND_FP32)
-def test_every_tile_handles_its_tails(dtype: DType, channels: int, parts: int) -> None:
-    case = Case((1, channels, 7, 14), (19, channels, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2))
-    problem = gradient(case, dtype)
-    given = Operands.of(problem, "cpu", integers=True)
-    expected = given.expected(problem).to(torch_dtype(dtype))
-    for candidate in all_tiles(problem, parts):
-        assert torch.equal(computed(candidate, given), expected), candidate.id
+def test_every_tile_handles_its_tails(dtype: DType) -> None:
+    made = []
+    for channels, parts in ((35, 1), (56, 2), (35, 2), (56, 1)):
+        case = Case((1, channels, 7, 14), (19, channels, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2))
+        problem = gradient(case, dtype)
+        given = Operands.of(problem, "cpu", integers=True)
+        made.append((all_tiles(problem, parts), given, given.expected(problem).to(torch_dtype(dtype))))
+    for place in range(len(made[0][0])):
+        candidates, given, expected = made[place % 4]
+        assert torch.equal(computed(candidates[place], given), expected), candidates[place].id
 
 
-@pytest.mark.parametrize("parts", [2, 3, 33, 70])
+@pytest.mark.parametrize("parts", [2, 3, 33])
 def test_parts_add_up(parts: int) -> None:
     """Also where there are more of them than a program loads at once, and where the last have nothing to sum."""
     problem = gradient(PLAIN, DType.FP32)
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).float()
-    for candidate in all_tiles(problem, parts)[::18]:
+    for candidate in all_tiles(problem, parts)[:: 18 if parts < 4 else 30]:
         packed = 8 * problem.k * pitch(problem) if candidate.algorithm.endswith("packed") else 0
         assert candidate.workspace_bytes == packed + 4 * problem.w.numel * parts
         assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("layout", ["nchw", "nhwc", "gaps"])
-@pytest.mark.parametrize("name", ["flipped", "1-D", "one plane of a volume", "groups in 1-D, flipped"])
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        *product(["flipped", "1-D"], ["nchw", "nhwc"]),
+        *product(["flipped", "1-D", "one plane of a volume", "groups in 1-D, flipped"], ["gaps"]),
+    ],
+)
 def test_the_gradient_is_written_wherever_the_weight_lies(name: str, layout: str, parts: int) -> None:
     problem = gradient(ALL_CASES[name], DType.FP32, Layout.NHWC if layout == "nhwc" else Layout.NCHW)
     problem = with_gaps(problem) if layout == "gaps" else problem
     given = operands(problem, seed=1)
-    for candidate in all_tiles(problem, parts)[-1:0:-11]:
+    for candidate in all_tiles(problem, parts)[-1:0:-16]:
         plan = BACKEND.build(candidate, CPU)
         torch.testing.assert_close(run(plan, given).double(), oracle(problem, given), rtol=0, atol=0)
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @drawn(problems(least_images=1, channels=(1, 3, 8, 9)), st.sampled_from(FP16_AND_FP32), st.integers(1, 3), st.data())
 def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, parts: int, data: st.DataObject) -> None:
     specs = {role: replace(getattr(drawn_problem, role).dense(Layout.NHWC), dtype=dtype) for role in "xy"}
@@ -126,7 +135,7 @@ def test_errors_on_every_kind_of_data_are_explained(dtype: DType) -> None:
     """Infinities and NaNs among them."""
     problem = gradient(PLAIN, dtype)
     check = ErrorCheck(problem, "cpu")
-    for candidate in all_tiles(problem, 2)[::9]:
+    for candidate in all_tiles(problem, 2)[::12]:
         plan = BACKEND.build(candidate, CPU)
         errors = check.errors(lambda by_role, plan=plan: plan(by_role["x"], by_role["dy"]))
         assert absolute_objection(problem, candidate.arithmetic, errors, Policy()) is None, candidate.id
