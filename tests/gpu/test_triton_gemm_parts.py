@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, oracle
+from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS, Case, Operands, exact, oracle
 from backends.triton_interpreted.gemm_parts_cases import TILES, of_parts
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.implicit_gemm.tiles import Tile
@@ -44,6 +45,8 @@ LARGEST_ERROR = {
     Arithmetic.TF32: 2e-3,
     Arithmetic.TF32X3: 5e-7,
 }
+
+EVERY = CASES | VOLUMES | WIDE_GROUPS
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +92,9 @@ def test_what_is_offered_computes_small_integers_exactly(name: str, dtype: DType
 
 # Each case with another number of parts, among which are some that steps do not divide into.
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("name", "parts"), zip(CASES, [2, 3, 5] * len(CASES), strict=False))
+@pytest.mark.parametrize(("name", "parts"), [*zip(EVERY, cycle((2, 3, 5)), strict=False)])
 def test_every_kind_of_problem_may_be_in_parts(name: str, parts: int, dtype: DType, device: DeviceFacts) -> None:
-    problem = CASES[name].problem(dtype)
+    problem = EVERY[name].problem(dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
     for candidate in of_parts(problem, parts):

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import CASES, PLANES, Case, Operands, exact, oracle
+from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS, Case, Operands, exact, oracle
 from backends.triton_interpreted.gemm_parts_cases import of_parts
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate
@@ -53,10 +53,11 @@ def test_parts_of_every_algorithm_add_up(dtype: DType, parts: int) -> None:
         ("pointwise, strided", 2, 0), ("3x3 without padding", 5, 1), ("odd channels", 3, 3), ("dilated", 3, 0),
         ("one channel in and out", 2, 0), ("asymmetric padding", 2, 6), ("flipped", 3, 4), ("1-D", 2, 2),
         ("slice of a wider buffer", 5, 0), ("many output channels", 2, 5),
+        *((name, 3, 0) for name in VOLUMES), *((name, 2, 0) for name in WIDE_GROUPS),
     ],
 )  # fmt: skip
 def test_small_integers_come_out_exactly(name: str, parts: int, place: int) -> None:
-    problem = CASES[name].problem(DType.FP16 if place < 2 else DType.FP32)
+    problem = (CASES | VOLUMES | WIDE_GROUPS)[name].problem(DType.FP16 if place < 2 else DType.FP32)
     come_out_exactly(problem, of_parts(problem, parts)[place : place + 1])
 
 
