@@ -192,7 +192,7 @@ def test_groups_are_loaded_as_they_are_aligned(
     problem = ConvProblem.parse(f"g4mb4ic{4 * channels}ih14oc{4 * channels}kh3ph1 tag:nhwc dt:fp16")
     for candidate in offered(problem)[::3]:
         ptx = kernel_calls(candidate)[0].compile("sm_90").asm["ptx"]
-        assert loaded_at_once(ptx) == {at_once}, candidate.id
+        assert max(loaded_at_once(ptx)) == at_once, candidate.id
 
 
 def loaded_at_once(ptx: str) -> set[int]:

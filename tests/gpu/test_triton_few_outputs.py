@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from backends.triton_interpreted.cases import CASES, GROUPED, Case, Operands, exact, listed, oracle
+from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.few_outputs.offers import ALGORITHM
 from convwright.backends.triton.few_outputs.tiles import STRIPS, Strip
@@ -32,6 +32,7 @@ LAYERS = {
     "strided": Case((2, 16, 113, 57), (3, 16, 5, 5), (2, 2), ((2, 2), (2, 2)), epilogue="bias"),
     "depthwise": Case((4, 32, 112, 112), (32, 1, 3, 3), padding=SAME, epilogue="bias+relu", groups=32),
     "depthwise 7x7": Case((4, 192, 28, 28), (192, 1, 7, 7), padding=((3, 3), (3, 3)), groups=192),
+    "volume": Case((1, 24, 8, 28, 40), (4, 24, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), "residual+bias+relu"),
     "one of one": Case((1, 1, 512, 512), (1, 1, 3, 3), padding=SAME),
 }
 LARGEST_ERROR = {DType.FP32: 2e-6, DType.FP16: 6e-4, DType.BF16: 5e-3}
@@ -57,9 +58,9 @@ def run(candidate: Candidate, device: DeviceFacts, given: Operands) -> torch.Ten
 
 
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES | VOLUMES)
 def test_small_integers_come_out_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
-    case = CASES[name]
+    case = (CASES | VOLUMES)[name]
     problem = in_planes(replace(case, w=(min(case.w[0], 5), *case.w[1:])), dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
