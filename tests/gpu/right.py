@@ -13,6 +13,7 @@ from convwright.measuring.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning.trials.trial import Bench, Trial
 
+_LEAST_NORM = 1e-30
 KINDS = [Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.NAN]
 
 
@@ -25,3 +26,8 @@ def check(candidate: Candidate, policy: Policy = Policy()) -> None:
     assert objection is None, f"{candidate.id}: {objection}"
     trial.call()()
     torch.cuda.synchronize()
+
+
+def relative(y: torch.Tensor, expected: torch.Tensor) -> float:
+    """The error in the norm, as a share of it; where all is 0, what is not 0 errs without bounds."""
+    return float((y.double() - expected).norm() / expected.norm().clamp(min=_LEAST_NORM))

@@ -16,6 +16,7 @@ from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
+from gpu.right import relative
 
 pytestmark = [
     pytest.mark.gpu,
@@ -73,5 +74,5 @@ def test_it_stands_behind_residual_and_bias(
     given = Operands.of(problem, "cuda", integers=False)
     expected = oracle(problem, given)
     for candidate in offered(algorithm, problem, device)[::4]:
-        error = (run(candidate, device, given).double() - expected).norm() / expected.norm()
+        error = relative(run(candidate, device, given), expected)
         assert error < LARGEST_ERROR[candidate.arithmetic], (candidate.id, float(error))

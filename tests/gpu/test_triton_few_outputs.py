@@ -17,6 +17,7 @@ from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
+from gpu.right import relative
 
 pytest.importorskip("triton")
 pytestmark = [
@@ -106,7 +107,7 @@ def test_layers_are_right_and_the_same_from_run_to_run(name: str, dtype: DType, 
     expected = oracle(problem, given)
     for candidate in offered(problem, device):
         y = run(candidate, device, given).clone()
-        assert (y.double() - expected).norm() / expected.norm() < LARGEST_ERROR[dtype], candidate.id
+        assert relative(y, expected) < LARGEST_ERROR[dtype], candidate.id
         assert torch.equal(run(candidate, device, given), y), candidate.id
 
 

@@ -24,6 +24,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
+from gpu.right import relative
 
 pytest.importorskip("triton")
 pytestmark = [
@@ -72,10 +73,6 @@ def computed(plan: Plan, given: Operands) -> torch.Tensor:
     given.out.fill_(float("nan"))
     workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8, device="cuda")
     return plan(given.x, plan.prepare(given.w), given.bias, given.residual, given.out, workspace)
-
-
-def relative(y: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((y.double() - expected).norm() / expected.norm())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
