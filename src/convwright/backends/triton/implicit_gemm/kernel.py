@@ -15,13 +15,8 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated
-from convwright.backends.triton.tf32 import dot_3xtf32, tf32, tf32_parts
-
-
-@triton.jit
-def _outer(rows, columns, TURNED: tl.constexpr):
-    """Sums of all pairs, a row for each of ``rows``; TURNED has a column for each, along which threads lie."""
-    return rows[None, :] + columns[:, None] if TURNED else rows[:, None] + columns[None, :]
+from convwright.backends.triton.gemm.kernel import outer
+from convwright.backends.triton.tf32 import product_added
 
 
 # fmt: off
@@ -64,20 +59,20 @@ def _sum_over_taps(
         x_step = h_tap * X_H + v_tap * X_W + c * X_C
         if T > 1:
             x_step += tap // (R * S) * (DILATION_D * X_D)
-        x_at = _outer(x_rows, x_step, X_PLANES)
+        x_at = outer(x_rows, x_step, X_PLANES)
         w_at = w_columns[None, :] + ((TAPS - 1 - tap if FLIP else tap) * C + c)[:, None]
 
         if PADDED:
             if FLAT:
-                h_read = _outer(h, h_tap, X_PLANES)
-                v_read = _outer(v, v_tap, X_PLANES)
+                h_read = outer(h, h_tap, X_PLANES)
+                v_read = outer(v, v_tap, X_PLANES)
             else:
                 h_read = tl.expand_dims(h + h_tap, 0 if X_PLANES else 1)
                 v_read = tl.expand_dims(v + v_tap, 0 if X_PLANES else 1)
             real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W)
             if PADDED_D:
                 d_tap = tap // (R * S) * DILATION_D
-                d_read = _outer(d, d_tap, X_PLANES) if FLAT else tl.expand_dims(d + d_tap, 0 if X_PLANES else 1)
+                d_read = outer(d, d_tap, X_PLANES) if FLAT else tl.expand_dims(d + d_tap, 0 if X_PLANES else 1)
                 real = real & (d_read >= 0) & (d_read < D)
             if TAIL:
                 real = real & tl.expand_dims(inside, 1 if X_PLANES else 0)
@@ -89,21 +84,11 @@ def _sum_over_taps(
         if X_PLANES:
             x_tile = tl.trans(x_tile)
         w_tile = tl.load(w_at, mask=inside[:, None], other=0.0) if TAIL else tl.load(w_at)
-
-        # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they
-        # sum one step from zero, and the steps are added here in fp32, which rounds.
+        w_low = w_tile
         if SPLIT and PACKED:
             low_at = w_at + G * K * DEPTH
             w_low = tl.load(low_at, mask=inside[:, None], other=0.0) if TAIL else tl.load(low_at)
-            total += dot_3xtf32(x_tile, w_tile, w_low, EXACT)
-        elif SPLIT:
-            w_high, w_low = tf32_parts(w_tile)
-            total += dot_3xtf32(x_tile, w_high, w_low, EXACT)
-        elif x_tile.dtype == tl.float32:
-            w_tile = w_tile if PACKED else tf32(w_tile)
-            total = tl.dot(tf32(x_tile), w_tile, total, input_precision="tf32")
-        else:
-            total = tl.dot(x_tile, w_tile, total)
+        total = product_added(total, x_tile, w_tile, w_low, SPLIT, PACKED, EXACT)
     return total
 
 
@@ -216,7 +201,7 @@ def _write(
     y_rows = n * Y_N + m // Q % P * Y_P + m % Q * Y_Q
     if Z > 1:
         y_rows += m // (P * Q) % Z * Y_Z
-    at = _outer(y_rows, k * Y_K, Y_PLANES)
+    at = outer(y_rows, k * Y_K, Y_PLANES)
     kept = tl.expand_dims(m < M, 0 if Y_PLANES else 1) & tl.expand_dims(k < K, 1 if Y_PLANES else 0)
     if RESIDUAL:
         added = tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)

@@ -12,8 +12,8 @@ from convwright.backends.triton.operands import (
     depth_constants,
     group_constants,
     group_reason,
-    is_channels_last,
     is_in_planes,
+    lying_reason,
     pixel_count,
     shape_reason,
     size_reason,
@@ -70,15 +70,14 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
-    reason = shape_reason(problem, DTYPES, groups=True, volumes=True)
-    if reason is None and (few := group_reason(problem)) is not None:
-        reason = f"{few}; few-outputs serves groups of few"
+    few = group_reason(problem)
     operands = {"input": problem.x, "output": problem.y}
-    for name, spec in operands.items():
-        if reason is None and not is_channels_last(spec) and not is_in_planes(spec):
-            strides = ", ".join(map(str, spec.strides))
-            reason = f"needs stride 1 along the channels or the width of `{name}`, got strides {strides}"
-    return reason or size_reason(problem, operands)
+    return (
+        shape_reason(problem, DTYPES, groups=True, volumes=True)
+        or (None if few is None else f"{few}; few-outputs serves groups of few")
+        or lying_reason(operands)
+        or size_reason(problem, operands)
+    )
 
 
 def blocks(problem: ConvProblem, tile: Tile) -> int:

@@ -13,13 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.gemm.kernel import outer
 from convwright.backends.triton.tf32 import product_added
-
-
-@triton.jit
-def _outer(rows, columns, TURNED: tl.constexpr):
-    """Sums of all pairs, a row for each of ``rows``; TURNED has a column for each, along which threads lie."""
-    return rows[None, :] + columns[:, None] if TURNED else rows[:, None] + columns[None, :]
 
 
 @triton.jit
@@ -76,7 +71,7 @@ def _sum_over_taps(
         i, j = _divided(tap, taps_w, S, STRIDE_W)
         behind = i * (STRIDE_H * S) + j * STRIDE_W
         lying = first_tap - behind if FLIP else first_tap + behind
-        dy_at = _outer(dy_rows, k * Y_K - (i * (DILATION_H * Y_P) + j * (DILATION_W * Y_Q)), Y_PLANES)
+        dy_at = outer(dy_rows, k * Y_K - (i * (DILATION_H * Y_P) + j * (DILATION_W * Y_Q)), Y_PLANES)
         if PACKED:
             dy_at = dy + dy_at
         w_at = w_columns[None, :] + (lying * W_TAP + k * W_K)[:, None]
@@ -84,8 +79,8 @@ def _sum_over_taps(
         if PADDED:
             # What lies before dy is far behind its end as a number without a sign.
             if FLAT:
-                p_read = _outer(p, -i * DILATION_H, Y_PLANES)
-                q_read = _outer(q, -j * DILATION_W, Y_PLANES)
+                p_read = outer(p, -i * DILATION_H, Y_PLANES)
+                q_read = outer(q, -j * DILATION_W, Y_PLANES)
             else:
                 p_read = tl.expand_dims(p - i * DILATION_H, 0 if Y_PLANES else 1)
                 q_read = tl.expand_dims(q - j * DILATION_W, 0 if Y_PLANES else 1)
@@ -198,7 +193,7 @@ def input_gradient(
     if WIDE:
         n = n.to(tl.int64)
     x_rows = n * X_N + (h_first + h * STRIDE_H) * X_H + (v_first + v * STRIDE_W) * X_W
-    at = _outer(x_rows, c * X_C, X_PLANES)
+    at = outer(x_rows, c * X_C, X_PLANES)
     kept = tl.expand_dims(m < M, 0 if X_PLANES else 1) & tl.expand_dims(c < C, 1 if X_PLANES else 0)
     total = total.to(dx.dtype.element_ty)
     tl.store(dx + at, tl.trans(total) if X_PLANES else total, mask=kept)

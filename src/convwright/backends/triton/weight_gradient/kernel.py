@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.parts.kernel import weight_at
-from convwright.backends.triton.tf32 import dot_3xtf32, tf32, tf32_parts
+from convwright.backends.triton.tf32 import product_added, tf32
 
 
 @triton.jit
@@ -98,19 +98,10 @@ def _sum_over_pixels(
             dy_at = dy + (y_pixels[:, None] + k[None, :])
             dy_tile = tl.load(dy_at, mask=_kept(inside[:, None], (k < K)[None, :], K_TAIL), other=0.0)
 
-        # Tensor cores cut what they add to a running sum, so a long sum made by them alone drifts: in 3xTF32 they
-        # sum one step from zero, and the steps are added here in fp32, which rounds.
+        dy_low = dy_tile
         if SPLIT and PITCH:
             dy_low = tl.load(dy_at + G * K * PITCH, mask=there, other=0.0)
-            total += dot_3xtf32(x_tile, dy_tile, dy_low, EXACT)
-        elif SPLIT:
-            dy_high, dy_low = tf32_parts(dy_tile)
-            total += dot_3xtf32(x_tile, dy_high, dy_low, EXACT)
-        elif x_tile.dtype == tl.float32:
-            dy_tile = dy_tile if PITCH else tf32(dy_tile)
-            total = tl.dot(tf32(x_tile), dy_tile, total, input_precision="tf32")
-        else:
-            total = tl.dot(x_tile, dy_tile, total)
+        total = product_added(total, x_tile, dy_tile, dy_low, SPLIT, PITCH > 0, EXACT)
     return total
 
 
