@@ -50,12 +50,13 @@ def test_groups_are_kept_apart(name: str, dtype: DType, layout: Layout) -> None:
     expected = oracle(problem, given)
     found = offered(problem)
     assert found
-    for candidate in {Strip.of(each).across: each for each in reversed(largest(found))}.values():
-        y = run(candidate, given)
-        if "silu" in str(problem.epilogue):
-            assert torch.allclose(y.double(), expected, rtol=2e-3, atol=1e-6), candidate.id
-        else:
-            assert torch.equal(y, exact(expected, problem)), candidate.id
+    across = {Strip.of(each).across: each for each in reversed(largest(found))}
+    candidate = [*across.values()][[*GROUPED].index(name) % len(across)]
+    y = run(candidate, given)
+    if "silu" in str(problem.epilogue):
+        assert torch.allclose(y.double(), expected, rtol=2e-3, atol=1e-6), candidate.id
+    else:
+        assert torch.equal(y, exact(expected, problem)), candidate.id
 
 
 def largest(found: list[Candidate]) -> list[Candidate]:
@@ -82,29 +83,31 @@ def test_small_integers_come_out_exactly(name: str, outputs: int, dtype: DType) 
 
 
 SPACINGS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1))]
+# The interpreter knows no warps: strips that differ in nothing else are the same to it.
+UNLIKE = {(each.rows, each.bq, each.split, each.across): each for each in STRIPS}.values()
 
 
-@pytest.mark.parametrize(("strip", "spacing"), [(strip, SPACINGS[i % 4]) for i, strip in enumerate(STRIPS)])
-def test_every_strip_handles_its_tails(strip: Strip, spacing: tuple[tuple[int, int], tuple[int, int]]) -> None:
+@pytest.mark.parametrize(("place", "strip"), [*enumerate(UNLIKE)])
+def test_every_strip_handles_its_tails(place: int, strip: Strip) -> None:
     """Rows, columns and channels that no strip fills, padding on all sides, and an inside where none is read."""
-    strides, dilations = spacing
+    strides, dilations = SPACINGS[(place + place // 4) % 4]
     stride, dilation = strides[0], dilations[0]
     channels, groups = (strip.split + 1, 1) if strip.split > 1 else (1, 2 if strip.across else 1)
     rows = strip.rows * dilation // gcd(stride, dilation) + 1  # one more than strips have that lie within each other
     height = max(1, (rows - 1) * stride + 2 * dilation + 1 - 7)
-    shapes = (1, groups * channels, height, 37), (groups * 2, channels, 3, 2)
+    shapes = (1, groups * channels, height, 18 if strip.across else 37), (groups * 2, channels, 3, 2)
     case = Case(*shapes, strides, ((4, 3), (2, 1)), dilations, "residual+bias+relu", slack=1, groups=groups)
-    for layout in (Layout.NCHW, Layout.NHWC) if strip.across and strip.columns_per_thread == 1 else (Layout.NCHW,):
-        problem = case.problem(DType.FP32, layout, layout)
-        given = Operands.of(problem, "cpu", integers=True)
-        assert torch.equal(run(of_strip(problem, strip), given), exact(oracle(problem, given), problem)), layout
+    layout = Layout.NHWC if strip.across and (place + place // 8) % 2 else Layout.NCHW
+    problem = case.problem(DType.FP32, layout, layout)
+    given = Operands.of(problem, "cpu", integers=True)
+    assert torch.equal(run(of_strip(problem, strip), given), exact(oracle(problem, given), problem))
 
 
 def test_it_is_as_good_as_fp32() -> None:
-    problem = in_planes(Case((1, 32, 5, 40), (2, 32, 3, 3), padding=((1, 1), (1, 1))), DType.FP32)
+    problem = in_planes(Case((1, 32, 2, 40), (2, 32, 3, 3), padding=((1, 1), (1, 1))), DType.FP32)
     given = Operands.of(problem, "cpu", integers=False)
     expected = oracle(problem, given)
-    for candidate in offered(problem)[:2]:
+    for candidate in largest(offered(problem))[:2]:
         error = (run(candidate, given).double() - expected).norm() / expected.norm()
         assert error < 2**-24 * sqrt(problem.reduction), candidate.id
 
@@ -112,11 +115,11 @@ def test_it_is_as_good_as_fp32() -> None:
 @pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000])
 @pytest.mark.parametrize("place", ["x", "w"])
 def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str) -> None:
-    problem = in_planes(Case((1, 4, 6, 40), (2, 4, 3, 3), padding=((1, 1), (1, 1)), epilogue="relu"), DType.FP32)
+    problem = in_planes(Case((1, 4, 4, 30), (2, 4, 3, 3), padding=((1, 1), (1, 1)), epilogue="relu"), DType.FP32)
     given = Operands.of(problem, "cpu", integers=False)
     getattr(given, place)[0, 3, 1, 1] = torch.tensor(bits, dtype=torch.uint32).view(torch.float32)
     expected = oracle(problem, given).float()
-    for candidate in offered(problem)[:2]:
+    for candidate in largest(offered(problem))[:2]:
         assert torch.allclose(run(candidate, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True), candidate.id
 
 
@@ -126,5 +129,5 @@ def test_a_weight_may_lie_in_any_order() -> None:
     problem = replace(problem, w=turned)
     given = Operands.of(problem, "cpu", integers=True)
     expected = exact(oracle(problem, given), problem)
-    for candidate in offered(problem)[:2]:
+    for candidate in largest(offered(problem))[:2]:
         assert torch.equal(run(candidate, given), expected), candidate.id

@@ -24,6 +24,8 @@ from backends.triton_interpreted.weight_gradient_cases import (
     with_gaps,
 )
 from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.operands import pixel_count
+from convwright.backends.triton.weight_gradient.algorithms import algorithms
 from convwright.backends.triton.weight_gradient.offers import pitch
 from convwright.backends.triton.weight_gradient.tiles import PartedTile
 from convwright.core.candidate import Candidate, Refusal
@@ -40,6 +42,7 @@ from problem_space import operands, oracle, problems, run
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 FP16_AND_FP32 = [DType.FP16, DType.FP32]
+ARITHMETICS = [(dtype, algorithm.name) for dtype in FP16_AND_FP32 for algorithm in algorithms(dtype)]
 PLAIN = Case((2, 12, 7, 8), (10, 12, 2, 2), padding=((1, 1), (1, 1)))
 
 
@@ -59,29 +62,46 @@ def computed(candidate: Candidate, given: Operands) -> torch.Tensor:
     return given.out
 
 
-@pytest.mark.parametrize("dtype", FP16_AND_FP32)
-@pytest.mark.parametrize("name", NAMES)
-def test_small_integers_come_out_exactly(name: str, dtype: DType) -> None:
+def turns(candidate: Candidate) -> int:
+    """Of all programs; to begin and to end takes one as long as some of them."""
+    problem, tile = candidate.problem, PartedTile.of(candidate)
+    return tile.tiles(problem) * tile.parts * (4 + tile.steps(pixel_count(problem)))
+
+
+def least(candidates: list[Candidate]) -> dict[str, Candidate]:
+    """By the names of the algorithms, of each what the interpreter has least to do for."""
+    return {candidate.algorithm: candidate for candidate in sorted(candidates, key=turns, reverse=True)}
+
+
+# Each case with one of the arithmetics, by turns; every tile has its turn below.
+@pytest.mark.parametrize(("place", "name"), [*enumerate(NAMES)])
+def test_small_integers_come_out_exactly(place: int, name: str) -> None:
+    dtype, algorithm = ARITHMETICS[place % len(ARITHMETICS)]
     problem = gradient(ALL_CASES[name], dtype)
     given = Operands.of(problem, "cpu", integers=True)
-    expected = given.expected(problem).to(torch_dtype(dtype))
     found = offered(problem)
-    for candidate in found[NAMES.index(name) % min(4, len(found)) :: 9]:  # every tile has its turn below
-        assert torch.equal(computed(candidate, given), expected), candidate.id
+    candidate = least(all_tiles(problem, 2) if place % 2 else found)[algorithm]
+    assert torch.equal(computed(candidate, given), given.expected(problem).to(torch_dtype(dtype))), candidate.id
 
 
-# 56 channels fill no tile, 35 make one run across taps; 28 pixels leave a tail in each step and part.
+# 56 channels fill no tile, 17 make one run across taps; 28 pixels leave a tail in each step and part.
 @pytest.mark.parametrize("dtype", FP16_AND_FP32)
 def test_every_tile_handles_its_tails(dtype: DType) -> None:
+    """Of algorithms that share tiles, by turns."""
     made = []
-    for channels, parts in ((35, 1), (56, 2), (35, 2), (56, 1)):
+    for channels, parts in ((17, 1), (56, 2), (17, 2), (56, 1)):
         case = Case((1, channels, 7, 14), (19, channels, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2))
         problem = gradient(case, dtype)
         given = Operands.of(problem, "cpu", integers=True)
         made.append((all_tiles(problem, parts), given, given.expected(problem).to(torch_dtype(dtype))))
-    for place in range(len(made[0][0])):
-        candidates, given, expected = made[place % 4]
-        assert torch.equal(computed(candidates[place], given), expected), candidates[place].id
+    alike: dict[object, list[int]] = {}
+    for place, candidate in enumerate(made[0][0]):
+        tile = PartedTile.of(candidate)
+        alike.setdefault((candidate.arithmetic, tile.bm, tile.bn, tile.bk), []).append(place)
+    for turn, places in enumerate(alike.values()):
+        candidates, given, expected = made[turn % 4]
+        candidate = candidates[places[turn // 4 % len(places)]]
+        assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
 @pytest.mark.parametrize("parts", [2, 3, 33])
@@ -90,30 +110,29 @@ def test_parts_add_up(parts: int) -> None:
     problem = gradient(PLAIN, DType.FP32)
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).float()
-    for candidate in all_tiles(problem, parts)[:: 18 if parts < 4 else 30]:
+    for candidate in least(all_tiles(problem, parts)).values():
         packed = 8 * problem.k * pitch(problem) if candidate.algorithm.endswith("packed") else 0
         assert candidate.workspace_bytes == packed + 4 * problem.w.numel * parts
         assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize(
-    ("name", "layout"),
-    [
-        *product(["flipped", "1-D"], ["nchw", "nhwc"]),
-        *product(["flipped", "1-D", "one plane of a volume", "groups in 1-D, flipped"], ["gaps"]),
-    ],
-)
-def test_the_gradient_is_written_wherever_the_weight_lies(name: str, layout: str, parts: int) -> None:
+WRITTEN = [
+    *product(["flipped", "1-D"], ["nchw", "nhwc"], [1, 2]),
+    *product(["flipped", "1-D", "one plane of a volume", "groups in 1-D, flipped"], ["gaps"], [1, 2]),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "layout", "parts"), [(i, *each) for i, each in enumerate(WRITTEN)])
+def test_the_gradient_is_written_wherever_the_weight_lies(place: int, name: str, layout: str, parts: int) -> None:
     problem = gradient(ALL_CASES[name], DType.FP32, Layout.NHWC if layout == "nhwc" else Layout.NCHW)
     problem = with_gaps(problem) if layout == "gaps" else problem
     given = operands(problem, seed=1)
-    for candidate in all_tiles(problem, parts)[-1:0:-16]:
-        plan = BACKEND.build(candidate, CPU)
-        torch.testing.assert_close(run(plan, given).double(), oracle(problem, given), rtol=0, atol=0)
+    found = [*least(all_tiles(problem, parts)).values()]
+    plan = BACKEND.build(found[place % len(found)], CPU)
+    torch.testing.assert_close(run(plan, given).double(), oracle(problem, given), rtol=0, atol=0)
 
 
-@settings(max_examples=12)
+@settings(max_examples=10)
 @drawn(problems(least_images=1, channels=(1, 3, 8, 9)), st.sampled_from(FP16_AND_FP32), st.integers(1, 3), st.data())
 def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, parts: int, data: st.DataObject) -> None:
     specs = {role: replace(getattr(drawn_problem, role).dense(Layout.NHWC), dtype=dtype) for role in "xy"}
@@ -133,9 +152,9 @@ def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, pa
 @pytest.mark.parametrize("dtype", FP16_AND_FP32)
 def test_errors_on_every_kind_of_data_are_explained(dtype: DType) -> None:
     """Infinities and NaNs among them."""
-    problem = gradient(PLAIN, dtype)
+    problem = gradient(Case((1, 6, 5, 8), (9, 6, 2, 2), padding=((1, 1), (1, 1))), dtype)
     check = ErrorCheck(problem, "cpu")
-    for candidate in all_tiles(problem, 2)[::12]:
+    for candidate in least(all_tiles(problem, 2)).values():
         plan = BACKEND.build(candidate, CPU)
         errors = check.errors(lambda by_role, plan=plan: plan(by_role["x"], by_role["dy"]))
         assert absolute_objection(problem, candidate.arithmetic, errors, Policy()) is None, candidate.id
@@ -147,7 +166,7 @@ def test_a_long_sum_in_3xtf32_is_as_good_as_its_rounding() -> None:
     given.x.abs_()
     given.dy.abs_()
     expected = given.expected(problem)
-    for parts, place in ((1, 5), (6, 5), (6, 16)):
+    for parts, place in ((1, 5), (6, 16)):
         candidate = all_tiles(problem, parts)[place]
         assert candidate.algorithm.startswith("weight-gradient-3xtf32")
         error = (computed(candidate, given).double() - expected).norm() / expected.norm()
