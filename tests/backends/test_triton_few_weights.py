@@ -123,13 +123,13 @@ def test_adding_parts_costs_more_the_more_there_are() -> None:
 @pytest.mark.parametrize(
     ("text", "architecture", "every"),
     [
-        ("g32mb32ic32ih112oc32kh3ph1", "sm_90", 3),
-        ("g32mb32ic32ih112oc32kh3ph1 tag:nhwc dt:fp16", "sm_90", 3),
-        ("g32mb32ic32ih112oc32kh3ph1 tag:nhwc dt:bf16", "sm_80", 4),
+        ("g32mb32ic32ih112oc32kh3ph1", "sm_90", 4),
+        ("g32mb32ic32ih112oc32kh3ph1 tag:nhwc dt:fp16", "sm_90", 4),
+        ("g32mb32ic32ih112oc32kh3ph1 tag:nhwc dt:bf16", "sm_80", 8),
         ("g192mb32ic192ih28oc192kh7ph3", "sm_90", 4),
         ("g16mb32ic64ih28oc64kh3ph1 tag:nhwc", "sm_90", 4),
-        ("mb1ic50ih512oc1kh3ph5dh4", "sm_90", 4),
-        ("g256mb8ic256iw4096oc256kw4pw3 dt:fp16", "sm_80", 4),
+        ("mb1ic50ih512oc1kh3ph5dh4", "sm_90", 5),
+        ("g256mb8ic256iw4096oc256kw4pw3 dt:fp16", "sm_80", 8),
     ],
 )
 def test_what_is_listed_compiles_without_spilling(

@@ -187,7 +187,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(
     dtype: DType, dy: Layout, dx: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    for candidate in offered(gradient(STRIDED["3x3"], dtype, dy, dx))[::6]:
+    for candidate in offered(gradient(STRIDED["3x3"], dtype, dy, dx))[::8]:
         assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
 
 

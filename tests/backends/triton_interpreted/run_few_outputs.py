@@ -119,8 +119,8 @@ def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str) -> Non
     given = Operands.of(problem, "cpu", integers=False)
     getattr(given, place)[0, 3, 1, 1] = torch.tensor(bits, dtype=torch.uint32).view(torch.float32)
     expected = oracle(problem, given).float()
-    for candidate in largest(offered(problem))[:2]:
-        assert torch.allclose(run(candidate, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True), candidate.id
+    (candidate,) = largest(offered(problem))[:1]
+    assert torch.allclose(run(candidate, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True), candidate.id
 
 
 def test_a_weight_may_lie_in_any_order() -> None:

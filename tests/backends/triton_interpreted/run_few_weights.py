@@ -68,7 +68,7 @@ def test_patches_handle_their_tails(number: int) -> None:
     problem = ragged(number, DType.FP32, (Layout.NCHW, Layout.NHWC)[number % 2])
     given = Operands.of(problem, "cpu", integers=True)
     expected = given.expected(problem).float()
-    for candidate in some(problem, 2, 20)[number::10]:
+    for candidate in some(problem, 2, 10)[number::10]:
         assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
@@ -93,9 +93,14 @@ def test_any_number_of_parts_is_added(parts: int) -> None:
     assert torch.equal(dw, (expected.flip(2, 3) if problem.flip else expected).half())
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("layout", ["nchw", "nhwc", "gaps"])
-@pytest.mark.parametrize("name", ["depthwise 7x7, flipped", "causal"])
+@pytest.mark.parametrize(
+    ("name", "layout", "parts"),
+    [
+        ("depthwise 7x7, flipped", "nchw", 1), ("depthwise 7x7, flipped", "nhwc", 2),
+        ("depthwise 7x7, flipped", "gaps", 1), ("causal", "nchw", 2), ("causal", "nhwc", 1), ("causal", "gaps", 1),
+        ("causal", "gaps", 2),
+    ],
+)  # fmt: skip
 def test_the_gradient_is_written_wherever_the_weight_lies(name: str, layout: str, parts: int) -> None:
     problem = gradient(GROUPED[name], DType.FP32, Layout.NHWC if layout == "nhwc" else Layout.NCHW, *LAYOUTS[0])
     problem = with_gaps(problem) if layout == "gaps" else problem
@@ -109,7 +114,7 @@ def test_the_gradient_is_written_wherever_the_weight_lies(name: str, layout: str
 def test_operands_may_lie_differently(layouts: tuple[Layout, Layout]) -> None:
     problem = gradient(PLAIN, DType.FP32, Layout.NCHW, *layouts)
     given = Operands.of(problem, "cpu", integers=True)
-    for candidate in offered(problem, CPU)[:2]:
+    for candidate in offered(problem, CPU)[:1]:
         assert torch.equal(computed(candidate, given), given.expected(problem).float()), candidate.id
 
 
@@ -169,7 +174,7 @@ def test_it_is_as_good_as_fp32() -> None:
 def test_output_and_workspace_are_made_where_none_are_given() -> None:
     problem = gradient(PLAIN, DType.FP16, Layout.NCHW)
     given = Operands.of(problem, "cpu", integers=True)
-    plan = BACKEND.build(all_patches(problem, 2)[-1], CPU)
+    plan = BACKEND.build(some(problem, 2, 1)[0], CPU)
     dw = plan(given.x, given.dy)
     assert dw.stride() == problem.w.strides
     assert torch.equal(dw, given.expected(problem).half())

@@ -20,7 +20,7 @@ from convwright.measuring.machine import device_facts
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 SAME = ((1, 1), (1, 1))
 # In steps of 32 one tap has 2 of them, and the second a tail: 18 steps, which 5 parts do not divide.
-LONG = Case((1, 40, 4, 5), (20, 40, 3, 3), padding=SAME, epilogue="residual+bias+relu")
+LONG = Case((1, 40, 3, 4), (20, 40, 3, 3), padding=SAME, epilogue="residual+bias+relu")
 
 
 def run(candidate: Candidate, given: Operands) -> torch.Tensor:
@@ -43,17 +43,18 @@ def come_out_exactly(problem: ConvProblem, candidates: list[Candidate]) -> None:
 def test_parts_of_every_algorithm_add_up(dtype: DType, parts: int) -> None:
     problem = LONG.problem(dtype)
     candidates = of_parts(problem, parts)[:: 1 if dtype is DType.FP16 else 2]
-    assert all(each.workspace_bytes == parts * 20 * 20 * 4 for each in candidates)
+    assert all(each.workspace_bytes == parts * 12 * 20 * 4 for each in candidates)
     come_out_exactly(problem, candidates)
 
 
 @pytest.mark.parametrize(
     ("name", "parts", "place"),
     [
-        ("pointwise, strided", 2, 0), ("3x3 without padding", 5, 1), ("odd channels", 3, 3), ("dilated", 3, 0),
+        ("pointwise, strided", 2, 0), ("3x3 without padding", 5, 1), ("odd channels", 3, 3), ("dilated", 3, 1),
         ("one channel in and out", 2, 0), ("asymmetric padding", 2, 6), ("flipped", 3, 4), ("1-D", 2, 2),
         ("slice of a wider buffer", 5, 0), ("many output channels", 2, 5),
-        *((name, 3, 0) for name in VOLUMES), *((name, 2, 0) for name in WIDE_GROUPS),
+        *((name, 3, i % 2) for i, name in enumerate(VOLUMES)),
+        *((name, 2, 1 - i % 2) for i, name in enumerate(WIDE_GROUPS)),
     ],
 )  # fmt: skip
 def test_small_integers_come_out_exactly(name: str, parts: int, place: int) -> None:
