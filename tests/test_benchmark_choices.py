@@ -13,6 +13,7 @@ from typing import Any
 import choices_summary
 import choices_table
 import kernels_ahead
+import own_kernels
 import pace
 import pytest
 import retiming
@@ -270,3 +271,22 @@ def test_every_algorithm_of_a_suite(tmp_path: Path) -> None:
         assert own["time_us"]["value"] > 0
         assert own["id"] == "torch/default"
         assert any(name.startswith("cudnn/") for name in each["refused"])
+
+
+def test_where_our_kernels_offer_nothing_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(SUITE)
+    done = run("own_kernels.py", "mine.csv", "--device", "cpu", folder=tmp_path)
+    assert done.stdout.startswith("our kernels offer nothing for these problems on ")
+
+
+def test_configurations_stand_in_the_order_of_their_times() -> None:
+    known = {"default": 8.0, "benchmark": 6.0, "triton/a[b=1]": 4.0, "triton/a[b=2]": 3.0}
+    line = {
+        "name": "stem", "setting": "fp32", "relative_l2": dict.fromkeys(known, 1e-7),
+        "us": {name: dict.fromkeys(("value", "low", "high"), us) for name, us in known.items()},
+    }  # fmt: skip
+    assert own_kernels.told(line).splitlines() == [
+        "stem, fp32: default 8.0 µs, benchmark 6.0 µs",
+        "        3.0 µs   2.00x, no. 2 of 2, error 1.0e-07: triton/a[b=2]",
+        "        4.0 µs   1.50x, no. 1 of 2, error 1.0e-07: triton/a[b=1]",
+    ]
