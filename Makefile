@@ -10,7 +10,7 @@ TORCH ?= torch==2.13.0
 
 # Tests that run side by side. Those in ALONE take times or share a GPU, and come afterwards, one by one.
 WORKERS ?= 2
-ALONE = tests/measuring/test_clock.py tests/measuring/test_timer.py tests/gpu
+ALONE = $(addprefix tests/,measuring/test_beside_real_work.py measuring/test_clock.py measuring/test_timer.py gpu)
 
 BIN = .venv/bin
 PY = $(BIN)/python

@@ -13,10 +13,12 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.gemm_parts_cases import of_parts
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.gemm.algorithms import algorithm_of, algorithms_of
+from convwright.backends.triton.gemm.tiles import TILES, Tile
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
-from convwright.backends.triton.implicit_gemm.offers import algorithm_of, algorithms
+from convwright.backends.triton.implicit_gemm.offers import KERNEL
 from convwright.backends.triton.implicit_gemm.plan import ImplicitGemmPlan, PartedGemmPlan, plan_class
-from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile, best_tiles
+from convwright.backends.triton.implicit_gemm.tiles import best_tiles, tiles_of
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
@@ -66,7 +68,7 @@ def test_where_tiles_are_few_some_are_offered_in_parts_and_as_many_whole(text: s
     found = offered(problem)
     assert [each.id for each in found] == [each.id for each in offered(problem)]
     assert len({each.id for each in found}) == len(found)
-    for algorithm in algorithms(problem.dtype):
+    for algorithm in algorithms_of(KERNEL, problem.dtype):
         own = [each for each in found if each.algorithm == algorithm.name]
         assert len(own) == algorithm.tiles
         assert 1 <= len(parted(own)) <= len(own) // 2, algorithm.name
@@ -88,7 +90,7 @@ def test_parts_fill_the_gpu_once_or_twice_and_each_has_steps(text: str, dtype: s
         each, steps = tile.steps_each(problem.c, taps), tile.steps(problem.c, taps)
         assert each >= 4, candidate.id
         assert (parts - 1) * each < steps <= parts * each, candidate.id
-        assert tile.tiles(problem) * parts <= 2 * sms, candidate.id
+        assert tiles_of(tile, problem) * parts <= 2 * sms, candidate.id
         assert candidate.workspace_bytes == 4 * parts * problem.y.numel <= 2**26, candidate.id
         assert candidate.id.endswith(f",parts={parts}]")
         assert candidate.source is Source.RULE
@@ -141,7 +143,7 @@ def test_a_tile_alone_on_its_multiprocessor_is_offered_with_more_stages(dtype: s
     for tile in deeper:
         assert tile.stages <= 6
         assert tile.shared_bytes(problem.dtype.nbytes, split=False) <= shared_limit(device)
-        assert tile.tiles(problem) <= (device.sm_count or 0)
+        assert tiles_of(tile, problem) <= (device.sm_count or 0)
 
 
 @not_interpreted
@@ -165,7 +167,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
     known = {tile for tiles in TILES.values() for tile in tiles}
     added = [each for each in offered(problem, device) if Tile.of(each) not in known]
     for candidate in added[:: 2 if device is H200 and dtype == "fp16" else 4]:
-        bound = Tile.of(candidate).shared_bytes(problem.dtype.nbytes, split=algorithm_of(candidate).split)
+        bound = Tile.of(candidate).shared_bytes(problem.dtype.nbytes, split=algorithm_of(candidate, KERNEL).split)
         product, *more = [call.compile(device.architecture) for call in kernel_calls(candidate)]
         assert product.metadata.shared <= bound <= shared_limit(device), candidate.id
         for compiled in (product, *more):

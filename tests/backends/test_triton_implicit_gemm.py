@@ -19,11 +19,12 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.gemm.algorithms import MOST_TILES
+from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithm_of, algorithms_of
+from convwright.backends.triton.gemm.tiles import TILES, Tile
 from convwright.backends.triton.gemm.weight import channels_last_of
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
-from convwright.backends.triton.implicit_gemm.offers import algorithm_of, algorithms, blocks
-from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
+from convwright.backends.triton.implicit_gemm.offers import KERNEL, blocks
+from convwright.backends.triton.implicit_gemm.tiles import sums_bytes
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of
 from convwright.backends.triton.multiprocessor import shared_limit
@@ -91,7 +92,7 @@ def test_an_operand_without_neighbours_is_refused() -> None:
 @not_interpreted
 def test_each_fp32_algorithm_refuses_by_its_own_name() -> None:
     found = refusals(ConvProblem.parse("g4ic8ih9oc8kh3 tag:nhwc dt:fp32"))
-    assert [refusal.id for refusal in found] == [algorithm.id for algorithm in algorithms(DType.FP32)]
+    assert [refusal.id for refusal in found] == [algorithm.id for algorithm in algorithms_of(KERNEL, DType.FP32)]
 
 
 @not_interpreted
@@ -120,7 +121,7 @@ def test_few_candidates_are_listed_always_the_same(name: str, dtype: DType) -> N
     for arithmetic in {each.arithmetic for each in found}:
         assert 1 <= sum(each.arithmetic is arithmetic for each in found) <= MOST_TILES
     assert all(each.source is Source.RULE for each in found)
-    assert all(each.workspace_bytes == Tile.of(each).sums_bytes(each.problem) for each in found)
+    assert all(each.workspace_bytes == sums_bytes(Tile.of(each), each.problem) for each in found)
     assert all(Tile.of(each).config == each.config for each in found)
 
 
@@ -206,13 +207,13 @@ def test_the_bound_on_shared_memory_holds_for_the_largest_tiles(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for dtype in (DType.FP16, DType.FP32):
-        for algorithm in algorithms(dtype):
+        for algorithm in algorithms_of(KERNEL, dtype):
             tile = TILES[algorithm.arithmetic][0]
             problem = replace(LAYER, **{role: replace(getattr(LAYER, role), dtype=dtype) for role in "xwy"})
             candidate = Candidate(
                 problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE
             )
-            bound = tile.shared_bytes(dtype.nbytes, split=algorithm_of(candidate).split)
+            bound = tile.shared_bytes(dtype.nbytes, split=algorithm_of(candidate, KERNEL).split)
             assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= bound, candidate.id
 
 

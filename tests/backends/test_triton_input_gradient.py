@@ -17,10 +17,10 @@ from backends.triton_interpreted.cases import PLANES
 from backends.triton_interpreted.input_gradient_cases import STRIDED, all_tiles, gradient
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithm_named
-from convwright.backends.triton.implicit_gemm.tiles import Tile
+from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithm_of, algorithms_of
+from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.input_gradient.call import kernel_calls
-from convwright.backends.triton.input_gradient.offers import algorithms
+from convwright.backends.triton.input_gradient.offers import KERNEL
 from convwright.backends.triton.input_gradient.phases import Phase, phases, reads_beyond
 from convwright.backends.triton.input_gradient.plan import InputGradientPlan
 from convwright.backends.triton.launch import Launch
@@ -94,7 +94,7 @@ def test_an_operand_without_neighbours_is_refused(role: str, name: str) -> None:
 @not_interpreted
 def test_each_fp32_algorithm_refuses_by_its_own_name() -> None:
     offers = BACKEND.candidates(ConvProblem.parse("ic8ih9oc8kh3 dir:backward_data"), H200, Policy())
-    assert [offer.id for offer in offers] == [algorithm.id for algorithm in algorithms(DType.FP32)]
+    assert [offer.id for offer in offers] == [algorithm.id for algorithm in algorithms_of(KERNEL, DType.FP32)]
 
 
 @not_interpreted
@@ -105,7 +105,7 @@ def test_few_candidates_are_listed_always_the_same(dtype: DType, device: DeviceF
         found = offered(problem, device)
         assert [each.id for each in found] == [each.id for each in offered(problem, device)]
         assert len({each.id for each in found}) == len(found)
-        for arithmetic in {algorithm.arithmetic for algorithm in algorithms(dtype)}:
+        for arithmetic in {algorithm.arithmetic for algorithm in algorithms_of(KERNEL, dtype)}:
             assert 1 <= sum(each.arithmetic is arithmetic for each in found) <= MOST_TILES
         assert all(each.source is Source.RULE and each.workspace_bytes == 0 and each.compiles for each in found)
         assert all(Tile.of(each).config == each.config for each in found)
@@ -198,7 +198,7 @@ def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for dtype in (DType.FP16, DType.FP32):
         problem = in_dtype(LAYER, dtype)
-        for algorithm in algorithms(dtype):
+        for algorithm in algorithms_of(KERNEL, dtype):
             candidate = next(each for each in all_tiles(problem) if each.algorithm == algorithm.name)
             compiled = kernel_calls(candidate)[0].compile("sm_90")
             bound = Tile.of(candidate).shared_bytes(dtype.nbytes, split=algorithm.split)
@@ -248,8 +248,8 @@ def test_a_weight_is_laid_along_the_sum() -> None:
     problem = ConvProblem.parse("ic8ih9oc6kh3kw2sh2 dir:backward_data")
     weight = torch.randn(problem.w.shape)
     for name in ("input-gradient-3xtf32", "input-gradient-3xtf32-packed", "input-gradient-tf32-packed"):
-        algorithm = algorithm_named(name, algorithms(DType.FP32))
         candidate = next(each for each in all_tiles(problem) if each.algorithm == name)
+        algorithm = algorithm_of(candidate, KERNEL)
         laid = InputGradientPlan(candidate, H200, cast(Launch, None)).prepare(weight)
         parts = laid if algorithm.split else laid[None]
         assert parts.is_contiguous()

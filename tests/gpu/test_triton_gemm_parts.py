@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS, Case, Operands, exact, oracle
 from backends.triton_interpreted.gemm_parts_cases import TILES, of_parts
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.implicit_gemm.tiles import Tile
+from convwright.backends.triton.gemm.tiles import Tile
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 
 from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.implicit_gemm.offers import algorithms
-from convwright.backends.triton.implicit_gemm.tiles import TILES
+from convwright.backends.triton.gemm.algorithms import algorithms_of
+from convwright.backends.triton.gemm.tiles import TILES
+from convwright.backends.triton.implicit_gemm.offers import KERNEL
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
@@ -105,7 +106,7 @@ def test_every_tile_handles_its_tails_in_groups(dtype: DType, first: int, device
     expected = exact(oracle(problem, given), problem)
     every = [
         Candidate(problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE)
-        for algorithm in algorithms(dtype)
+        for algorithm in algorithms_of(KERNEL, dtype)
         for tile in TILES[algorithm.arithmetic]
     ]
     for candidate in every[first::6]:

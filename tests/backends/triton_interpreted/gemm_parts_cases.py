@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from convwright.backends.triton.implicit_gemm.offers import algorithms, candidate_of
-from convwright.backends.triton.implicit_gemm.tiles import Tile
+from convwright.backends.triton.gemm.algorithms import algorithms_of
+from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.implicit_gemm.offers import KERNEL, candidate_of
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 
@@ -17,6 +18,6 @@ def of_parts(problem: ConvProblem, parts: int, tiles: tuple[Tile, ...] = TILES) 
     """``tiles`` in so many parts, for each algorithm."""
     return [
         candidate_of(problem, algorithm, replace(tile, parts=parts))
-        for algorithm in algorithms(problem.dtype)
+        for algorithm in algorithms_of(KERNEL, problem.dtype)
         for tile in tiles
     ]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from backends.triton_interpreted.cases import Case
-from convwright.backends.triton.input_gradient.offers import algorithms, candidate_of
+from convwright.backends.triton.gemm.algorithms import algorithms_of
+from convwright.backends.triton.input_gradient.offers import KERNEL, candidate_of
 from convwright.backends.triton.input_gradient.tiles import tiles
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
@@ -77,6 +78,6 @@ def all_tiles(problem: ConvProblem) -> list[Candidate]:
     """Every tile that there is, not only those that an estimate would keep for the problem."""
     return [
         candidate_of(problem, algorithm, tile)
-        for algorithm in algorithms(problem.dtype)
+        for algorithm in algorithms_of(KERNEL, problem.dtype)
         for tile in tiles(algorithm.arithmetic, split=algorithm.split)
     ]

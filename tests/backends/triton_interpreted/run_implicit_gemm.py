@@ -26,8 +26,10 @@ from backends.triton_interpreted.cases import (
     oracle,
 )
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.implicit_gemm.offers import algorithms
-from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
+from convwright.backends.triton.gemm.algorithms import algorithms_of
+from convwright.backends.triton.gemm.tiles import TILES, Tile
+from convwright.backends.triton.implicit_gemm.offers import KERNEL
+from convwright.backends.triton.implicit_gemm.tiles import tiles_of
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
@@ -43,7 +45,7 @@ BACKEND, CPU = TritonKernels(), device_facts("cpu")
 # Its sums are as long as those of the 3x3, and it has fewer of them.
 LONG_SUMS = Case((1, 64, 4, 5), (16, 64, 3, 3), padding=((1, 1), (1, 1)))
 FP16_AND_FP32 = [DType.FP16, DType.FP32]
-ARITHMETICS = [(dtype, algorithm.name) for dtype in FP16_AND_FP32 for algorithm in algorithms(dtype)]
+ARITHMETICS = [(dtype, algorithm.name) for dtype in FP16_AND_FP32 for algorithm in algorithms_of(KERNEL, dtype)]
 SERVED = CASES | VOLUMES | WIDE_GROUPS
 
 
@@ -56,7 +58,7 @@ def all_candidates(problem: ConvProblem) -> list[Candidate]:
     """Every tile that there is, not only those that an estimate would keep for the problem."""
     return [
         Candidate(problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE)
-        for algorithm in algorithms(problem.dtype)
+        for algorithm in algorithms_of(KERNEL, problem.dtype)
         for tile in TILES[algorithm.arithmetic]
     ]
 
@@ -74,7 +76,7 @@ def whole(problem: ConvProblem) -> dict[str, Candidate]:
 def turns(candidate: Candidate) -> int:
     """Of all programs; to begin and to end takes one as long as some of them."""
     problem, tile = candidate.problem, Tile.of(candidate)
-    return tile.tiles(problem) * (4 + tile.steps(problem.w.shape[1], prod(problem.taps)))
+    return tiles_of(tile, problem) * (4 + tile.steps(problem.w.shape[1], prod(problem.taps)))
 
 
 def comes_out_exactly(problem: ConvProblem, algorithm: str) -> None:

@@ -13,8 +13,9 @@ pytest.importorskip("triton")
 from backends.triton_interpreted.cases import PLANES, Case
 from backends.triton_interpreted.input_gradient_cases import STRIDED, Operands, all_tiles, gradient
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.implicit_gemm.tiles import Tile
-from convwright.backends.triton.input_gradient.offers import algorithms, refusal_reason
+from convwright.backends.triton.gemm.algorithms import algorithms_of
+from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.input_gradient.offers import KERNEL, refusal_reason
 from convwright.backends.triton.input_gradient.phases import phases
 from convwright.backends.triton.input_gradient.tiles import blocks_of
 from convwright.core.candidate import Candidate, Refusal
@@ -31,7 +32,7 @@ from problem_space import operands, oracle, problems, run
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 FP16_AND_FP32 = [DType.FP16, DType.FP32]
-ARITHMETICS = [(dtype, algorithm.name) for dtype in FP16_AND_FP32 for algorithm in algorithms(dtype)]
+ARITHMETICS = [(dtype, algorithm.name) for dtype in FP16_AND_FP32 for algorithm in algorithms_of(KERNEL, dtype)]
 SAME = ((1, 1), (1, 1))
 LONG_SUMS = Case((1, 16, 5, 5), (64, 16, 3, 3), (2, 2), SAME)
 

@@ -79,6 +79,12 @@ def size_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str | 
     return None
 
 
+def weight_reason(problem: ConvProblem) -> str | None:
+    """The same for a weight that is read or written by its strides."""
+    spanned = span(problem.w.shape, problem.w.strides)
+    return None if spanned < MOST_ELEMENTS else f"serves weights that span at most 2^30 elements, got {spanned:,}"
+
+
 def pixel_count(problem: ConvProblem) -> int:
     """Output pixels of the whole batch."""
     return problem.y.numel // problem.k
@@ -126,6 +132,16 @@ def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
     }  # fmt: skip
 
 
+def channel_constants(problem: ConvProblem) -> dict[str, int]:
+    """The same along the channels."""
+    return {"X_C": moves(problem.x)[1], "Y_K": moves(problem.y)[1]}
+
+
+def plane_constants(problem: ConvProblem) -> dict[str, int | bool]:
+    """The same for operands that may lie in planes."""
+    return channel_constants(problem) | {"X_PLANES": is_in_planes(problem.x), "Y_PLANES": is_in_planes(problem.y)}
+
+
 def depth_constants(problem: ConvProblem) -> dict[str, int]:
     """The same along the first of three spatial dimensions; fewer are one plane of a volume."""
     front = tuple(before for before, _ in problem.padding)
@@ -138,13 +154,14 @@ def depth_constants(problem: ConvProblem) -> dict[str, int]:
 
 def weight_strides(problem: ConvProblem) -> dict[str, int]:
     """The same of the weight, which may lie in any order."""
-    W_R, W_S = pair(problem.w.strides[2:], 0)
-    return {"W_K": problem.w.strides[0], "W_C": problem.w.strides[1], "W_R": W_R, "W_S": W_S}
+    W_K, W_C, *taps = moves(problem.w)
+    W_R, W_S = pair(tuple(taps), 0)
+    return {"W_K": W_K, "W_C": W_C, "W_R": W_R, "W_S": W_S}
 
 
 def weight_depth(problem: ConvProblem) -> dict[str, int]:
     """The same along the first of three dimensions."""
-    return {"T": depth(problem.taps, 1), "W_T": depth(problem.w.strides[2:], 0)}
+    return {"T": depth(problem.taps, 1), "W_T": depth(moves(problem.w)[2:], 0)}
 
 
 def pair(values: tuple[int, ...], missing: int) -> tuple[int, int]:

@@ -55,9 +55,9 @@ class SequencePlan(ABC):
         """Of each kernel, in the order of ``kernel_calls``."""
 
     @staticmethod
-    @abstractmethod
     def sums_from(candidate: Candidate) -> int:
         """Where in the workspace sums of parts begin."""
+        return 0
 
     @abstractmethod
     def prepare(self, weight: Tensor) -> Tensor:

@@ -6,18 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.few_outputs.tiles import Strip, best_strips, in_lanes_only, outputs_of, spacing
+from convwright.backends.triton.few_outputs.tiles import Strip, best_strips, in_lanes_only, spacing
 from convwright.backends.triton.operands import (
-    MOST_ELEMENTS,
+    channel_constants,
     depth_constants,
     group_constants,
+    group_sizes,
     is_channels_last,
     pair,
     pixel_count,
     shape_reason,
     size_reason,
-    span,
     weight_depth,
+    weight_reason,
     weight_strides,
     window_constants,
 )
@@ -58,7 +59,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 
 def _few_reason(problem: ConvProblem) -> str | None:
-    outputs = outputs_of(problem)
+    _, outputs = group_sizes(problem)
     if outputs > _MOST_OUTPUTS:
         return f"serves at most {_MOST_OUTPUTS} output channels in a group, got {outputs}"
     weights = prod(pair(problem.taps, 1)) * outputs
@@ -69,10 +70,7 @@ def _few_reason(problem: ConvProblem) -> str | None:
     sums = pixel_count(problem) * problem.groups
     if sums >= _MOST_SUMS:
         return f"serves at most 2^31 output pixels times groups, got {sums:,}"
-    spanned = span(problem.w.shape, problem.w.strides)
-    if spanned >= MOST_ELEMENTS:
-        return f"serves weights that span at most 2^30 elements, got {spanned:,}"
-    return None
+    return weight_reason(problem)
 
 
 def _lanes_reason(problem: ConvProblem) -> str | None:
@@ -84,7 +82,7 @@ def _lanes_reason(problem: ConvProblem) -> str | None:
     for name, spec in operands.items():
         if problem.groups == 1 and spec.shape[-1] > 1 and spec.strides[-1] != 1:
             return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
-    inputs = problem.w.shape[1]
+    inputs, _ = group_sizes(problem)
     if inputs > _MOST_INPUTS_IN_LANES:
         return f"serves at most {_MOST_INPUTS_IN_LANES} input channels in a group with channels last, got {inputs}"
     return None
@@ -99,9 +97,8 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool | str]
     """What the kernel is compiled for."""
     gap, apart = spacing(problem)
     window = {name: value for name, value in window_constants(problem).items() if name != "PADDED"}
-    window |= depth_constants(problem) | group_constants(problem)
+    window |= depth_constants(problem) | group_constants(problem) | channel_constants(problem)
     return window | weight_strides(problem) | weight_depth(problem) | {
-        "X_C": problem.x.strides[1], "Y_K": problem.y.strides[1],
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
         "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,

@@ -9,7 +9,7 @@ from math import gcd
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
-from convwright.backends.triton.operands import depth, pair
+from convwright.backends.triton.operands import depth, group_sizes, pair
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -62,11 +62,6 @@ STRIPS = (
 )
 
 
-def outputs_of(problem: ConvProblem) -> int:
-    """How many output channels a group has."""
-    return problem.k // problem.groups
-
-
 def in_lanes_only(problem: ConvProblem) -> bool:
     """Whether the channels of a pixel lie side by side, so that lanes have to run across groups."""
     return any(spec.shape[-1] > 1 and spec.strides[-1] != 1 for spec in (problem.x, problem.y))
@@ -100,13 +95,11 @@ def _fits(strip: Strip, problem: ConvProblem) -> bool:
     R, S = pair(problem.taps, 1)
     if problem.groups == 1 if strip.across else in_lanes_only(problem):
         return False
-    outputs = outputs_of(problem)
+    inputs, outputs = group_sizes(problem)
     sums, weights = strip.rows * outputs, R * S * outputs
     if sums > _MOST_SUMS or sums * strip.columns_per_thread + R * outputs > _MOST_REGISTERS:
         return False
-    return strip.split == 1 or (
-        strip.split <= problem.w.shape[1] and sums <= _MOST_SPLIT_SUMS and weights <= _MOST_SPLIT_WEIGHTS
-    )
+    return strip.split == 1 or (strip.split <= inputs and sums <= _MOST_SPLIT_SUMS and weights <= _MOST_SPLIT_WEIGHTS)
 
 
 def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
@@ -114,8 +107,9 @@ def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
     (R, S), (_, apart) = pair(problem.taps, 1), spacing(problem)
     warps = -(-strip.blocks(problem) // sm_count(device)) * strip.warps
     reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
-    weights = R * S * outputs_of(problem)
+    inputs, outputs = group_sizes(problem)
+    weights = R * S * outputs
     read = reads + weights * (strip.columns_per_thread if strip.across else 1)
     instructions = read + weights * strip.rows * strip.columns_per_thread
     issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)
-    return -(-problem.w.shape[1] // strip.split) * depth(problem.taps, 1) * max(issuing, _WAITING_CYCLES + instructions)
+    return -(-inputs // strip.split) * depth(problem.taps, 1) * max(issuing, _WAITING_CYCLES + instructions)

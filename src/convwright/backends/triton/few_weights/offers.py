@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.few_weights.tiles import Patch, best_patches, outputs_of, spacings
+from convwright.backends.triton.few_weights.tiles import Patch, best_patches, spacings
 from convwright.backends.triton.operands import (
-    MOST_ELEMENTS,
+    channel_constants,
+    group_constants,
+    group_sizes,
     shape_reason,
     size_reason,
-    span,
+    weight_reason,
     weight_strides,
     window_constants,
 )
@@ -57,17 +59,14 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 
 def _few_reason(problem: ConvProblem) -> str | None:
-    outputs, taps = outputs_of(problem), prod(problem.taps)
+    (_, outputs), taps = group_sizes(problem), prod(problem.taps)
     if outputs > _MOST_OUTPUTS:
         return f"serves at most {_MOST_OUTPUTS} output channels in a group, got {outputs}"
     if taps > _MOST_TAPS:
         return f"serves at most {_MOST_TAPS} taps, got {taps}"
     if taps * outputs > _MOST_WEIGHTS:
         return f"serves at most {_MOST_WEIGHTS} weights for each input channel, got {taps * outputs}"
-    spanned = span(problem.w.shape, problem.w.strides)
-    if spanned >= MOST_ELEMENTS:
-        return f"serves weights that span at most 2^30 elements, got {spanned:,}"
-    return None
+    return weight_reason(problem)
 
 
 def blocks(problem: ConvProblem, patch: Patch) -> int:
@@ -78,9 +77,8 @@ def blocks(problem: ConvProblem, patch: Patch) -> int:
 def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool]:
     """What the kernel of the sums is compiled for."""
     (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
-    return window_constants(problem) | weight_strides(problem) | {
-        "G": problem.groups, "C": problem.w.shape[1], "K": outputs_of(problem),
-        "X_C": problem.x.strides[1], "Y_K": problem.y.strides[1],
+    window = window_constants(problem) | group_constants(problem) | channel_constants(problem)
+    return window | weight_strides(problem) | {
         "GAP_H": gap_h, "GAP_W": gap_w, "APART_H": apart_h, "APART_W": apart_w,
         "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,
         "PARTS": patch.parts, "STEPS": patch.steps(problem), "CHANNELS": patch.channels, "LANES": patch.lanes,

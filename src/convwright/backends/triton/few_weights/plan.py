@@ -21,10 +21,6 @@ class FewWeightsPlan(SequencePlan):
         out = Operand.SUMS if parted else Operand.OUT
         return [(Operand.FIRST, Operand.SECOND, out), *[(Operand.SUMS, Operand.OUT)] * parted]
 
-    @staticmethod
-    def sums_from(candidate: Candidate) -> int:
-        return 0
-
     def prepare(self, weight: Tensor) -> Tensor:
         return weight
 

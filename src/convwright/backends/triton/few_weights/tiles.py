@@ -10,7 +10,7 @@ from math import gcd, prod
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
-from convwright.backends.triton.operands import pair
+from convwright.backends.triton.operands import group_sizes, pair
 from convwright.backends.triton.parts.sums import sum_cycles
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
@@ -74,7 +74,8 @@ class Patch(Configuration):
         return 4 * max(self.warps * self.channels, _WARP) * padded if self.together > 1 else 0
 
     def blocks_of_a_part(self, problem: ConvProblem) -> int:
-        return -(-problem.c // (self.channels * self.inputs)) * (outputs_of(problem) // self.outputs)
+        _, outputs = group_sizes(problem)
+        return -(-problem.c // (self.channels * self.inputs)) * (outputs // self.outputs)
 
     def patches(self, problem: ConvProblem) -> int:
         """Of all images."""
@@ -97,11 +98,6 @@ _ACROSS_CHANNELS = tuple(
 PATCHES = tuple(
     Patch(rows, columns, *lanes) for (rows, columns), lanes in product(_SIZES, (*_ALONG_ROWS, *_ACROSS_CHANNELS))
 )
-
-
-def outputs_of(problem: ConvProblem) -> int:
-    """How many output channels a group has."""
-    return problem.k // problem.groups
 
 
 def spacings(problem: ConvProblem, patch: Patch) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -144,9 +140,10 @@ def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, i
 
 def filled_patch(patch: Patch, problem: ConvProblem) -> Patch | None:
     """With as many channels as a thread has registers for; None where it has too few for one."""
+    all_inputs, all_outputs = group_sizes(problem)
     most_inputs = _MOST_INPUTS if patch.channels == 1 else 1
-    for outputs in _divisors(outputs_of(problem), outputs_of(problem)):
-        for inputs in _divisors(problem.w.shape[1], most_inputs):
+    for outputs in _divisors(all_outputs, all_outputs):
+        for inputs in _divisors(all_inputs, most_inputs):
             filled = replace(patch, outputs=outputs, inputs=inputs)
             if _fits(filled, problem):
                 return filled

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from convwright.backends.triton.gemm.tiles import Tile
+from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic, DType
 
 DTYPES = (DType.FP16, DType.BF16, DType.FP32)
 MOST_TILES = 8
+_GROUP_M = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +45,14 @@ def algorithms_of(kernel: str, dtype: DType) -> tuple[Algorithm, ...]:
     return (Algorithm(kernel, Arithmetic.BF16_ACC32 if dtype is DType.BF16 else Arithmetic.FP16_ACC32),)
 
 
-def algorithm_named(name: str, among: Iterable[Algorithm]) -> Algorithm:
-    return {algorithm.name: algorithm for algorithm in among}[name]
+def algorithm_of(candidate: Candidate, kernel: str) -> Algorithm:
+    """That of one of a kernel's candidates."""
+    return {each.name: each for each in algorithms_of(kernel, candidate.problem.dtype)}[candidate.algorithm]
+
+
+def arithmetic_constants(algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
+    """What a kernel is told of how it multiplies."""
+    return {
+        "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M,
+    }  # fmt: skip

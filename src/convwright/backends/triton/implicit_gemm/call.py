@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from convwright.backends.triton.gemm.algorithms import algorithm_of
+from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.offers import (
-    algorithm_of,
+    KERNEL,
     blocks,
     constants,
     output_blocks,
     output_constants,
     writing_sums,
 )
-from convwright.backends.triton.implicit_gemm.tiles import Tile
 from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
 from convwright.core.candidate import Candidate
 
@@ -26,7 +27,7 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
         "residual": problem.y.alignment, "y": problem.y.alignment,
     }  # fmt: skip
     pointers = {name: (problem.dtype.value, nbytes) for name, nbytes in alignment.items()}
-    algorithm = algorithm_of(candidate)
+    algorithm = algorithm_of(candidate, KERNEL)
     if not tile.in_parts:
         told = constants(problem, algorithm, tile)
         return (KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs),)

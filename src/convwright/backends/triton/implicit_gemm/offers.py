@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithm_named, algorithms_of
-from convwright.backends.triton.implicit_gemm.tiles import Tile, best_tiles
+from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithms_of, arithmetic_constants
+from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.implicit_gemm.tiles import best_tiles, sums_bytes, tiles_of
 from convwright.backends.triton.operands import (
     depth_constants,
     group_constants,
@@ -15,6 +16,7 @@ from convwright.backends.triton.operands import (
     is_in_planes,
     lying_reason,
     pixel_count,
+    plane_constants,
     shape_reason,
     size_reason,
     window_constants,
@@ -22,14 +24,12 @@ from convwright.backends.triton.operands import (
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 
-_KERNEL = "implicit-gemm"
-NAME = f"triton/{_KERNEL}"
-_GROUP_M = 8
+KERNEL = "implicit-gemm"
+NAME = f"triton/{KERNEL}"
 _PARTS_AT_ONCE, _OUTPUTS = 32, 128  # of a program that adds parts
 _TOLD_OF_THE_OUTPUT = (
     "N", "Z", "P", "Q", "Y_N", "Y_K", "Y_Z", "Y_P", "Y_Q", "Y_PLANES",
@@ -37,19 +37,10 @@ _TOLD_OF_THE_OUTPUT = (
 )  # fmt: skip
 
 
-def algorithms(dtype: DType) -> tuple[Algorithm, ...]:
-    """The algorithms for a storage type; for one that none serves, the first, to refuse by its name."""
-    return algorithms_of(_KERNEL, dtype)
-
-
-def algorithm_of(candidate: Candidate) -> Algorithm:
-    return algorithm_named(candidate.algorithm, algorithms(candidate.problem.dtype))
-
-
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
     reason = refusal_reason(problem)
-    for algorithm in algorithms(problem.dtype):
+    for algorithm in algorithms_of(KERNEL, problem.dtype):
         if reason is not None:
             yield Refusal(algorithm.id, reason)
             continue
@@ -61,7 +52,7 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Candidate:
     # Where no cache has the kernel it takes 0.3 to 0.6 s to build (H200, Triton 3.6).
     return Candidate(
-        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, tile.sums_bytes(problem), True,
+        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, sums_bytes(tile, problem), True,
         Source.RULE, compiles=True,
     )  # fmt: skip
 
@@ -82,20 +73,17 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 def blocks(problem: ConvProblem, tile: Tile) -> int:
     """How many programs one launch needs."""
-    return tile.tiles(problem) * (tile.parts or 1)
+    return tiles_of(tile, problem) * (tile.parts or 1)
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel is compiled for."""
-    x, y = problem.x, problem.y
-    return window_constants(problem) | depth_constants(problem) | group_constants(problem) | {
-        "X_C": x.strides[1] if x.shape[1] > 1 else 1, "Y_K": y.strides[1] if y.shape[1] > 1 else 1,
-        "X_PLANES": is_in_planes(x), "Y_PLANES": is_in_planes(y),
+    window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
+    return window | plane_constants(problem) | arithmetic_constants(algorithm, tile) | {
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
-        "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
         "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
-        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M, "PARTS": tile.parts or 1,
+        "PARTS": tile.parts or 1,
     }  # fmt: skip
 
 

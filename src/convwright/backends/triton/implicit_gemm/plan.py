@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.gemm.algorithms import Algorithm, algorithm_of
+from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.gemm.weight import channels_last_of, packed
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
-from convwright.backends.triton.implicit_gemm.offers import algorithm_of
-from convwright.backends.triton.implicit_gemm.tiles import Tile
+from convwright.backends.triton.implicit_gemm.offers import KERNEL
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
@@ -20,7 +20,7 @@ class ImplicitGemmPlan(SingleKernelPlan):
     kernel_calls = staticmethod(kernel_calls)
 
     def prepare(self, weight: Tensor) -> Tensor:
-        return prepared(weight, algorithm_of(self.candidate))
+        return prepared(weight, algorithm_of(self.candidate, KERNEL))
 
 
 class PartedGemmPlan(SequencePlan):
@@ -33,12 +33,8 @@ class PartedGemmPlan(SequencePlan):
         product = (Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.SUMS)
         return [product, (Operand.SUMS, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)]
 
-    @staticmethod
-    def sums_from(candidate: Candidate) -> int:
-        return 0
-
     def prepare(self, weight: Tensor) -> Tensor:
-        return prepared(weight, algorithm_of(self.candidate))
+        return prepared(weight, algorithm_of(self.candidate, KERNEL))
 
 
 def plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[PartedGemmPlan]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.gemm.tiles import TILES, Tile
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
@@ -32,88 +32,15 @@ _DOUBT = 1.1  # about the estimates of parts, whose cost is known least
 _DOUBT_WHERE_IDLE = 1.7  # beside tiles that leave multiprocessors without a block
 
 
-@dataclass(frozen=True, slots=True)
-class Tile(Configuration):
-    """What one block computes: ``bm`` pixels by ``bn`` channels, ``bk`` of the sum at a step, over all of the sum or
-    over one of ``parts``.
-
-    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor.
-    """
-
-    bm: int
-    bn: int
-    bk: int
-    warps: int
-    stages: int
-    regs: int | None = None
-    parts: int | None = None
-
-    @property
-    def in_parts(self) -> bool:
-        return (self.parts or 1) > 1
-
-    def tiles(self, problem: ConvProblem) -> int:
-        """How many blocks compute the whole sum, or one part of it."""
-        _, outputs = group_sizes(problem)
-        return -(-pixel_count(problem) // self.bm) * -(-outputs // self.bn) * problem.groups
-
-    def sums_bytes(self, problem: ConvProblem) -> int:
-        """What the sums of all parts take, in fp32."""
-        return problem.y.numel * 4 * (self.parts or 0) if self.in_parts else 0
-
-    def runs_across_taps(self, channels: int, taps: int) -> bool:
-        """Whether a step of the sum may hold several taps. It costs index arithmetic, and saves idle products."""
-        padded = -(-channels // self.bk) * self.bk
-        return taps > 1 and padded >= 1.3 * channels
-
-    def steps(self, channels: int, taps: int) -> int:
-        if self.runs_across_taps(channels, taps):
-            return -(-channels * taps // self.bk)
-        return -(-channels // self.bk) * taps
-
-    def steps_each(self, channels: int, taps: int) -> int:
-        """Of one part."""
-        return -(-self.steps(channels, taps) // (self.parts or 1))
-
-    def shared_bytes(self, nbytes: int, *, split: bool) -> int:
-        """An upper bound: the compiler saves a stage where an operand goes on to registers, and needs room for both
-        parts of a weight that comes back from there."""
-        held = self.stages * (self.bm + self.bn * (1 + split))
-        if nbytes == 4 and not split:
-            held = max(held, (self.stages - 1) * (self.bm + self.bn) + 2 * self.bn)
-        return held * self.bk * nbytes
+def tiles_of(tile: Tile, problem: ConvProblem) -> int:
+    """How many blocks compute the whole sum, or one part of it."""
+    _, outputs = group_sizes(problem)
+    return -(-pixel_count(problem) // tile.bm) * -(-outputs // tile.bn) * problem.groups
 
 
-_HALF = (
-    Tile(128, 256, 64, 8, 3), Tile(256, 128, 64, 8, 3), Tile(256, 64, 64, 8, 4),
-    Tile(128, 128, 64, 8, 3), Tile(128, 128, 64, 4, 3), Tile(128, 128, 32, 8, 4),
-    Tile(128, 64, 64, 4, 4), Tile(128, 64, 64, 8, 4), Tile(128, 64, 32, 4, 4), Tile(128, 32, 32, 4, 4),
-    Tile(64, 128, 64, 4, 4), Tile(64, 64, 64, 4, 4), Tile(64, 64, 128, 4, 3), Tile(64, 64, 32, 4, 4),
-    Tile(64, 32, 64, 4, 4), Tile(64, 32, 32, 4, 4), Tile(64, 16, 64, 4, 4),
-    Tile(32, 64, 64, 4, 4), Tile(16, 64, 128, 4, 4), Tile(16, 32, 128, 4, 4), Tile(16, 16, 128, 4, 4),
-    Tile(128, 16, 64, 4, 4), Tile(128, 16, 32, 4, 4),
-)  # fmt: skip
-_TF32 = (
-    Tile(256, 64, 32, 8, 4), Tile(128, 128, 32, 8, 3), Tile(128, 128, 32, 8, 4),
-    Tile(128, 64, 32, 4, 4), Tile(128, 64, 32, 8, 4), Tile(128, 64, 16, 4, 4), Tile(128, 32, 32, 4, 4),
-    Tile(64, 128, 32, 4, 4), Tile(64, 64, 32, 4, 4), Tile(64, 64, 64, 4, 3), Tile(64, 64, 16, 4, 4),
-    Tile(64, 32, 32, 4, 4), Tile(64, 16, 32, 4, 4), Tile(32, 64, 32, 4, 4), Tile(16, 64, 64, 4, 4),
-    Tile(128, 16, 32, 4, 4),
-)  # fmt: skip
-# Half of the registers hold the step's own sum, so larger tiles spill.
-_TF32X3 = (
-    Tile(128, 128, 32, 8, 3), Tile(128, 128, 16, 8, 4), Tile(128, 64, 64, 8, 2),
-    Tile(128, 64, 32, 8, 3, regs=128), Tile(128, 32, 32, 4, 3), Tile(64, 128, 32, 4, 3),
-    Tile(64, 64, 32, 4, 3), Tile(64, 64, 16, 4, 4), Tile(64, 32, 32, 4, 4), Tile(64, 16, 32, 4, 4),
-    Tile(32, 64, 32, 4, 4), Tile(16, 64, 32, 4, 4),
-    Tile(128, 16, 32, 4, 3),
-)  # fmt: skip
-TILES = {
-    Arithmetic.FP16_ACC32: _HALF,
-    Arithmetic.BF16_ACC32: _HALF,
-    Arithmetic.TF32: _TF32,
-    Arithmetic.TF32X3: _TF32X3,
-}
+def sums_bytes(tile: Tile, problem: ConvProblem) -> int:
+    """What the sums of all parts take, in fp32."""
+    return problem.y.numel * 4 * (tile.parts or 0) if tile.in_parts else 0
 
 
 def best_tiles(
@@ -133,7 +60,7 @@ def best_tiles(
 
     whole = sorted(fitting, key=cycles)
     parted = sorted((each for tile in fitting for each in _parted(tile, problem, device)), key=cycles)
-    idle = whole[0].tiles(problem) < sm_count(device)
+    idle = tiles_of(whole[0], problem) < sm_count(device)
     worth = (_DOUBT_WHERE_IDLE if idle else _DOUBT) * cycles(whole[0])
     shapes = {(tile.bm, tile.bn): tile for tile in reversed(parted) if cycles(tile) < worth}
     ahead = sorted(shapes.values(), key=cycles)
@@ -148,13 +75,13 @@ def best_tiles(
 
 def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
     """The tile with the numbers of parts that fill all multiprocessors, none of them without a step."""
-    steps, tiles = tile.steps(problem.w.shape[1], prod(problem.taps)), tile.tiles(problem)
+    steps, tiles = tile.steps(problem.w.shape[1], prod(problem.taps)), tiles_of(tile, problem)
     wanted = {min(each * sm_count(device) // tiles, steps // _FEWEST_STEPS_OF_A_PART) for each in _BLOCKS_EACH}
     for parts in sorted({-(-steps // -(-steps // most)) for most in wanted if most > 1}):
         parted = replace(tile, parts=parts)
         if _blocks_each(parted, problem, device) == 1:
             parted = replace(parted, regs=None)  # there is no other block that would need them
-        if parted.sums_bytes(problem) <= _MOST_SUMS_BYTES:
+        if sums_bytes(parted, problem) <= _MOST_SUMS_BYTES:
             yield parted
 
 
@@ -177,7 +104,7 @@ def _blocks_together(tile: Tile, problem: ConvProblem, device: DeviceFacts, spli
 
 def _blocks_each(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> int:
     """How many blocks the busiest multiprocessor has."""
-    return -(-tile.tiles(problem) * (tile.parts or 1) // sm_count(device))
+    return -(-tiles_of(tile, problem) * (tile.parts or 1) // sm_count(device))
 
 
 def _cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, split: bool) -> float:
@@ -194,6 +121,6 @@ def _adding_cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> flo
     """Of the kernel that adds the parts, and of writing what it reads."""
     if not tile.in_parts:
         return 0
-    moved = 2 * tile.sums_bytes(problem) + problem.y.nbytes
+    moved = 2 * sums_bytes(tile, problem) + problem.y.nbytes
     adding = MORE_KERNEL_CYCLES + (tile.parts or 1) * _CYCLES_OF_A_PART
     return adding + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)

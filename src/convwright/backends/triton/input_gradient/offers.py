@@ -6,39 +6,33 @@ from collections.abc import Iterator
 from itertools import accumulate
 from math import prod
 
-from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithms_of
-from convwright.backends.triton.implicit_gemm.tiles import Tile
+from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithms_of, arithmetic_constants
+from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.input_gradient.phases import phases, reads_beyond
 from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
-    is_in_planes,
     lying_reason,
+    plane_constants,
     shape_reason,
     size_reason,
     window_constants,
 )
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import Arithmetic, DType
+from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 
-_KERNEL = "input-gradient"
-NAME = f"triton/{_KERNEL}"
-_GROUP_M = 8
+KERNEL = "input-gradient"
+NAME = f"triton/{KERNEL}"
 # A program looks for its own among them.
 _MOST_PHASES = 64
-
-
-def algorithms(dtype: DType) -> tuple[Algorithm, ...]:
-    """The algorithms for a storage type; for one that none serves, the first, to refuse by its name."""
-    return algorithms_of(_KERNEL, dtype)
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
     reason = refusal_reason(problem)
-    for algorithm in algorithms(problem.dtype):
+    for algorithm in algorithms_of(KERNEL, problem.dtype):
         if reason is not None:
             yield Refusal(algorithm.id, reason)
             continue
@@ -103,13 +97,10 @@ def _weight_strides(problem: ConvProblem, tile: Tile) -> dict[str, int]:
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, object]:
     """What the kernel is compiled for."""
-    x, y, found = problem.x, problem.y, phases(problem)
+    found = phases(problem)
     begun = accumulate((blocks_of(phase, problem, tile) for phase in found), initial=0)
-    return window_constants(problem) | _weight_strides(problem, tile) | {
-        "X_C": x.strides[1] if x.shape[1] > 1 else 1, "Y_K": y.strides[1] if y.shape[1] > 1 else 1,
-        "X_PLANES": is_in_planes(x), "Y_PLANES": is_in_planes(y), "PADDED": reads_beyond(problem),
-        "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
-        "FLAT": tile.runs_across_taps(problem.k, found[0].taps),
-        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M,
+    window = window_constants(problem) | plane_constants(problem) | _weight_strides(problem, tile)
+    return window | arithmetic_constants(algorithm, tile) | {
+        "PADDED": reads_beyond(problem), "FLAT": tile.runs_across_taps(problem.k, found[0].taps),
         "PHASES": tuple((first, *phase.tap) for first, phase in zip(begun, found, strict=False)),
     }  # fmt: skip

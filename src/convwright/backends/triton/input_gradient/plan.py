@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from convwright.backends.triton.gemm.algorithms import algorithm_named
+from convwright.backends.triton.gemm.algorithms import algorithm_of
+from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.gemm.weight import channels_last_of, packed
-from convwright.backends.triton.implicit_gemm.tiles import Tile
 from convwright.backends.triton.input_gradient.call import kernel_calls
-from convwright.backends.triton.input_gradient.offers import algorithms, is_turned
+from convwright.backends.triton.input_gradient.offers import KERNEL, is_turned
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 
@@ -23,7 +23,7 @@ class InputGradientPlan(SingleKernelPlan):
         problem = self.candidate.problem
         if not is_turned(problem, Tile.of(self.candidate)):
             return channels_last_of(weight)  # the kernel takes its address, and its memory is in order
-        algorithm = algorithm_named(self.candidate.algorithm, algorithms(problem.dtype))
+        algorithm = algorithm_of(self.candidate, KERNEL)
         turned = weight.movedim(0, -1).contiguous()
         return packed(turned, split=algorithm.split) if algorithm.packed else turned
 

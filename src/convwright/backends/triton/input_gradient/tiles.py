@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from convwright.backends.triton.implicit_gemm.tiles import TILES, Tile
+from convwright.backends.triton.gemm.tiles import TILES, Tile
 from convwright.backends.triton.input_gradient.phases import Phase, phases
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,

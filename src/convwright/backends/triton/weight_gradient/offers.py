@@ -13,8 +13,8 @@ from convwright.backends.triton.operands import (
     operand_reason,
     pixel_count,
     shape_reason,
-    span,
     weight_depth,
+    weight_reason,
     weight_strides,
     window_constants,
 )
@@ -60,13 +60,10 @@ def refusal_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
 
 
 def _size_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
-    spanned = span(problem.w.shape, problem.w.strides)
-    if spanned >= MOST_ELEMENTS:
-        return f"serves weights that span at most 2^30 elements, got {spanned:,}"
     packed = packed_bytes(problem, algorithm) // SUM_BYTES
     if packed >= MOST_ELEMENTS:
         return f"packs gradients into at most 2^30 numbers, got {packed:,}"
-    return None
+    return weight_reason(problem)
 
 
 def pitch(problem: ConvProblem) -> int:

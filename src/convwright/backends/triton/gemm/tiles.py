@@ -1,0 +1,83 @@
+"""The tiles of matrix products that multiply by a weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convwright.backends.triton.configuration import Configuration
+from convwright.core.dtype import Arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(Configuration):
+    """What one block computes: ``bm`` pixels by ``bn`` channels, ``bk`` of the sum at a step, over all of the sum or
+    over one of ``parts``.
+
+    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor.
+    """
+
+    bm: int
+    bn: int
+    bk: int
+    warps: int
+    stages: int
+    regs: int | None = None
+    parts: int | None = None
+
+    @property
+    def in_parts(self) -> bool:
+        return (self.parts or 1) > 1
+
+    def runs_across_taps(self, channels: int, taps: int) -> bool:
+        """Whether a step of the sum may hold several taps. It costs index arithmetic, and saves idle products."""
+        padded = -(-channels // self.bk) * self.bk
+        return taps > 1 and padded >= 1.3 * channels
+
+    def steps(self, channels: int, taps: int) -> int:
+        if self.runs_across_taps(channels, taps):
+            return -(-channels * taps // self.bk)
+        return -(-channels // self.bk) * taps
+
+    def steps_each(self, channels: int, taps: int) -> int:
+        """Of one part."""
+        return -(-self.steps(channels, taps) // (self.parts or 1))
+
+    def shared_bytes(self, nbytes: int, *, split: bool) -> int:
+        """An upper bound: the compiler saves a stage where an operand goes on to registers, and needs room for both
+        parts of a weight that comes back from there."""
+        held = self.stages * (self.bm + self.bn * (1 + split))
+        if nbytes == 4 and not split:
+            held = max(held, (self.stages - 1) * (self.bm + self.bn) + 2 * self.bn)
+        return held * self.bk * nbytes
+
+
+_HALF = (
+    Tile(128, 256, 64, 8, 3), Tile(256, 128, 64, 8, 3), Tile(256, 64, 64, 8, 4),
+    Tile(128, 128, 64, 8, 3), Tile(128, 128, 64, 4, 3), Tile(128, 128, 32, 8, 4),
+    Tile(128, 64, 64, 4, 4), Tile(128, 64, 64, 8, 4), Tile(128, 64, 32, 4, 4), Tile(128, 32, 32, 4, 4),
+    Tile(64, 128, 64, 4, 4), Tile(64, 64, 64, 4, 4), Tile(64, 64, 128, 4, 3), Tile(64, 64, 32, 4, 4),
+    Tile(64, 32, 64, 4, 4), Tile(64, 32, 32, 4, 4), Tile(64, 16, 64, 4, 4),
+    Tile(32, 64, 64, 4, 4), Tile(16, 64, 128, 4, 4), Tile(16, 32, 128, 4, 4), Tile(16, 16, 128, 4, 4),
+    Tile(128, 16, 64, 4, 4), Tile(128, 16, 32, 4, 4),
+)  # fmt: skip
+_TF32 = (
+    Tile(256, 64, 32, 8, 4), Tile(128, 128, 32, 8, 3), Tile(128, 128, 32, 8, 4),
+    Tile(128, 64, 32, 4, 4), Tile(128, 64, 32, 8, 4), Tile(128, 64, 16, 4, 4), Tile(128, 32, 32, 4, 4),
+    Tile(64, 128, 32, 4, 4), Tile(64, 64, 32, 4, 4), Tile(64, 64, 64, 4, 3), Tile(64, 64, 16, 4, 4),
+    Tile(64, 32, 32, 4, 4), Tile(64, 16, 32, 4, 4), Tile(32, 64, 32, 4, 4), Tile(16, 64, 64, 4, 4),
+    Tile(128, 16, 32, 4, 4),
+)  # fmt: skip
+# Half of the registers hold the step's own sum, so larger tiles spill.
+_TF32X3 = (
+    Tile(128, 128, 32, 8, 3), Tile(128, 128, 16, 8, 4), Tile(128, 64, 64, 8, 2),
+    Tile(128, 64, 32, 8, 3, regs=128), Tile(128, 32, 32, 4, 3), Tile(64, 128, 32, 4, 3),
+    Tile(64, 64, 32, 4, 3), Tile(64, 64, 16, 4, 4), Tile(64, 32, 32, 4, 4), Tile(64, 16, 32, 4, 4),
+    Tile(32, 64, 32, 4, 4), Tile(16, 64, 32, 4, 4),
+    Tile(128, 16, 32, 4, 3),
+)  # fmt: skip
+TILES = {
+    Arithmetic.FP16_ACC32: _HALF,
+    Arithmetic.BF16_ACC32: _HALF,
+    Arithmetic.TF32: _TF32,
+    Arithmetic.TF32X3: _TF32X3,
+}
