@@ -22,9 +22,16 @@ def rare_operands(problem: ConvProblem) -> tuple[Role, ...]:
     return tuple(role for role in (Role.SCALE, Role.Z, Role.DB) if role in problem.operands)
 
 
-def why_not_fused(problem: ConvProblem) -> str | None:
-    """Why what fuses residual, bias and activation alone does not serve, or None where it may."""
-    if not is_rare(problem):
+def why_not_fused(problem: ConvProblem, *, ahead: bool = False) -> str | None:
+    """Why what fuses residual, bias and activation alone does not serve, or None where it may. ``ahead`` is what fuses
+    the activation's derivative into a gradient, too, and into a weight's the bias's gradient."""
+    if not is_rare(problem) or (ahead and _is_ahead(problem)):
         return None
     where = "" if problem.direction is Direction.FORWARD else f" into {problem.direction}"
     return f"does not fuse {problem.epilogue}{where}; `unfuse` makes that work of its own"
+
+
+def _is_ahead(problem: ConvProblem) -> bool:
+    """True for a gradient whose epilogue is no more than a derivative and the bias's gradient."""
+    epilogue = problem.epilogue
+    return problem.direction is not Direction.FORWARD and not (epilogue.scale or epilogue.accumulate)

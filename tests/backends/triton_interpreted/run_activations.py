@@ -17,7 +17,7 @@ from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
 
 BACKEND = TritonKernels()
-ALGORITHMS = ["few-outputs", "implicit-gemm"]
+ALGORITHMS = ["direct", "implicit-gemm"]
 RELATIVE, ABSOLUTE = {DType.FP32: 2e-6, DType.FP16: 1e-3}, 5e-7
 LARGEST_ERROR = {
     Arithmetic.FP32: 1e-6, Arithmetic.TF32X3: 1e-6, Arithmetic.TF32: 1e-3, Arithmetic.FP16_ACC32: 6e-4,

@@ -15,7 +15,6 @@ from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
-from convwright.core.fusing import why_not_fused
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 _OLDEST_ARCHITECTURE = 80
 # What is offered for each direction. Each kernel has a folder, and its name begins those of its algorithms.
 _KERNELS: Mapping[Direction, tuple[str, ...]] = {
-    Direction.FORWARD: ("implicit_gemm", "few_outputs"),
-    Direction.BACKWARD_DATA: ("input_gradient",),
+    Direction.FORWARD: ("implicit_gemm", "direct"),
+    Direction.BACKWARD_DATA: ("input_gradient", "direct"),
     Direction.BACKWARD_WEIGHT: ("weight_gradient", "few_weights"),
 }
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
@@ -48,7 +47,7 @@ class TritonKernels:
         return _NOT_INSTALLED if find_spec("triton") is None else f"Triton {_triton_version()}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        reason = _device_reason(device) or _interpreter_reason(problem) or why_not_fused(problem)
+        reason = _device_reason(device) or _interpreter_reason(problem)
         for kernel in _KERNELS[problem.direction]:
             home = _module(kernel, "offers")
             if reason is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from convwright.core.fusing import why_not_fused
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
@@ -14,10 +15,18 @@ LEAST_OF_A_GROUP = 8
 
 
 def shape_reason(
-    problem: ConvProblem, dtypes: Iterable[str], *, groups: bool = False, volumes: bool = False
+    problem: ConvProblem,
+    dtypes: Iterable[str],
+    *,
+    groups: bool = False,
+    volumes: bool = False,
+    ahead: bool = False,
 ) -> str | None:
     """Why a kernel for 1 or 2 dimensions, or with ``volumes`` for 3, without ``groups`` or with, cannot compute
-    ``problem``; None where it can."""
+    ``problem``; None where it can. ``ahead`` is one that fuses what stands ahead of a gradient."""
+    unfused = why_not_fused(problem, ahead=ahead)
+    if unfused is not None:
+        return unfused
     if problem.dtype not in dtypes:
         return f"computes {', '.join(dtypes)}, not {problem.dtype}"
     if problem.rank > 2 and not volumes:

@@ -16,6 +16,8 @@ from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.fusing import rare_operands
 from convwright.errors import BackendError, BadInput
 from convwright.tensors import allocator
 
@@ -23,11 +25,11 @@ from convwright.tensors import allocator
 class Operand(IntEnum):
     """What a kernel is given: an operand of the call, or a place in the workspace."""
 
-    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, SUMS = range(7)
+    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, SUMS, Z, DB = range(9)
 
 
-class SequencePlan(ABC):
-    """Runs one configuration of some kernels; its device must be PyTorch's current one.
+class KernelSequence(ABC):
+    """One configuration of some kernels; its device must be PyTorch's current one.
 
     Sums of parts lie in the workspace, behind what else a kernel has written there.
     """
@@ -79,6 +81,31 @@ class SequencePlan(ABC):
         ready = [launch.binary.text for launch, _ in self._steps if isinstance(launch, DriverLaunch)]
         return json.dumps(ready) if ready else None
 
+    def _run(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        out: Tensor | None,
+        workspace: Tensor | None,
+        z: Tensor | None = None,
+        db: Tensor | None = None,
+    ) -> Tensor:
+        if out is None:
+            out = self._new_output()
+        if workspace is None and self.workspace_bytes:
+            workspace = self._new_workspace()
+        sums = workspace[self._sums_from :] if workspace is not None and self._sums_from else workspace
+        tensors = (first, second, bias, residual, out, workspace, sums, z, db)
+        for launch, places in self._steps:
+            launch(*[tensors[place] for place in places])
+        return out
+
+
+class SequencePlan(KernelSequence):
+    """Runs them, for an epilogue that is not rare."""
+
     def __call__(
         self,
         first: Tensor,
@@ -90,15 +117,7 @@ class SequencePlan(ABC):
     ) -> Tensor:
         if (bias is not None, residual is not None) != self._takes:
             raise BadInput(wrong_operands(self.candidate, bias, residual))
-        if out is None:
-            out = self._new_output()
-        if workspace is None and self.workspace_bytes:
-            workspace = self._new_workspace()
-        sums = workspace[self._sums_from :] if workspace is not None and self._sums_from else workspace
-        tensors = (first, second, bias, residual, out, workspace, sums)
-        for launch, places in self._steps:
-            launch(*[tensors[place] for place in places])
-        return out
+        return self._run(first, second, bias, residual, out, workspace)
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
         """Run on these addresses; the weight's is that of a prepared one."""
@@ -106,9 +125,31 @@ class SequencePlan(ABC):
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         if self.workspace_bytes and not workspace:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
-        addresses = (first, second, bias, residual, out, workspace, workspace + self._sums_from)
+        addresses = (first, second, bias, residual, out, workspace, workspace + self._sums_from, 0, 0)
         for launch, places in self._steps:
             launch.at([addresses[place] for place in places], stream)
+
+
+class AheadPlan(KernelSequence):
+    """Runs those of a gradient that fuse what stands ahead of it."""
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+        *,
+        z: Tensor | None = None,
+        db: Tensor | None = None,
+    ) -> Tensor:
+        named = {role for role, given in ((Role.Z, z), (Role.DB, db)) if given is not None}
+        wanted = set(rare_operands(self.candidate.problem))
+        if named != wanted:
+            raise BadInput(f"{self.candidate.id} takes {_listed(wanted)} beside its operands, got {_listed(named)}")
+        return self._run(first, second, None, None, out, workspace, z, db)
 
 
 def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
@@ -125,3 +166,7 @@ def _texts(text: str, count: int) -> list[str]:
     if not isinstance(texts, list) or len(texts) != count or not all(isinstance(each, str) for each in texts):
         raise BackendError(f"kernels that were kept cannot be read: they are no list of {count} texts")
     return texts
+
+
+def _listed(roles: set[Role]) -> str:
+    return " and ".join(f"`{role}`" for role in sorted(roles)) or "nothing"

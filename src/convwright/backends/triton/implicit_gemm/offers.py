@@ -65,7 +65,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, DTYPES, groups=True, volumes=True)
-        or (None if few is None else f"{few}; few-outputs serves groups of few")
+        or (None if few is None else f"{few}; direct serves groups of few")
         or lying_reason(operands)
         or size_reason(problem, operands)
     )

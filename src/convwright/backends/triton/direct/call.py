@@ -1,12 +1,13 @@
-"""The kernel for few output channels, and what it is told about one problem."""
+"""The kernel for few channels, and what it is told about one problem."""
 
 from __future__ import annotations
 
-from convwright.backends.triton.few_outputs.offers import blocks, constants
-from convwright.backends.triton.few_outputs.tiles import Strip
+from convwright.backends.triton.direct.offers import as_forward, blocks, constants
+from convwright.backends.triton.direct.tiles import Strip
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.operands import pair
 from convwright.core.candidate import Candidate
+from convwright.core.fusing import is_rare
 from convwright.core.problem import ConvProblem
 
 _AT_ONCE_BYTES = 16
@@ -14,17 +15,20 @@ _AT_ONCE_BYTES = 16
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
     """What the driver is asked to launch for ``candidate``."""
-    from convwright.backends.triton.few_outputs.kernel import few_outputs
+    from convwright.backends.triton.direct.kernel import direct
 
     problem, strip = candidate.problem, Strip.of(candidate)
-    specs = {"x": problem.x, "w": problem.w, "bias": problem.w, "residual": problem.y, "y": problem.y}
+    forward = as_forward(problem)
+    x, w, y = forward.x, problem.w, forward.y
+    specs = {"x": x, "w": w, "bias": w, "residual": y, "y": y} | ({"z": x} if is_rare(problem) else {})
     # Told of an alignment, the compiler gives each thread neighbouring columns to read at once. What another tap reads
     # begins elsewhere: where that is not aligned, lanes that read one column each at a time are faster.
-    at_once = not strip.across and _reads_aligned(problem)
+    at_once = not strip.across and _reads_aligned(forward)
     alignments = {name: spec.alignment if at_once else problem.dtype.nbytes for name, spec in specs.items()}
     alignments["bias"] = problem.dtype.nbytes  # of its few loads nothing is assumed
     pointers = {name: (problem.dtype.value, alignment) for name, alignment in alignments.items()}
-    return (KernelCall(few_outputs, pointers, constants(problem, strip), blocks(problem, strip), strip.warps, 1),)
+    told = constants(problem, strip) | ({} if is_rare(problem) else {"z": None})
+    return (KernelCall(direct, pointers, told, blocks(problem, strip), strip.warps, 1),)
 
 
 def _reads_aligned(problem: ConvProblem) -> bool:

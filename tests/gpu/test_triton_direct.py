@@ -1,4 +1,4 @@
-"""Every configuration of the kernel for few output channels computes right on the GPU at hand."""
+"""Every configuration of the kernel for few channels computes right on the GPU at hand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.few_outputs.offers import ALGORITHM
-from convwright.backends.triton.few_outputs.tiles import STRIPS, Strip
+from convwright.backends.triton.direct.offers import ALGORITHM
+from convwright.backends.triton.direct.tiles import STRIPS, Strip
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType, native_arithmetic

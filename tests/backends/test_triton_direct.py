@@ -1,4 +1,4 @@
-"""The kernel for few output channels without a GPU: what it serves, that it compiles, and its results."""
+"""The kernel for few channels without a GPU: what it serves, that it compiles, and its results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.few_outputs.call import kernel_calls
-from convwright.backends.triton.few_outputs.offers import ALGORITHM, NAME
-from convwright.backends.triton.few_outputs.tiles import MOST_STRIPS, Strip, best_strips, spacing
+from convwright.backends.triton.direct.call import kernel_calls
+from convwright.backends.triton.direct.offers import ALGORITHM, NAME
+from convwright.backends.triton.direct.tiles import MOST_STRIPS, Strip, best_strips, spacing
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
@@ -34,11 +34,15 @@ def offered(problem: ConvProblem) -> list[Candidate]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("g2ic8ih9oc34kh3", "at most 16 output channels in a group, got 17"),
+        ("g2ic16ih9oc34kh3", "or more that sum up at most 64 products, got 17 that sum up 72"),
         ("ic8ih9oc2kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic8ih9oc17kh3", "at most 16 output channels in a group, got 17"),
-        ("ic8ih29oc16kh7", "at most 400 weights for each plane of an input channel, got 784"),
-        ("ic8id9ih29oc9kd2kh7", "at most 400 weights for each plane of an input channel, got 441"),
+        ("ic8ih9oc17kh3", "at most 16 output channels in a group, or more that sum up at most 64 products, got 17"),
+        ("ic8ih29oc1kh21", "at most 400 taps in a plane, got 441"),
+        ("ic8ih9oc2kh3 dir:backward_data", "without one `as-forward` makes them convolutions"),
+        ("ic8ih9oc2kh3sh2 dir:backward_data ep:relu", "between the elements of dy there would have to be zeros"),
+        ("ic8ih9oc2kh1ph1 dir:backward_data ep:relu", "reaches further than the filter"),
+        ("ic8ih9oc2kh3 dir:backward_data ep:relu+accumulate", "does not fuse relu+accumulate into backward_data"),
+        ("ic8ih9oc2kh3 ep:scale", "does not fuse scale"),
         ("ic8ih9oc2kh3 tag:nhwc", "stride 1 along the width of `input`, got 8"),
         ("g2ic18ih9oc4kh3 tag:nhwc", "at most 8 input channels in a group with channels last, got 9"),
         (
@@ -95,6 +99,8 @@ def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
         "ic4iw500oc3kw7pw3sw2",
         "mb2ic32id16ih56oc4kd3kh3pd1ph1 ep:bias+relu",
         "g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16 tag:nhwc",
+        "ic50ih512oc1kh3ph5dh4 dir:backward_data ep:relu",
+        "g32mb32ic32ih112oc32kh3ph1 dir:backward_data ep:silu dt:fp16",
     ],
 )
 def test_what_is_listed_compiles_without_spilling(
@@ -137,4 +143,4 @@ def test_channels_are_split_only_where_there_are_as_many() -> None:
 
 
 def test_results_in_the_interpreter() -> None:
-    passes_in_the_interpreter("run_few_outputs.py")
+    passes_in_the_interpreter("run_direct.py")

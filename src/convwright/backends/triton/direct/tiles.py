@@ -1,9 +1,9 @@
-"""The configurations of the kernel for few output channels, and which few are worth trying on a problem."""
+"""The configurations of the kernel for few channels, and which few are worth trying on a problem."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd
 
@@ -20,6 +20,7 @@ _LANES = 32
 _MOST_REGISTERS = 160
 # What takes the compiler long: sums, more so where groups of warps add theirs up, which read weights lane by lane, too.
 _MOST_SUMS, _MOST_SPLIT_SUMS, _MOST_SPLIT_WEIGHTS = 32, 16, 64
+_MOST_WEIGHTS = 400  # of a plane of an input channel
 _SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
 # How long a step over one channel waits for memory, however few warps there are.
 _WAITING_CYCLES = 600
@@ -27,7 +28,8 @@ _WAITING_CYCLES = 600
 
 @dataclass(frozen=True, slots=True)
 class Strip(Configuration):
-    """What one block computes: ``bq`` columns of as many rows of an image as ``rows`` says, for all output channels.
+    """What one block computes: ``bq`` columns of as many rows of an image as ``rows`` says, for ``outputs`` channels
+    of a group.
 
     The input channels are split among so many groups of its warps. ``across`` is 1 where its columns are those of all
     groups of channels.
@@ -38,6 +40,7 @@ class Strip(Configuration):
     split: int
     across: int
     warps: int
+    outputs: int = 1
 
     @property
     def columns_per_thread(self) -> int:
@@ -48,7 +51,12 @@ class Strip(Configuration):
         P, Q = pair(problem.y.shape[2:], 1)
         apart, together = (1, problem.groups) if self.across else (problem.groups, 1)
         images = problem.n * depth(problem.y.shape[2:], 1)
-        return images * apart * -(-P // (self.rows * gap)) * gap * -(-Q * together // self.bq)
+        return images * apart * -(-P // (self.rows * gap)) * gap * -(-Q * together // self.bq) * self.parts(problem)
+
+    def parts(self, problem: ConvProblem) -> int:
+        """Into how many parts the output channels of a group are divided."""
+        _, outputs = group_sizes(problem)
+        return -(-outputs // self.outputs)
 
 
 _ROWS = (1, 2, 4, 8)
@@ -79,7 +87,8 @@ def spacing(problem: ConvProblem) -> tuple[int, int]:
 
 def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
     """The ``count`` strips that should be fastest, by estimate, the best first, and few alike."""
-    fitting = [strip for strip in STRIPS if _fits(strip, problem)]
+    filled = (filled_strip(strip, problem) for strip in STRIPS)
+    fitting = [strip for strip in filled if strip is not None]
     ranked = sorted(fitting, key=lambda strip: _cycles(strip, problem, device))
     alike = Counter[tuple[int, int]]()
     chosen = []
@@ -90,25 +99,38 @@ def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STR
     return tuple(chosen[:count])
 
 
-def _fits(strip: Strip, problem: ConvProblem) -> bool:
-    """Whether it is compiled soon, and into registers."""
-    R, S = pair(problem.taps, 1)
+def filled_strip(strip: Strip, problem: ConvProblem) -> Strip | None:
+    """With as many output channels as a thread has registers for, all parts of a group alike; None where it does not
+    serve."""
     if problem.groups == 1 if strip.across else in_lanes_only(problem):
-        return False
+        return None
     inputs, outputs = group_sizes(problem)
-    sums, weights = strip.rows * outputs, R * S * outputs
-    if sums > _MOST_SUMS or sums * strip.columns_per_thread + R * outputs > _MOST_REGISTERS:
-        return False
-    return strip.split == 1 or (strip.split <= inputs and sums <= _MOST_SPLIT_SUMS and weights <= _MOST_SPLIT_WEIGHTS)
+    most = min(_most_outputs(strip, problem), outputs)
+    if most < 1 or strip.split > inputs:
+        return None
+    return replace(strip, outputs=-(-outputs // -(-outputs // most)))
+
+
+def _most_outputs(strip: Strip, problem: ConvProblem) -> int:
+    """With which it is compiled soon, and into registers."""
+    R, S = pair(problem.taps, 1)
+    most = min(
+        _MOST_SUMS // strip.rows,
+        _MOST_WEIGHTS // (R * S),
+        _MOST_REGISTERS // (strip.rows * strip.columns_per_thread + R),
+    )
+    if strip.split == 1:
+        return most
+    return min(most, _MOST_SPLIT_SUMS // strip.rows, _MOST_SPLIT_WEIGHTS // (R * S))
 
 
 def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the strips that cannot win."""
     (R, S), (_, apart) = pair(problem.taps, 1), spacing(problem)
     warps = -(-strip.blocks(problem) // sm_count(device)) * strip.warps
+    inputs, _ = group_sizes(problem)
     reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
-    inputs, outputs = group_sizes(problem)
-    weights = R * S * outputs
+    weights = R * S * strip.outputs
     read = reads + weights * (strip.columns_per_thread if strip.across else 1)
     instructions = read + weights * strip.rows * strip.columns_per_thread
     issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)

@@ -1,0 +1,37 @@
+"""The kernel for few channels made ready for one problem."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from convwright.backends.triton.direct.call import kernel_calls
+from convwright.backends.triton.sequence_plan import AheadPlan, Operand
+from convwright.backends.triton.single_plan import SingleKernelPlan
+from convwright.core.candidate import Candidate
+from convwright.core.fusing import is_rare
+
+
+class DirectPlan(SingleKernelPlan):
+    """Runs one configuration of the kernel for few channels."""
+
+    kernel_calls = staticmethod(kernel_calls)
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight  # it is read by its strides
+
+
+class DirectGradientPlan(AheadPlan):
+    """Runs one that multiplies dy by an activation's derivative."""
+
+    kernel_calls = staticmethod(kernel_calls)
+
+    @staticmethod
+    def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
+        return [(Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.OUT, Operand.Z)]
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight
+
+
+def plan_class(candidate: Candidate) -> type[DirectPlan] | type[DirectGradientPlan]:
+    return DirectGradientPlan if is_rare(candidate.problem) else DirectPlan
