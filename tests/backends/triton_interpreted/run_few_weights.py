@@ -21,16 +21,17 @@ from convwright.backends.triton.few_weights.offers import refusal_reason
 from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.parts.call import sum_call
 from convwright.core.candidate import Candidate
-from convwright.core.direction import Direction
+from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.error_rule import absolute_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
+from convwright.errors import BadInput
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
 from convwright.tensors import torch_dtype
-from problem_space import operands, oracle, problems, run
+from problem_space import ahead, operands, oracle, problems, run
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 FP16_AND_FP32 = [DType.FP16, DType.FP32]
@@ -131,6 +132,48 @@ def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, pa
     for candidate in (offered(problem, CPU)[0], data.draw(st.sampled_from(some(problem, parts, 9)))):
         plan = BACKEND.build(candidate, CPU)
         torch.testing.assert_close(run(plan, given).double(), expected, rtol=0, atol=0, msg=candidate.id)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g4mb2ic4ih7iw9oc8kh3ph1 ep:bias+relu",
+        "g2mb1ic4ih6iw9oc4kh3kw2ph1pw1dh1 ep:bias+silu tag:nhwc",
+        "g6mb2ic6iw30oc6kw4pw3sw2 ep:gelu",
+        "ic4ih5iw9oc3kh3pw2 ep:bias",
+    ],
+)
+def test_what_stands_ahead_of_it(text: str, parts: int) -> None:
+    """An activation's derivative, the bias's gradient, or both; where images fill no patch, too."""
+    problem = ConvProblem.parse(f"{text} dir:backward_weight")
+    given = operands(problem, 1, integers=False)
+    for candidate in (offered(problem, CPU)[0], *some(problem, parts, 2)):
+        given.pop(Role.DB, None)
+        got = run(BACKEND.build(candidate, CPU), given)
+        torch.testing.assert_close(got.double(), oracle(problem, given), rtol=2e-6, atol=2e-6, msg=candidate.id)
+        if problem.epilogue.bias:
+            db = ahead(problem, given).sum([0, *range(2, problem.rank + 2)])
+            torch.testing.assert_close(given[Role.DB].double(), db, rtol=2e-6, atol=2e-6, msg=candidate.id)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_where_relu_is_zero_an_infinity_is_nothing(parts: int) -> None:
+    problem = ConvProblem.parse("g2ic2ih6iw5oc2kh2ph1 dir:backward_weight ep:bias+relu")
+    given = operands(problem, 1)
+    given[Role.Z].fill_(-1.0)
+    given[Role.DY].fill_(inf)
+    for candidate in some(problem, parts, 1):
+        assert (run(BACKEND.build(candidate, CPU), given) == 0).all()
+        assert (given[Role.DB] == 0).all()
+
+
+def test_what_stands_ahead_has_to_be_given() -> None:
+    problem = ConvProblem.parse("g2ic2ih6oc2kh2 dir:backward_weight ep:bias+relu")
+    given = operands(problem, 1)
+    plan = BACKEND.build(offered(problem, CPU)[0], CPU)
+    with pytest.raises(BadInput, match="takes `db` and `z` beside its operands, got `z`"):
+        plan(given[Role.X], given[Role.DY], z=given[Role.Z])
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")

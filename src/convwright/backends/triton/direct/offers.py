@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.direct.tiles import Strip, best_strips, in_lanes_only, spacing
+from convwright.backends.triton.direct.tiles import FEW_OUTPUTS, Strip, best_strips, in_lanes_only, spacing
 from convwright.backends.triton.operands import (
     channel_constants,
     depth_constants,
@@ -37,7 +37,6 @@ from convwright.core.turned import turned, turned_shape, why_not_turned
 ALGORITHM = "direct"
 NAME = f"triton/{ALGORITHM}"
 _DTYPES = (DType.FP16, DType.BF16, DType.FP32)
-_MOST_OUTPUTS = 16
 # Of more output channels, each of whose elements is a sum of so few products that to write it takes as long.
 _MOST_PRODUCTS_OF_MANY = 64
 # The taps in a plane of a channel are written out one by one in the compiled kernel.
@@ -90,9 +89,9 @@ def _direction_reason(problem: ConvProblem) -> str | None:
 def _few_reason(problem: ConvProblem) -> str | None:
     inputs, outputs = group_sizes(problem)
     products = inputs * prod(problem.taps)
-    if outputs > _MOST_OUTPUTS and products > _MOST_PRODUCTS_OF_MANY:
+    if outputs > FEW_OUTPUTS and products > _MOST_PRODUCTS_OF_MANY:
         return (
-            f"serves at most {_MOST_OUTPUTS} output channels in a group, or more that sum up at most "
+            f"serves at most {FEW_OUTPUTS} output channels in a group, or more that sum up at most "
             f"{_MOST_PRODUCTS_OF_MANY} products, got {outputs} that sum up {products}"
         )
     taps = prod(pair(problem.taps, 1))

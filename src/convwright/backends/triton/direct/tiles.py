@@ -21,6 +21,9 @@ _MOST_REGISTERS = 160
 # What takes the compiler long: sums, more so where groups of warps add theirs up, which read weights lane by lane, too.
 _MOST_SUMS, _MOST_SPLIT_SUMS, _MOST_SPLIT_WEIGHTS = 32, 16, 64
 _MOST_WEIGHTS = 400  # of a plane of an input channel
+# Where output channels are so many that they are divided, to write them takes as long as all else.
+FEW_OUTPUTS = 16
+_MOST_SUMS_OF_A_PART = 16
 _SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
 # How long a step over one channel waits for memory, however few warps there are.
 _WAITING_CYCLES = 600
@@ -106,6 +109,8 @@ def filled_strip(strip: Strip, problem: ConvProblem) -> Strip | None:
         return None
     inputs, outputs = group_sizes(problem)
     most = min(_most_outputs(strip, problem), outputs)
+    if outputs > FEW_OUTPUTS:
+        most = min(most, _MOST_SUMS_OF_A_PART // strip.rows)
     if most < 1 or strip.split > inputs:
         return None
     return replace(strip, outputs=-(-outputs // -(-outputs // most)))

@@ -7,6 +7,7 @@ from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.parts.call import sum_call
 from convwright.core.candidate import Candidate
+from convwright.core.fusing import is_rare
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
@@ -14,7 +15,13 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     from convwright.backends.triton.few_weights.kernel import few_weights
 
     problem, patch = candidate.problem, Patch.of(candidate)
-    x, dy, dw = ((problem.dtype.value, spec.alignment) for spec in (problem.x, problem.y, problem.w))
+    dtype = problem.dtype
+    x, dy, dw = ((dtype.value, spec.alignment) for spec in (problem.x, problem.y, problem.w))
     pointers = {"x": x, "dy": dy, "out": WORKSPACE if patch.parts > 1 else dw}
-    sums = KernelCall(few_weights, pointers, constants(problem, patch), blocks(problem, patch), patch.warps, 1)
+    told: dict[str, object] = {**constants(problem, patch)}
+    if is_rare(problem):
+        pointers |= {"z": dy, "db": (dtype.value, dtype.nbytes)}
+    else:
+        told |= {"z": None, "db": None}
+    sums = KernelCall(few_weights, pointers, told, blocks(problem, patch), patch.warps, 1)
     return (sums, *[sum_call(problem, patch.parts)] * (patch.parts > 1))

@@ -1,5 +1,7 @@
 """The kernel: a weight's gradient where few weights belong to each input channel, each of which one thread sums up.
 
+Perhaps dy is multiplied by an activation's derivative where it is read, and a bias's gradient is summed up beside it.
+
 No matrix is multiplied. A thread takes a patch of the output's gradient, some rows and columns of one image, and reads
 the patch of the input below it once: what a tap reads for one pixel, another tap reads for its neighbour. It keeps the
 sums of all taps in registers and goes on to the next patch; at the end the threads of a channel add up theirs.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.activation import derived
 from convwright.backends.triton.parts.kernel import weight_at
 
 
@@ -24,9 +27,9 @@ def _loaded(at, mask, MASKED: tl.constexpr):
 # fmt: off
 @triton.jit
 def _gradients(
-    dy, p, q, there, P: tl.constexpr, Q: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    dy, z, p, q, there, P: tl.constexpr, Q: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     GAP_H: tl.constexpr, GAP_W: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    MASKED: tl.constexpr, RAGGED_H: tl.constexpr, RAGGED_W: tl.constexpr,
+    MASKED: tl.constexpr, RAGGED_H: tl.constexpr, RAGGED_W: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
     """A patch of the output's gradient, (column, k, row); RAGGED says that a patch may reach beyond the image."""
@@ -36,9 +39,25 @@ def _gradients(
         for k in tl.static_range(OUTPUTS):
             for row in tl.static_range(ROWS):
                 kept = inside & (p + row * GAP_H < P) if RAGGED_H else inside
-                at = dy + (k * Y_K + row * GAP_H * Y_P + column * GAP_W * Y_Q)
-                values += (_loaded(at, kept, MASKED),)
+                behind = k * Y_K + row * GAP_H * Y_P + column * GAP_W * Y_Q
+                value = _loaded(dy + behind, kept, MASKED)
+                if DERIVATIVE != "none":
+                    value = derived(value, _loaded(z + behind, kept, MASKED), DERIVATIVE)
+                values += (value,)
     return values
+
+
+@triton.jit
+def _with_gradients(sums, gradients, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums of each output's gradient with those of one patch."""
+    more = ()
+    for k in tl.static_range(OUTPUTS):
+        total = sums[k]
+        for column in tl.static_range(COLUMNS):
+            for row in tl.static_range(ROWS):
+                total += gradients[(column * OUTPUTS + k) * ROWS + row]
+        more += (total,)
+    return more
 
 
 # fmt: off
@@ -125,7 +144,7 @@ def _place(
 # fmt: off
 @triton.jit
 def _sums(
-    x, dy, first, channel_there,
+    x, dy, z, first, channel_there,
     N: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     P: tl.constexpr, Q: tl.constexpr,
     X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
@@ -135,27 +154,28 @@ def _sums(
     GAP_H: tl.constexpr, GAP_W: tl.constexpr, APART_H: tl.constexpr, APART_W: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
     SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
-    MASKED: tl.constexpr,
+    MASKED: tl.constexpr, DERIVATIVE: tl.constexpr, WITH_BIAS: tl.constexpr,
 ):
     # fmt: on
     """For each of INPUTS channels, each tap, each of OUTPUTS: a sum in fp32 over STEPS patches of each lane, of which
-    ``first`` is the first."""
+    ``first`` is the first. WITH_BIAS, behind them for each of OUTPUTS the sum of its gradient."""
     RAGGED_H: tl.constexpr = P % (ROWS * GAP_H) > 0
     RAGGED_W: tl.constexpr = Q % (COLUMNS * GAP_W) > 0
     BOUNDED: tl.constexpr = PADDED or RAGGED_H or RAGGED_W
     EACH: tl.constexpr = S * OUTPUTS * R
 
     sums = ()
-    for _ in tl.static_range(INPUTS * EACH):
+    for _ in tl.static_range(INPUTS * EACH + (OUTPUTS if WITH_BIAS else 0)):
         sums += (tl.zeros((LANES,), tl.float32),)
     for step in tl.range(STEPS):
         n, p, q, there = _place(first + step * TOGETHER, N, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE)
         there = there & channel_there
         h = p * STRIDE_H - TOP
         v = q * STRIDE_W - LEFT
+        y_at = n * Y_N + p * Y_P + q * Y_Q
         gradients = _gradients(
-            dy + (n * Y_N + p * Y_P + q * Y_Q), p, q, there, P, Q, Y_K, Y_P, Y_Q, GAP_H, GAP_W,
-            OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED, RAGGED_H, RAGGED_W,
+            dy + y_at, dy if DERIVATIVE == "none" else z + y_at, p, q, there, P, Q, Y_K, Y_P, Y_Q, GAP_H, GAP_W,
+            OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED, RAGGED_H, RAGGED_W, DERIVATIVE,
         )  # fmt: skip
         x_at = x + (n * X_N + h * X_H + v * X_W)
         more = ()
@@ -164,6 +184,8 @@ def _sums(
                 sums[i * EACH : (i + 1) * EACH], x_at + i * X_C, h, v, there, gradients, H, W, R, S, X_H, X_W,
                 DILATION_H, DILATION_W, APART_H, APART_W, OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED, BOUNDED,
             )  # fmt: skip
+        if WITH_BIAS:
+            more += _with_gradients(sums[INPUTS * EACH :], gradients, OUTPUTS, ROWS, COLUMNS)
         sums = more
     return sums
 
@@ -171,13 +193,14 @@ def _sums(
 # fmt: off
 @triton.jit
 def _by_pixel(
-    x, dy, first, channel_there, r, s,
+    x, dy, z, first, channel_there, r, s,
     N: tl.constexpr, H: tl.constexpr, W: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, WIDE: tl.constexpr,
     GAP_H: tl.constexpr, GAP_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
+    DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
     """The sum of one channel for one tap and one output over the same patches, which reads of the input no pixel but
@@ -192,9 +215,11 @@ def _by_pixel(
         h = p * STRIDE_H - TOP + r * DILATION_H
         v = q * STRIDE_W - LEFT + s * DILATION_W
         real = there & (h.to(tl.uint32) < H) & (v.to(tl.uint32) < W)
-        gradient = tl.load(dy + (n * Y_N + p * Y_P + q * Y_Q), mask=there, other=0.0)
-        value = tl.load(x + (n * X_N + h * X_H + v * X_W), mask=real, other=0.0)
-        total += value.to(tl.float32) * gradient.to(tl.float32)
+        y_at = n * Y_N + p * Y_P + q * Y_Q
+        gradient = _loaded(dy + y_at, there, True)
+        if DERIVATIVE != "none":
+            gradient = derived(gradient, _loaded(z + y_at, there, True), DERIVATIVE)
+        total += _loaded(x + (n * X_N + h * X_H + v * X_W), real, True) * gradient
     return total
 
 
@@ -250,8 +275,22 @@ def _store(
 
 # fmt: off
 @triton.jit
+def _store_bias(
+    out, totals, channel, k_block, G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, OUTPUTS: tl.constexpr,
+    LEVELS: tl.constexpr,
+):
+    # fmt: on
+    """The sums of each output's gradient, which all channels of a group have: its first one stores them."""
+    k = tl.arange(0, 1 << LEVELS)
+    kept = ((channel < G * C) & (channel % C == 0))[:, None] & (k < OUTPUTS)[None, :]
+    at = (channel // C * K + k_block)[:, None] + k[None, :]
+    tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
+
+
+# fmt: off
+@triton.jit
 def few_weights(
-    x, dy, out,
+    x, dy, out, z, db,
     N: tl.constexpr, G: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
@@ -262,10 +301,12 @@ def few_weights(
     WIDE: tl.constexpr, GAP_H: tl.constexpr, GAP_W: tl.constexpr, APART_H: tl.constexpr, APART_W: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
     PARTS: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr, LANES: tl.constexpr, LEVELS: tl.constexpr,
+    DERIVATIVE: tl.constexpr, WITH_BIAS: tl.constexpr, BIAS_LEVELS: tl.constexpr,
 ):
     # fmt: on
     """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
-    their sums in fp32 as PARTS K R S C.
+    their sums in fp32 as PARTS K R S C. With a DERIVATIVE dy is multiplied by that of this activation at z, which lies
+    as dy does. WITH_BIAS, db = the sums of that; of several PARTS they stand in out behind the sums of each.
 
     X_*, Y_* and W_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A patch is ROWS rows that
     are GAP_H apart, each of which reads APART_H dilations behind the one before, and as many COLUMNS. Of all lanes
@@ -294,16 +335,24 @@ def few_weights(
     if TOGETHER > 1:
         first += tl.arange(0, LANES) // CHANNELS
     x += channel * X_C
-    dy += (channel // C * K + k_block) * Y_K
+    y_first = (channel // C * K + k_block) * Y_K
+    dy += y_first
+    if DERIVATIVE != "none":
+        z += y_first
     sums = _sums(
-        x, dy, first, channel < G * C, N, H, W, R, S, P, Q, X_N, X_C, X_H, X_W, Y_N, Y_K, Y_P, Y_Q,
+        x, dy, z, first, channel < G * C, N, H, W, R, S, P, Q, X_N, X_C, X_H, X_W, Y_N, Y_K, Y_P, Y_Q,
         STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, PADDED, WIDE, GAP_H, GAP_W, APART_H, APART_W,
-        ROWS, COLUMNS, OUTPUTS, INPUTS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, TAIL,
+        ROWS, COLUMNS, OUTPUTS, INPUTS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, TAIL, DERIVATIVE, WITH_BIAS,
     )  # fmt: skip
 
     if PARTS > 1:
-        out += part.to(tl.int64) * (G * K * C * R * S)
+        out += part.to(tl.int64) * (G * K * (C * R * S + (1 if WITH_BIAS else 0)))
+        db = out + G * K * C * R * S
     channels = c_block + tl.arange(0, CHANNELS) * INPUTS
+    if WITH_BIAS:
+        total = _side_by_side(sums[COUNT:], OUTPUTS, BIAS_LEVELS)
+        total = _of_channels(total, CHANNELS, LANES, 1 << BIAS_LEVELS)
+        _store_bias(db, total, channels, k_block, G, C, K, OUTPUTS, BIAS_LEVELS)
     # Pixels of a patch beyond the image are zeros, and an infinity that others of that patch read makes NaN of them.
     # Pixel by pixel it does not; few programs need that.
     if RAGGED:
@@ -313,18 +362,18 @@ def few_weights(
             r = place % R
             s = place // (R * OUTPUTS) % S
             x_at = x + place // (R * OUTPUTS * S) * X_C
-            dy_at = dy + place // R % OUTPUTS * Y_K
+            y_at = place // R % OUTPUTS * Y_K
             total = _by_pixel(
-                x_at, dy_at, first, channel < G * C, r, s, N, H, W, P, Q,
+                x_at, dy + y_at, dy if DERIVATIVE == "none" else z + y_at, first, channel < G * C, r, s, N, H, W, P, Q,
                 X_N, X_H, X_W, Y_N, Y_P, Y_Q, STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, WIDE,
-                GAP_H, GAP_W, ROWS, COLUMNS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES,
+                GAP_H, GAP_W, ROWS, COLUMNS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, DERIVATIVE,
             )  # fmt: skip
             _store(
                 out, _of_channels(total, CHANNELS, LANES, 1), place + tl.arange(0, 1), channels, k_block,
                 G, C, K, R, S, W_K, W_C, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
             )  # fmt: skip
     else:
-        total = _side_by_side(sums, COUNT, LEVELS)
+        total = _side_by_side(sums[:COUNT], COUNT, LEVELS)
         _store(
             out, _of_channels(total, CHANNELS, LANES, 1 << LEVELS), tl.arange(0, 1 << LEVELS), channels, k_block,
             G, C, K, R, S, W_K, W_C, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,

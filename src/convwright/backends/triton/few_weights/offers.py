@@ -54,7 +54,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.BACKWARD_WEIGHT:
         return f"computes gradients of weights, not {problem.direction}"
-    reason = shape_reason(problem, _DTYPES, groups=True)
+    reason = shape_reason(problem, _DTYPES, groups=True, ahead=True)
     return reason or _few_reason(problem) or size_reason(problem, {"input": problem.x, "gradient": problem.y})
 
 
@@ -74,7 +74,7 @@ def blocks(problem: ConvProblem, patch: Patch) -> int:
     return patch.blocks_of_a_part(problem) * patch.parts
 
 
-def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool]:
+def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]:
     """What the kernel of the sums is compiled for."""
     (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
     window = window_constants(problem) | group_constants(problem) | channel_constants(problem)
@@ -83,4 +83,6 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool]:
         "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,
         "PARTS": patch.parts, "STEPS": patch.steps(problem), "CHANNELS": patch.channels, "LANES": patch.lanes,
         "LEVELS": (patch.sums(problem) - 1).bit_length(),
+        "DERIVATIVE": problem.epilogue.activation.value, "WITH_BIAS": problem.epilogue.bias,
+        "BIAS_LEVELS": (patch.outputs - 1).bit_length(),
     }  # fmt: skip

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from convwright.backends.triton.few_weights.call import kernel_calls
 from convwright.backends.triton.few_weights.tiles import Patch
-from convwright.backends.triton.sequence_plan import Operand, SequencePlan
+from convwright.backends.triton.sequence_plan import AheadPlan, Operand, SequencePlan
 from convwright.core.candidate import Candidate
+from convwright.core.fusing import is_rare
 
 
 class FewWeightsPlan(SequencePlan):
@@ -25,5 +26,19 @@ class FewWeightsPlan(SequencePlan):
         return weight
 
 
-def plan_class(candidate: Candidate) -> type[FewWeightsPlan]:
-    return FewWeightsPlan
+class FewWeightsAheadPlan(AheadPlan):
+    """Runs one that multiplies dy by an activation's derivative, sums up the bias's gradient, or both."""
+
+    kernel_calls = staticmethod(kernel_calls)
+
+    @staticmethod
+    def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
+        (product, *added), with_bias = FewWeightsPlan.operands(candidate), candidate.problem.epilogue.bias
+        return [(*product, Operand.Z, Operand.DB), *((*places, *[Operand.DB] * with_bias) for places in added)]
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight
+
+
+def plan_class(candidate: Candidate) -> type[FewWeightsPlan] | type[FewWeightsAheadPlan]:
+    return FewWeightsAheadPlan if is_rare(candidate.problem) else FewWeightsPlan

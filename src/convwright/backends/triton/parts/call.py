@@ -11,6 +11,11 @@ def sum_call(problem: ConvProblem, parts: int) -> KernelCall:
     """What the driver is asked to launch behind the kernel that writes so many ``parts``."""
     from convwright.backends.triton.parts.kernel import sum_of_parts
 
-    pointers = {"sums": WORKSPACE, "dw": (problem.dtype.value, problem.w.alignment)}
-    told, blocks = sum_constants(problem, parts), sum_blocks(problem, parts)
-    return KernelCall(sum_of_parts, pointers, told, blocks, SUM_WARPS, 1)
+    dtype = problem.dtype
+    pointers = {"sums": WORKSPACE, "dw": (dtype.value, problem.w.alignment)}
+    told: dict[str, object] = {**sum_constants(problem, parts)}
+    if problem.epilogue.bias:
+        pointers["db"] = (dtype.value, dtype.nbytes)
+    else:
+        told["db"] = None
+    return KernelCall(sum_of_parts, pointers, told, sum_blocks(problem, parts), SUM_WARPS, 1)

@@ -1,4 +1,4 @@
-"""The kernel that adds up the parts of a weight's gradient."""
+"""The kernel that adds up the parts of a weight's gradient, and of a bias's behind it."""
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
@@ -23,26 +23,31 @@ def weight_at(
 # fmt: off
 @triton.jit
 def sum_of_parts(
-    sums, dw, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    sums, dw, db, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
-    PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WITH_BIAS: tl.constexpr,
 ):
     # fmt: on
-    """dw = the sum of ``sums``, PARTS K T R S C, over its parts, always in one order, rounded once.
+    """dw = the sum of ``sums``, PARTS K T R S C, over its parts, always in one order, rounded once. WITH_BIAS each part
+    has K sums more, of which db is the sum; otherwise db is None.
 
     ROWS parts are read at a time, and what is read of each of them added to sums of their own until the end.
     """
     ROW: tl.constexpr = T * R * S * C
     SIZE: tl.constexpr = K * ROW
+    WHOLE: tl.constexpr = SIZE + K if WITH_BIAS else SIZE
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    kept = at < SIZE
+    kept = at < WHOLE
     row = tl.arange(0, ROWS)
     totals = tl.zeros((ROWS, BLOCK), tl.float32)
     for first in tl.range(0, PARTS, ROWS):
         part = first + row
-        sums_at = sums + (part.to(tl.int64)[:, None] * SIZE + at[None, :])
+        sums_at = sums + (part.to(tl.int64)[:, None] * WHOLE + at[None, :])
         totals += tl.load(sums_at, mask=(part < PARTS)[:, None] & kept[None, :], other=0.0)
     total = tl.sum(totals, axis=0)
     of_k = at % ROW
     to = weight_at(at // ROW, of_k // C, of_k % C, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
+    if WITH_BIAS:
+        tl.store(db + (at - SIZE), total.to(db.dtype.element_ty), mask=kept & (at >= SIZE))
+        kept = at < SIZE
     tl.store(dw + to, total.to(dw.dtype.element_ty), mask=kept)

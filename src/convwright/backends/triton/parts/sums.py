@@ -1,4 +1,5 @@
-"""Sums of a weight's gradient in parts, PARTS K T R S C: their size, what adding them up takes, and is told."""
+"""Sums of a weight's gradient in parts, PARTS K T R S C, behind each of them perhaps those of a bias's: their size,
+what adding them up takes, and is told."""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ _CYCLES_OF_A_PART = 4
 
 def sums_bytes(problem: ConvProblem, parts: int) -> int:
     """What the sums take in fp32; one part is written where the gradient belongs."""
-    return problem.w.numel * parts * SUM_BYTES if parts > 1 else 0
+    return _sums(problem) * parts * SUM_BYTES if parts > 1 else 0
 
 
 def sum_cycles(problem: ConvProblem, parts: int, device: DeviceFacts) -> float:
     """A rough time to write the parts and add them up."""
     if parts == 1:
         return 0.0
-    moved = problem.w.numel * (2 * SUM_BYTES * parts + problem.dtype.nbytes)
+    moved = _sums(problem) * (2 * SUM_BYTES * parts + problem.dtype.nbytes)
     return MORE_KERNEL_CYCLES + parts * _CYCLES_OF_A_PART + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
 
 
 def sum_blocks(problem: ConvProblem, parts: int) -> int:
     """How many programs the launch that adds the parts needs."""
-    return -(-problem.w.numel // _tile(parts)[1])
+    return -(-_sums(problem) // _tile(parts)[1])
 
 
 def sum_constants(problem: ConvProblem, parts: int) -> dict[str, int | bool]:
@@ -38,7 +39,14 @@ def sum_constants(problem: ConvProblem, parts: int) -> dict[str, int | bool]:
     R, S = pair(problem.taps, 1)
     rows, block = _tile(parts)
     sizes = {"C": problem.w.shape[1], "K": problem.k, "R": R, "S": S, "FLIP": problem.flip}
-    return sizes | weight_strides(problem) | weight_depth(problem) | {"PARTS": parts, "ROWS": rows, "BLOCK": block}
+    return sizes | weight_strides(problem) | weight_depth(problem) | {
+        "PARTS": parts, "ROWS": rows, "BLOCK": block, "WITH_BIAS": problem.epilogue.bias,
+    }  # fmt: skip
+
+
+def _sums(problem: ConvProblem) -> int:
+    """Of one part."""
+    return problem.w.numel + problem.k * problem.epilogue.bias
 
 
 def _tile(parts: int) -> tuple[int, int]:
