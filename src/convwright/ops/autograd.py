@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,19 +19,23 @@ from convwright.ops.proving import Proving
 from convwright.ops.request import Request
 from convwright.ops.runner import Runner
 
+if TYPE_CHECKING:
+    from convwright.ops.fused_gradients import FusedGradients
+
 _aten: Any = torch.ops.aten
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Training:
-    """The three directions of one convolution, made ready. A gradient's runner of None is left to PyTorch.
+    """The three directions of one convolution, made ready. A gradient's runner of None is left to PyTorch, and all of
+    them are where ``fused`` computes gradients together with what stands ahead of them.
 
     ``gradient`` is the output's gradient as the candidates were chosen for it; ``torchs_gradients`` are PyTorch's own
     formulas, which alone can be differentiated again.
     """
 
     __slots__ = (
-        "_sum_dims", "_transposed", "forward", "gradient", "relu", "to_input", "to_weight", "torchs_gradients",
+        "_sum_dims", "_transposed", "forward", "fused", "gradient", "relu", "to_input", "to_weight", "torchs_gradients",
     )  # fmt: skip
 
     def __init__(
@@ -43,11 +47,13 @@ class Training:
         forward: Runner,
         to_input: Runner | None,
         to_weight: Runner | None,
+        fused: FusedGradients | None = None,
     ) -> None:
         self.gradient = gradient
         self.forward = forward
         self.to_input = to_input
         self.to_weight = to_weight
+        self.fused = fused
         self.relu = activation_named(request.activation) is Activation.RELU
         self._transposed = form.transposed
         self.torchs_gradients = gradients_of(problem, request)
@@ -72,13 +78,19 @@ class Training:
 
     def before_activation(self, dy: Tensor, y: Tensor | None) -> Tensor:
         """The gradient ahead of the activation, in the layout that the candidates were chosen for."""
-        if y is not None:
-            dy = _aten.threshold_backward(dy, y, 0)
+        return self._laid(dy if y is None else _aten.threshold_backward(dy, y, 0))
+
+    def _laid(self, dy: Tensor) -> Tensor:
         wanted = self.gradient.strides
-        if dy.stride() != wanted:
-            dense = torch.empty_strided(dy.shape, wanted, dtype=dy.dtype, device=dy.device)
-            dy = dense.copy_(dy)
-        return dy
+        if dy.stride() == wanted:
+            return dy
+        return torch.empty_strided(dy.shape, wanted, dtype=dy.dtype, device=dy.device).copy_(dy)
+
+    def fused_gradients(
+        self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None, needs: tuple[bool, bool, bool]
+    ) -> Gradients | None:
+        """Those of input, weight and bias from the output's gradient behind the activation, or None."""
+        return None if self.fused is None else self.fused(self._laid(dy), x, w, y, needs)
 
     def gradients(self, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
         """Those of input, weight and bias, each where it is needed."""
@@ -134,6 +146,9 @@ class Convolution(torch.autograd.Function):
                 dy = _aten.threshold_backward(dy, y, 0)
             made = training.torchs_gradients(dy, x, w, needs[:3])
         else:
+            fused = training.fused_gradients(dy, x, w, y, needs[:3])
+            if fused is not None:
+                return (*fused, None, None)
             dy = training.before_activation(dy, y)
             made = training.gradients(dy, x, w, needs[:3])
         return (*made, dy if needs[3] else None, None)

@@ -20,6 +20,7 @@ from convwright.ops import ambient
 from convwright.ops.autograd import Training
 from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
+from convwright.ops.fused_gradients import FusedGradients, are_faster, fused_problems, with_shared_work
 from convwright.ops.look_cost import LONG_LOOK_US, look_host_us
 from convwright.ops.node_cost import node_host_us
 from convwright.ops.posed import gradient_problems
@@ -61,10 +62,11 @@ def decide(call: Call) -> Run | None:
             return _torchs_own_instead(main, call)
         return _proving(main, _main(main, call), own_runner(call)) if _proves(main, call) else _main(main, call)
     gradients = _gradient_choices(problem, call, facts)
-    choices = (main, *(choice for choice in gradients if choice is not None))
+    fused = None if asked else _fused_choices(problem, call, gradients, facts)
+    choices = (main, *(choice for choice in fused or gradients if choice is not None))
     if all(map(_is_own, choices)) or (not asked and not _worth_a_node(choices)):
         return _torchs_own_instead(main, call)
-    return _trained(problem, main, gradients, call)
+    return _trained(problem, main, gradients, call, fused)
 
 
 def training(call: Call) -> Training:
@@ -90,11 +92,35 @@ def _gradient_choices(problem: ConvProblem, call: Call, device: DeviceFacts) -> 
     return [None if each is None else _choice(each, device, call, None) for each in posed]
 
 
-def _trained(problem: ConvProblem, main: Choice, gradients: list[Choice | None], call: Call) -> Training:
-    bound = [None if choice is None or choice.is_torch else _direction(choice, call) for choice in gradients]
+def _fused_choices(
+    problem: ConvProblem, call: Call, plain: list[Choice | None], device: DeviceFacts
+) -> list[Choice | None] | None:
+    """Choices for gradients with what stands ahead of them, where these are surely faster."""
+    posed, last = fused_problems(problem, call, device), session().last
+    try:
+        found = [None if each is None else _choice(each, device, call, None) for each in posed]
+    except Refused:
+        found = []
+    if found and are_faster(found, plain):
+        return with_shared_work(found, plain)
+    session().last = last
+    return None
+
+
+def _trained(
+    problem: ConvProblem,
+    main: Choice,
+    gradients: list[Choice | None],
+    call: Call,
+    fused: list[Choice | None] | None = None,
+) -> Training:
+    to_input, to_weight = (
+        None if choice is None or choice.is_torch else _direction(choice, call) for choice in gradients
+    )
     chosen = next((choice for choice in gradients if choice is not None), None)
     gradient = _output_of(chosen.candidate.problem, problem.direction) if chosen is not None else problem.output
-    return Training(problem, gradient, call.form, call.request, _direction(main, call), *bound)
+    ready = FusedGradients(fused, call) if fused is not None else None
+    return Training(problem, gradient, call.form, call.request, _direction(main, call), to_input, to_weight, ready)
 
 
 def _direction(choice: Choice, call: Call) -> Runner:

@@ -17,10 +17,12 @@ import torch
 
 from convwright import flags
 from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
 from convwright.errors import ConvwrightError
 from convwright.measuring.machine import device_facts
 from convwright.ops import ambient
 from convwright.ops.call import Call
+from convwright.ops.fused_gradients import fused_problems
 from convwright.ops.posed import posed
 from convwright.ops.request import Request
 from convwright.settings import QUICK_BUDGET_US, Mode
@@ -145,11 +147,19 @@ def _waits(call: Call) -> bool:
 def _is_known(call: Call) -> bool:
     """Whether an earlier process has searched for all that this call needs, so that a decision takes no time."""
     try:
-        problems = posed(call)
+        problems = [*posed(call), *_posed_fused(call)]
     except ConvwrightError:
         return False
     device, policy = device_facts(call.x.device), call.request.policy or Policy()
     return all(session().knows(problem, device, policy) for problem in problems)
+
+
+def _posed_fused(call: Call) -> list[ConvProblem]:
+    """Those of its gradients that kernels fuse with what stands ahead of them."""
+    if not call.trains:
+        return []
+    fused = fused_problems(call.problem(), call, device_facts(call.x.device))
+    return [problem for problem in fused if problem is not None]
 
 
 def _kind(call: Call) -> Kind:
