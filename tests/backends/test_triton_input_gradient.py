@@ -13,7 +13,7 @@ from hypothesis import given as drawn
 
 from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
-from backends.triton_interpreted.cases import PLANES
+from backends.triton_interpreted.cases import PLANES, listed
 from backends.triton_interpreted.input_gradient_cases import STRIDED, all_tiles, gradient
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
@@ -29,7 +29,6 @@ from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.plan import Launchable
-from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.core.tensor_spec import Layout, TensorSpec
@@ -48,7 +47,7 @@ DTYPES = [DType.FP16, DType.BF16, DType.FP32]
 
 
 def offered(problem: ConvProblem, device: DeviceFacts = H200) -> list[Candidate]:
-    offers = list(BACKEND.candidates(problem, device, Policy()))
+    offers = listed(KERNEL, problem, device)
     return [offer for offer in offers if isinstance(offer, Candidate)]
 
 
@@ -74,7 +73,7 @@ def in_dtype(problem: ConvProblem, dtype: DType) -> ConvProblem:
 )
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
     dtype = "" if "dt:" in text else "dt:fp16"
-    (refusal,) = BACKEND.candidates(ConvProblem.parse(f"{text} {dtype} dir:backward_data tag:nhwc"), H200, Policy())
+    (refusal,) = listed(KERNEL, ConvProblem.parse(f"{text} {dtype} dir:backward_data tag:nhwc"), H200)
     assert isinstance(refusal, Refusal)
     assert refusal.id == "triton/input-gradient"
     assert words in refusal.reason
@@ -86,14 +85,14 @@ def test_an_operand_without_neighbours_is_refused(role: str, name: str) -> None:
     problem = ConvProblem.parse("mb2ic8ih9oc8kh3ph1sh2 dt:fp16 dir:backward_data")
     spec: TensorSpec = getattr(problem, role)
     apart = replace(spec, strides=tuple(2 * stride for stride in spec.strides), alignment=2)
-    (refusal,) = BACKEND.candidates(replace(problem, **{role: apart}), H200, Policy())
+    (refusal,) = listed(KERNEL, replace(problem, **{role: apart}), H200)
     assert isinstance(refusal, Refusal)
     assert f"along the channels or the width of `{name}`, got strides" in refusal.reason
 
 
 @not_interpreted
 def test_each_fp32_algorithm_refuses_by_its_own_name() -> None:
-    offers = BACKEND.candidates(ConvProblem.parse("ic8ih9oc8kh3 dir:backward_data"), H200, Policy())
+    offers = listed(KERNEL, ConvProblem.parse("ic8ih9oc8kh3 dir:backward_data"), H200)
     assert [offer.id for offer in offers] == [algorithm.id for algorithm in algorithms_of(KERNEL, DType.FP32)]
 
 

@@ -7,9 +7,10 @@ import torch
 from torch.nn import functional as F
 
 import convwright as cw
-from backends.triton_interpreted.cases import PLANES, Case
+from backends.triton_interpreted.cases import PLANES, Case, listed
 from backends.triton_interpreted.input_gradient_cases import STRIDED, Operands, all_tiles, gradient
 from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.input_gradient.offers import KERNEL
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
@@ -53,7 +54,7 @@ def device() -> DeviceFacts:
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
-    offers = list(BACKEND.candidates(problem, device, Policy()))
+    offers = listed(KERNEL, problem, device)
     found = [offer for offer in offers if isinstance(offer, Candidate)]
     assert found == offers, offers
     return found

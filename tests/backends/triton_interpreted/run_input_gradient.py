@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import PLANES, Case
+from backends.triton_interpreted.cases import PLANES, Case, listed
 from backends.triton_interpreted.input_gradient_cases import STRIDED, Operands, all_tiles, gradient
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithms_of
@@ -38,7 +38,7 @@ LONG_SUMS = Case((1, 16, 5, 5), (64, 16, 3, 3), (2, 2), SAME)
 
 
 def offered(problem: ConvProblem) -> list[Candidate]:
-    offers = list(BACKEND.candidates(problem, CPU, Policy()))
+    offers = listed(KERNEL, problem, CPU)
     found = [offer for offer in offers if isinstance(offer, Candidate)]
     assert found
     assert found == offers
@@ -104,7 +104,7 @@ SERVED = problems(least_images=1, most_rank=2, most_groups=1).map(lambda each: e
 @drawn(SERVED, st.data())
 def test_any_problem_that_is_served(problem: ConvProblem, data: st.DataObject) -> None:
     if refusal_reason(problem) is not None:
-        assert all(isinstance(offer, Refusal) for offer in BACKEND.candidates(problem, CPU, Policy()))
+        assert all(isinstance(offer, Refusal) for offer in listed(KERNEL, problem, CPU))
         return
     given = operands(problem, seed=2)
     plan = BACKEND.build(data.draw(st.sampled_from(offered(problem))), CPU)
@@ -168,7 +168,7 @@ def test_an_output_is_made_where_none_is_given() -> None:
 
 
 def test_the_interpreter_is_not_asked_for_bf16() -> None:
-    (offer,) = BACKEND.candidates(gradient(STRIDED["3x3"], DType.BF16), CPU, Policy())
+    (offer,) = listed(KERNEL, gradient(STRIDED["3x3"], DType.BF16), CPU)
     assert isinstance(offer, Refusal)
     assert offer.id == "triton/input-gradient"
     assert "bf16" in offer.reason
