@@ -9,11 +9,11 @@ import torch
 
 from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.direct.offers import ALGORITHM
+from convwright.backends.triton.direct.offers import ALGORITHM, candidate_of
 from convwright.backends.triton.direct.tiles import STRIPS, Strip
-from convwright.core.candidate import Candidate, Source
+from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
@@ -35,6 +35,7 @@ LAYERS = {
     "depthwise 7x7": Case((4, 192, 28, 28), (192, 1, 7, 7), padding=((3, 3), (3, 3)), groups=192),
     "volume": Case((1, 24, 8, 28, 40), (4, 24, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), "residual+bias+relu"),
     "one of one": Case((1, 1, 512, 512), (1, 1, 3, 3), padding=SAME),
+    "fifty of one": Case((1, 1, 256, 256), (50, 1, 3, 3), (1, 1), ((5, 5), (5, 5)), (5, 5), "bias+relu"),
 }
 LARGEST_ERROR = {DType.FP32: 2e-6, DType.FP16: 6e-4, DType.BF16: 5e-3}
 
@@ -87,16 +88,17 @@ def test_groups_are_kept_apart(name: str, dtype: DType, layout: Layout, device: 
 @pytest.mark.parametrize("strip", STRIPS)
 def test_every_strip_handles_its_tails(strip: Strip, device: DeviceFacts) -> None:
     groups = 5 if strip.across else 1
-    shapes = (2, groups * 3, 45, 137), (groups * 2, 3, 3, 2)
+    shapes = (2, groups * 3, 45, 137), (groups * 3, 3, 3, 2)
     if strip.split > 1:
-        shapes = (2, 11, 45, 137), (2, 11, 3, 2)
+        shapes = (2, 11, 45, 137), (3, 11, 3, 2)
     case = Case(*shapes, (2, 1), ((4, 3), (2, 1)), (3, 2), "residual+bias+relu", slack=1, groups=groups)
     for layout in (Layout.NCHW, Layout.NHWC) if strip.across else (Layout.NCHW,):
         problem = case.problem(DType.FP32, layout, layout)
         given = Operands.of(problem, "cuda", integers=True)
-        arithmetic = native_arithmetic(problem.dtype, tf32=False)
-        candidate = Candidate(problem, "triton", ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE)
-        assert torch.equal(run(candidate, device, given), exact(oracle(problem, given), problem)), layout
+        expected = exact(oracle(problem, given), problem)
+        for outputs in range(1, problem.k // groups + 1):  # those of a group in parts, of which the last may be short
+            candidate = candidate_of(problem, replace(strip, outputs=outputs))
+            assert torch.equal(run(candidate, device, given), expected), candidate.id
 
 
 @pytest.mark.parametrize("dtype", LARGEST_ERROR)
