@@ -41,9 +41,8 @@ SMALL = ConvProblem.parse("g4mb2ic4ih9oc4kh3ph1 dir:backward_weight")
     [
         ("g2ic8ih9oc34kh3", "at most 16 output channels in a group, got 17"),
         ("g8ic8ih9oc8kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("g8ic8id9ih9oc8kd3kh3", "spatial dimensions, got 3"),
-        ("g8ic8ih29oc8kh13", "at most 121 taps, got 169"),
-        ("ic8ih29oc16kh7", "at most 400 weights for each input channel, got 784"),
+        ("g8ic8ih29oc8kh13", "at most 121 taps in a plane, got 169"),
+        ("ic8ih29oc16kh7", "at most 400 weights for each plane of an input channel, got 784"),
         ("mb0g8ic8ih9oc8kh3", "got a batch of 0"),
         ("g8ic8ih9oc8kh3 ep:accumulate", "does not fuse accumulate into backward_weight"),
         ("mb1ic1ih40000oc1kh1", "got 1,600,000,000"),
@@ -130,6 +129,8 @@ def test_adding_parts_costs_more_the_more_there_are() -> None:
         ("g16mb32ic64ih28oc64kh3ph1 tag:nhwc", "sm_90", 4),
         ("mb1ic50ih512oc1kh3ph5dh4", "sm_90", 5),
         ("g256mb8ic256iw4096oc256kw4pw3 dt:fp16", "sm_80", 8),
+        ("g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16", "sm_90", 8),
+        ("g32mb32ic32ih112oc32kh3ph1 ep:bias+silu", "sm_90", 8),
     ],
 )
 def test_what_is_listed_compiles_without_spilling(
@@ -145,6 +146,13 @@ def test_what_is_listed_compiles_without_spilling(
             assert compiled.metadata.shared <= shared_limit(H200)
         first = kernel_calls(candidate)[0].compile(architecture)
         assert first.metadata.shared <= max(Patch.of(candidate).shared_bytes(problem), 16), candidate.id
+
+
+def test_each_plane_of_taps_is_computed_like_one_of_an_image() -> None:
+    volume = ConvProblem.parse("g8mb2ic8id6ih20oc8kd3kh3ph1 dir:backward_weight")
+    image = ConvProblem.parse("g8mb8ic8ih20oc8kh3ph1 dir:backward_weight")  # as many planes of the output
+    for patch in best_patches(volume, H200):
+        assert blocks(volume, patch) == 3 * blocks(image, patch), patch
 
 
 def test_a_thread_reads_two_neighbouring_channels_of_fp16_at_once(

@@ -68,6 +68,7 @@ FUSED = [
     "g32mb4ic32ih29oc32kh5ph2sh2 dir:backward_weight ep:bias+silu tag:nhwc",
     "mb2ic50ih64oc1kh3ph5dh4 dir:backward_weight ep:bias",
     "g16mb2ic16iw300oc32kw4pw3 dir:backward_weight ep:gelu",
+    "g16mb2ic16id6ih19oc16kd3kh3pd1ph1 dir:backward_weight ep:bias+relu",
 ]
 
 

@@ -45,6 +45,7 @@ LAYERS = {
     "one of one": Case((1, 1, 512, 512), (1, 1, 3, 3), padding=SAME),
     "groups of four": Case((8, 64, 28, 28), (64, 4, 3, 3), padding=SAME, groups=16),
     "sixteen of three": Case((4, 3, 64, 64), (16, 3, 3, 3), (2, 2), SAME),
+    "depthwise volume": Case((2, 64, 8, 28, 28), (64, 1, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), groups=64),
 }
 DTYPES = [DType.FP16, DType.BF16, DType.FP32]
 LARGEST_ERROR = {DType.FP32: 2e-6, DType.FP16: 6e-4, DType.BF16: 5e-3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backends.triton_interpreted.cases import CASES, GROUPED, Case, listed
+from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, Case, listed
 from backends.triton_interpreted.weight_gradient_cases import gradient
 from convwright.backends.triton.few_weights.offers import ALGORITHM, candidate_of
 from convwright.backends.triton.few_weights.tiles import PATCHES, filled_patch
@@ -24,7 +24,7 @@ def _few(case: Case) -> Case:
 
 
 FEW = {name: _few(case) for name, case in CASES.items() if name != "3x3 without padding"}
-FEW |= {name: case for name, case in GROUPED.items() if len(case.stride) < 3}
+FEW |= {name: _few(case) for name, case in VOLUMES.items()} | GROUPED
 # Rows, columns, patches and channels that no configuration fills, padding on all sides, gaps between channels.
 RAGGED = Case((1, 4, 13, 17), (4, 2, 3, 2), padding=((2, 1), (1, 3)), slack=1, groups=2)
 WINDOWS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1)), ((3, 5), (1, 1))]

@@ -17,7 +17,6 @@ from backends.triton_interpreted.cases import GROUPED, Case
 from backends.triton_interpreted.few_weights_cases import FEW, LAYOUTS, MIXED, all_patches, offered, ragged
 from backends.triton_interpreted.weight_gradient_cases import Operands, gradient, with_gaps
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.few_weights.offers import refusal_reason
 from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.parts.call import sum_call
 from convwright.core.candidate import Candidate
@@ -124,9 +123,6 @@ def test_operands_may_lie_differently(layouts: tuple[Layout, Layout]) -> None:
 def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, parts: int, data: st.DataObject) -> None:
     specs = {role: replace(getattr(drawn_problem, role), dtype=dtype) for role in "xwy"}
     problem = replace(drawn_problem, **specs).asking(Direction.BACKWARD_WEIGHT)
-    if problem.rank > 2:
-        assert "spatial dimensions, got 3" in str(refusal_reason(problem))
-        return
     given = operands(problem, seed=2)
     expected = oracle(problem, given)
     for candidate in (offered(problem, CPU)[0], data.draw(st.sampled_from(some(problem, parts, 9)))):
@@ -142,6 +138,7 @@ def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, pa
         "g2mb1ic4ih6iw9oc4kh3kw2ph1pw1dh1 ep:bias+silu tag:nhwc",
         "g6mb2ic6iw30oc6kw4pw3sw2 ep:gelu",
         "ic4ih5iw9oc3kh3pw2 ep:bias",
+        "g2mb1ic2id4ih3iw9oc4kd3kh2kw3pd2pw1sd2 ep:bias+relu",
     ],
 )
 def test_what_stands_ahead_of_it(text: str, parts: int) -> None:

@@ -1,6 +1,7 @@
 """The kernel: a weight's gradient where few weights belong to each input channel, each of which one thread sums up.
 
 Perhaps dy is multiplied by an activation's derivative where it is read, and a bias's gradient is summed up beside it.
+Of a volume a thread's patch lies in one plane, and each plane of taps is summed up by other programs.
 
 No matrix is multiplied. A thread takes a patch of the output's gradient, some rows and columns of one image, and reads
 the patch of the input below it once: what a tap reads for one pixel, another tap reads for its neighbour. It keeps the
@@ -126,19 +127,24 @@ def _with_patch(
 
 @triton.jit
 def _place(
-    patch, N: tl.constexpr, SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, GAP_H: tl.constexpr, GAP_W: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
+    patch, N: tl.constexpr, Z: tl.constexpr, SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, GAP_H: tl.constexpr,
+    GAP_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The image of a patch, where its first pixel lies there, and whether there is such a patch."""
+    """The image of a patch, its plane there, where its first pixel lies in that, and whether there is such a patch."""
     # Numbers without a sign are divided in fewer steps.
     patch = patch.to(tl.uint32)
     span = patch // SPANS_W
     span_w = (patch % SPANS_W).to(tl.int32)
     span_h = (span % SPANS_H).to(tl.int32)
-    n = (span // SPANS_H).to(tl.int64 if WIDE else tl.int32)
+    image = span // SPANS_H
+    z = 0
+    if Z > 1:
+        z = (image % Z).to(tl.int32)
+        image = image // Z
+    n = image.to(tl.int64 if WIDE else tl.int32)
     p = span_h // GAP_H * (ROWS * GAP_H) + span_h % GAP_H
     q = span_w // GAP_W * (COLUMNS * GAP_W) + span_w % GAP_W
-    return n, p, q, patch < N * SPANS_H * SPANS_W
+    return n, z, p, q, patch < N * Z * SPANS_H * SPANS_W
 
 
 # fmt: off
@@ -155,6 +161,8 @@ def _sums(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
     SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
     MASKED: tl.constexpr, DERIVATIVE: tl.constexpr, WITH_BIAS: tl.constexpr,
+    d_first, D: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr, STRIDE_D: tl.constexpr,
+    DEEP: tl.constexpr, PADDED_D: tl.constexpr,
 ):
     # fmt: on
     """For each of INPUTS channels, each tap, each of OUTPUTS: a sum in fp32 over STEPS patches of each lane, of which
@@ -168,21 +176,32 @@ def _sums(
     for _ in tl.static_range(INPUTS * EACH + (OUTPUTS if WITH_BIAS else 0)):
         sums += (tl.zeros((LANES,), tl.float32),)
     for step in tl.range(STEPS):
-        n, p, q, there = _place(first + step * TOGETHER, N, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE)
+        n, z_place, p, q, there = _place(
+            first + step * TOGETHER, N, Z, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE
+        )
         there = there & channel_there
         h = p * STRIDE_H - TOP
         v = q * STRIDE_W - LEFT
         y_at = n * Y_N + p * Y_P + q * Y_Q
+        if Z > 1:
+            y_at += z_place * Y_Z
         gradients = _gradients(
             dy + y_at, dy if DERIVATIVE == "none" else z + y_at, p, q, there, P, Q, Y_K, Y_P, Y_Q, GAP_H, GAP_W,
             OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED, RAGGED_H, RAGGED_W, DERIVATIVE,
         )  # fmt: skip
         x_at = x + (n * X_N + h * X_H + v * X_W)
+        real = there
+        if DEEP:
+            d = z_place * STRIDE_D + d_first
+            x_at += d * X_D
+            if PADDED_D:
+                real = there & (d.to(tl.uint32) < D)
         more = ()
         for i in tl.static_range(INPUTS):
             more += _with_patch(
-                sums[i * EACH : (i + 1) * EACH], x_at + i * X_C, h, v, there, gradients, H, W, R, S, X_H, X_W,
-                DILATION_H, DILATION_W, APART_H, APART_W, OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED, BOUNDED,
+                sums[i * EACH : (i + 1) * EACH], x_at + i * X_C, h, v, real, gradients, H, W, R, S, X_H, X_W,
+                DILATION_H, DILATION_W, APART_H, APART_W, OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED or PADDED_D,
+                BOUNDED,
             )  # fmt: skip
         if WITH_BIAS:
             more += _with_gradients(sums[INPUTS * EACH :], gradients, OUTPUTS, ROWS, COLUMNS)
@@ -201,6 +220,8 @@ def _by_pixel(
     GAP_H: tl.constexpr, GAP_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
     DERIVATIVE: tl.constexpr,
+    d_first, D: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr, STRIDE_D: tl.constexpr,
+    DEEP: tl.constexpr,
 ):
     # fmt: on
     """The sum of one channel for one tap and one output over the same patches, which reads of the input no pixel but
@@ -208,7 +229,7 @@ def _by_pixel(
     total = tl.zeros((LANES,), tl.float32)
     for step in tl.range(STEPS * ROWS * COLUMNS):
         patch = first + step // (ROWS * COLUMNS) * TOGETHER
-        n, p, q, there = _place(patch, N, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE)
+        n, z_place, p, q, there = _place(patch, N, Z, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE)
         p += step % (ROWS * COLUMNS) // COLUMNS * GAP_H
         q += step % COLUMNS * GAP_W
         there = there & channel_there & (p < P) & (q < Q)
@@ -216,10 +237,17 @@ def _by_pixel(
         v = q * STRIDE_W - LEFT + s * DILATION_W
         real = there & (h.to(tl.uint32) < H) & (v.to(tl.uint32) < W)
         y_at = n * Y_N + p * Y_P + q * Y_Q
+        x_at = n * X_N + h * X_H + v * X_W
+        if Z > 1:
+            y_at += z_place * Y_Z
+        if DEEP:
+            d = z_place * STRIDE_D + d_first
+            x_at += d * X_D
+            real = real & (d.to(tl.uint32) < D)
         gradient = _loaded(dy + y_at, there, True)
         if DERIVATIVE != "none":
             gradient = derived(gradient, _loaded(z + y_at, there, True), DERIVATIVE)
-        total += _loaded(x + (n * X_N + h * X_H + v * X_W), real, True) * gradient
+        total += _loaded(x + x_at, real, True) * gradient
     return total
 
 
@@ -256,19 +284,21 @@ def _of_channels(total, CHANNELS: tl.constexpr, LANES: tl.constexpr, COUNT: tl.c
 # fmt: off
 @triton.jit
 def _store(
-    out, totals, places, channel, k_block,
-    G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PARTS: tl.constexpr,
+    out, totals, places, channel, k_block, t,
+    G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    FLIP: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """Sums of each ``channel`` at some ``places`` among all of a thread, (i, s, k, r)."""
+    """Sums of each ``channel`` for the plane ``t`` of taps at some ``places`` among all of a thread, (i, s, k, r)."""
     r = places % R
     s = places // (R * OUTPUTS) % S
-    tap = (r * S + s)[None, :]
+    tap = ((t * R + r) * S + s)[None, :]
     k = (channel // C * K + k_block)[:, None] + (places // R % OUTPUTS)[None, :]
     c = (channel % C)[:, None] + (places // (R * OUTPUTS * S))[None, :]
-    at = (k * (R * S) + tap) * C + c if PARTS > 1 else weight_at(k, tap, c, 1, R, S, W_K, W_C, 0, W_R, W_S, FLIP)
+    at = (k * (T * R * S) + tap) * C + c
+    if PARTS == 1:
+        at = weight_at(k, tap, c, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
     kept = (channel < G * C)[:, None] & (places < INPUTS * S * OUTPUTS * R)[None, :]
     tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
 
@@ -276,13 +306,14 @@ def _store(
 # fmt: off
 @triton.jit
 def _store_bias(
-    out, totals, channel, k_block, G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, OUTPUTS: tl.constexpr,
+    out, totals, channel, k_block, t, G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, OUTPUTS: tl.constexpr,
     LEVELS: tl.constexpr,
 ):
     # fmt: on
-    """The sums of each output's gradient, which all channels of a group have: its first one stores them."""
+    """The sums of each output's gradient, which all channels of a group have, and all planes of taps: the first one
+    stores them."""
     k = tl.arange(0, 1 << LEVELS)
-    kept = ((channel < G * C) & (channel % C == 0))[:, None] & (k < OUTPUTS)[None, :]
+    kept = ((channel < G * C) & (channel % C == 0) & (t == 0))[:, None] & (k < OUTPUTS)[None, :]
     at = (channel // C * K + k_block)[:, None] + k[None, :]
     tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
 
@@ -302,17 +333,19 @@ def few_weights(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
     PARTS: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr, LANES: tl.constexpr, LEVELS: tl.constexpr,
     DERIVATIVE: tl.constexpr, WITH_BIAS: tl.constexpr, BIAS_LEVELS: tl.constexpr,
+    D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, W_T: tl.constexpr, Y_Z: tl.constexpr,
+    STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
 ):
     # fmt: on
     """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
-    their sums in fp32 as PARTS K R S C. With a DERIVATIVE dy is multiplied by that of this activation at z, which lies
-    as dy does. WITH_BIAS, db = the sums of that; of several PARTS they stand in out behind the sums of each.
+    their sums in fp32 as PARTS K T R S C. With a DERIVATIVE dy is multiplied by that of this activation at z, which
+    lies as dy does. WITH_BIAS, db = the sums of that; of several PARTS they stand in out behind the sums of each.
 
-    X_*, Y_* and W_* are strides; TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A patch is ROWS rows that
-    are GAP_H apart, each of which reads APART_H dilations behind the one before, and as many COLUMNS. Of all lanes
+    X_*, Y_* and W_* are strides; FRONT, TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A patch is ROWS rows
+    that are GAP_H apart, each of which reads APART_H dilations behind the one before, and as many COLUMNS. Of all lanes
     CHANNELS lie side by side in the channels of the input, or in every INPUTS-th of them; the others in the patches of
-    all images, which are divided into PARTS. A program sums for OUTPUTS channels of each group's output; the sums of a
-    thread are at most 2^LEVELS.
+    all images, which are divided into PARTS. A program sums for OUTPUTS channels of each group's output and for one
+    plane of taps; the sums of a thread are at most 2^LEVELS.
     """
     TOGETHER: tl.constexpr = LANES // CHANNELS
     SPANS_H: tl.constexpr = (P + ROWS * GAP_H - 1) // (ROWS * GAP_H) * GAP_H
@@ -320,11 +353,18 @@ def few_weights(
     C_BLOCKS: tl.constexpr = (G * C + CHANNELS * INPUTS - 1) // (CHANNELS * INPUTS)
     K_BLOCKS: tl.constexpr = K // OUTPUTS
     COUNT: tl.constexpr = INPUTS * S * OUTPUTS * R
-    TAIL: tl.constexpr = G * C % (CHANNELS * INPUTS) > 0 or PARTS * STEPS * TOGETHER > N * SPANS_H * SPANS_W
+    TAIL: tl.constexpr = G * C % (CHANNELS * INPUTS) > 0 or PARTS * STEPS * TOGETHER > N * Z * SPANS_H * SPANS_W
+    DEEP: tl.constexpr = D > 1 or T > 1 or Z > 1 or FRONT > 0
+    PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + (T - 1) * DILATION_D >= D
     RAGGED: tl.constexpr = P % (ROWS * GAP_H) > 0 or Q % (COLUMNS * GAP_W) > 0
 
-    # Programs of one part, which read the same pixels, lie side by side.
+    # Programs of one part, which read the same pixels, lie side by side, and those of neighbouring planes of taps.
     program = tl.program_id(0)
+    t = 0
+    if T > 1:
+        t = program % T
+        program = program // T
+    d_first = t * DILATION_D - FRONT
     part = program // (C_BLOCKS * K_BLOCKS)
     k_block = program % K_BLOCKS * OUTPUTS
     c_block = program // K_BLOCKS % C_BLOCKS * (CHANNELS * INPUTS)
@@ -343,16 +383,17 @@ def few_weights(
         x, dy, z, first, channel < G * C, N, H, W, R, S, P, Q, X_N, X_C, X_H, X_W, Y_N, Y_K, Y_P, Y_Q,
         STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, PADDED, WIDE, GAP_H, GAP_W, APART_H, APART_W,
         ROWS, COLUMNS, OUTPUTS, INPUTS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, TAIL, DERIVATIVE, WITH_BIAS,
+        d_first, D, Z, X_D, Y_Z, STRIDE_D, DEEP, PADDED_D,
     )  # fmt: skip
 
     if PARTS > 1:
-        out += part.to(tl.int64) * (G * K * (C * R * S + (1 if WITH_BIAS else 0)))
-        db = out + G * K * C * R * S
+        out += part.to(tl.int64) * (G * K * (C * T * R * S + (1 if WITH_BIAS else 0)))
+        db = out + G * K * C * T * R * S
     channels = c_block + tl.arange(0, CHANNELS) * INPUTS
     if WITH_BIAS:
         total = _side_by_side(sums[COUNT:], OUTPUTS, BIAS_LEVELS)
         total = _of_channels(total, CHANNELS, LANES, 1 << BIAS_LEVELS)
-        _store_bias(db, total, channels, k_block, G, C, K, OUTPUTS, BIAS_LEVELS)
+        _store_bias(db, total, channels, k_block, t, G, C, K, OUTPUTS, BIAS_LEVELS)
     # Pixels of a patch beyond the image are zeros, and an infinity that others of that patch read makes NaN of them.
     # Pixel by pixel it does not; few programs need that.
     if RAGGED:
@@ -367,14 +408,15 @@ def few_weights(
                 x_at, dy + y_at, dy if DERIVATIVE == "none" else z + y_at, first, channel < G * C, r, s, N, H, W, P, Q,
                 X_N, X_H, X_W, Y_N, Y_P, Y_Q, STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, WIDE,
                 GAP_H, GAP_W, ROWS, COLUMNS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, DERIVATIVE,
+                d_first, D, Z, X_D, Y_Z, STRIDE_D, DEEP,
             )  # fmt: skip
             _store(
-                out, _of_channels(total, CHANNELS, LANES, 1), place + tl.arange(0, 1), channels, k_block,
-                G, C, K, R, S, W_K, W_C, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
+                out, _of_channels(total, CHANNELS, LANES, 1), place + tl.arange(0, 1), channels, k_block, t,
+                G, C, K, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
             )  # fmt: skip
     else:
         total = _side_by_side(sums[:COUNT], COUNT, LEVELS)
         _store(
-            out, _of_channels(total, CHANNELS, LANES, 1 << LEVELS), tl.arange(0, 1 << LEVELS), channels, k_block,
-            G, C, K, R, S, W_K, W_C, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
+            out, _of_channels(total, CHANNELS, LANES, 1 << LEVELS), tl.arange(0, 1 << LEVELS), channels, k_block, t,
+            G, C, K, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
         )  # fmt: skip

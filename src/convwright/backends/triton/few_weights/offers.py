@@ -9,10 +9,13 @@ from math import prod
 from convwright.backends.triton.few_weights.tiles import Patch, best_patches, spacings
 from convwright.backends.triton.operands import (
     channel_constants,
+    depth_constants,
     group_constants,
     group_sizes,
+    pair,
     shape_reason,
     size_reason,
+    weight_depth,
     weight_reason,
     weight_strides,
     window_constants,
@@ -54,18 +57,18 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.BACKWARD_WEIGHT:
         return f"computes gradients of weights, not {problem.direction}"
-    reason = shape_reason(problem, _DTYPES, groups=True, ahead=True)
+    reason = shape_reason(problem, _DTYPES, groups=True, volumes=True, ahead=True)
     return reason or _few_reason(problem) or size_reason(problem, {"input": problem.x, "gradient": problem.y})
 
 
 def _few_reason(problem: ConvProblem) -> str | None:
-    (_, outputs), taps = group_sizes(problem), prod(problem.taps)
+    (_, outputs), taps = group_sizes(problem), prod(pair(problem.taps, 1))
     if outputs > _MOST_OUTPUTS:
         return f"serves at most {_MOST_OUTPUTS} output channels in a group, got {outputs}"
     if taps > _MOST_TAPS:
-        return f"serves at most {_MOST_TAPS} taps, got {taps}"
+        return f"serves at most {_MOST_TAPS} taps in a plane, got {taps}"
     if taps * outputs > _MOST_WEIGHTS:
-        return f"serves at most {_MOST_WEIGHTS} weights for each input channel, got {taps * outputs}"
+        return f"serves at most {_MOST_WEIGHTS} weights for each plane of an input channel, got {taps * outputs}"
     return weight_reason(problem)
 
 
@@ -78,6 +81,7 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]
     """What the kernel of the sums is compiled for."""
     (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
     window = window_constants(problem) | group_constants(problem) | channel_constants(problem)
+    window |= depth_constants(problem) | weight_depth(problem)
     return window | weight_strides(problem) | {
         "GAP_H": gap_h, "GAP_W": gap_w, "APART_H": apart_h, "APART_W": apart_w,
         "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,

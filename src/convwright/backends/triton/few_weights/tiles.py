@@ -10,7 +10,7 @@ from math import gcd, prod
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
-from convwright.backends.triton.operands import group_sizes, pair
+from convwright.backends.triton.operands import depth, group_sizes, pair
 from convwright.backends.triton.parts.sums import sum_cycles
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
@@ -66,7 +66,7 @@ class Patch(Configuration):
 
     def sums(self, problem: ConvProblem) -> int:
         """Of one lane."""
-        return prod(problem.taps) * self.outputs * self.inputs
+        return prod(pair(problem.taps, 1)) * self.outputs * self.inputs
 
     def shared_bytes(self, problem: ConvProblem) -> int:
         """An upper bound on what a block needs to add up the sums of several lanes."""
@@ -75,13 +75,14 @@ class Patch(Configuration):
 
     def blocks_of_a_part(self, problem: ConvProblem) -> int:
         _, outputs = group_sizes(problem)
-        return -(-problem.c // (self.channels * self.inputs)) * (outputs // self.outputs)
+        return -(-problem.c // (self.channels * self.inputs)) * (outputs // self.outputs) * depth(problem.taps, 1)
 
     def patches(self, problem: ConvProblem) -> int:
         """Of all images."""
         (gap_h, _), (gap_w, _) = spacings(problem, self)
         P, Q = pair(problem.y.shape[2:], 1)
-        return problem.n * -(-P // (self.rows * gap_h)) * gap_h * -(-Q // (self.columns * gap_w)) * gap_w
+        images = problem.n * depth(problem.y.shape[2:], 1)
+        return images * -(-P // (self.rows * gap_h)) * gap_h * -(-Q // (self.columns * gap_w)) * gap_w
 
     def steps(self, problem: ConvProblem) -> int:
         """Patches of each lane."""
