@@ -1,0 +1,33 @@
+"""Problems and configurations that the tests of our Winograd convolution share, in the interpreter and on a GPU."""
+
+from __future__ import annotations
+
+from backends.triton_interpreted.cases import Case
+from convwright.backends.triton.winograd.algorithms import ALGORITHMS
+from convwright.backends.triton.winograd.offers import candidate_of
+from convwright.backends.triton.winograd.tiles import tiles
+from convwright.core.candidate import Candidate
+from convwright.core.problem import ConvProblem
+
+SAME = ((1, 1), (1, 1))
+_ALL = "residual+bias+relu"
+SERVED = {
+    "even image": Case((2, 32, 6, 4), (24, 32, 3, 3), padding=SAME, epilogue="bias+relu"),
+    "odd image": Case((2, 16, 5, 7), (20, 16, 3, 3), padding=SAME, epilogue=_ALL),
+    "without padding": Case((1, 20, 7, 6), (17, 20, 3, 3), epilogue="residual"),
+    "one pixel": Case((2, 16, 3, 3), (16, 16, 3, 3), epilogue="bias"),
+    "one row": Case((1, 16, 1, 9), (18, 16, 3, 3), padding=SAME),
+    "odd channels": Case((1, 37, 4, 5), (19, 37, 3, 3), padding=SAME, epilogue=_ALL),
+    "asymmetric padding": Case((1, 18, 6, 5), (16, 18, 3, 3), padding=((0, 2), (3, 1))),
+    "padding beyond the filter": Case((1, 16, 3, 2), (16, 16, 3, 3), padding=((4, 3), (3, 5)), epilogue="bias"),
+    "flipped": Case((1, 16, 5, 6), (21, 16, 3, 3), padding=SAME, flip=True),
+    "slice of a wider buffer": Case((2, 20, 5, 6), (23, 20, 3, 3), padding=SAME, epilogue=_ALL, slack=5),
+    "many output channels": Case((1, 16, 3, 3), (150, 16, 3, 3), padding=SAME, epilogue="residual+relu"),
+}  # fmt: skip
+
+
+def every_tile(problem: ConvProblem) -> list[Candidate]:
+    """Every tile that there is, not only those that an estimate would keep for the problem."""
+    return [
+        candidate_of(problem, algorithm, tile) for algorithm in ALGORITHMS for tile in tiles(packed=algorithm.packed)
+    ]
