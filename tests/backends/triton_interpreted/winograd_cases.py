@@ -5,7 +5,7 @@ from __future__ import annotations
 from backends.triton_interpreted.cases import Case
 from convwright.backends.triton.winograd.algorithms import ALGORITHMS
 from convwright.backends.triton.winograd.offers import candidate_of
-from convwright.backends.triton.winograd.tiles import tiles
+from convwright.backends.triton.winograd.tiles import TILES
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 
@@ -28,6 +28,4 @@ SERVED = {
 
 def every_tile(problem: ConvProblem) -> list[Candidate]:
     """Every tile that there is, not only those that an estimate would keep for the problem."""
-    return [
-        candidate_of(problem, algorithm, tile) for algorithm in ALGORITHMS for tile in tiles(packed=algorithm.packed)
-    ]
+    return [candidate_of(problem, algorithm, tile) for algorithm in ALGORITHMS for tile in TILES]

@@ -30,4 +30,4 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
     bias = problem.dtype.value, problem.dtype.nbytes
     pointers = {"points": WORKSPACE, "w": WORKSPACE, "x": x, "bias": bias, "residual": y, "y": y}
     told = constants(problem, algorithm_of(candidate), tile)
-    return transform, KernelCall(winograd, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages)
+    return transform, KernelCall(winograd, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)

@@ -144,7 +144,7 @@ def _sums_of_taps(
         real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W)
         x_rows = x + (n * X_N + h_read * X_H + v_read * X_W)
         of_tap = tl.zeros((BM, BN), tl.float32)
-        for c in tl.range(C):
+        for c in tl.range(C, loop_unroll_factor=4):
             left = tl.load(x_rows + c * X_C, mask=real, other=0.0)
             of_tap += left[:, None] * tl.load(w_columns + (tap * C + c) * K)[None, :]
         total += of_tap
@@ -164,13 +164,13 @@ def _write(
     at = outer(n * Y_N + p * Y_P + q * Y_Q, k * Y_K, Y_PLANES)
     real = there & (p < P) & (q < Q)
     kept = tl.expand_dims(real, 0 if Y_PLANES else 1) & tl.expand_dims(k < K, 1 if Y_PLANES else 0)
+    if Y_PLANES:
+        total = tl.trans(total)
     if RESIDUAL:
-        added = tl.load(residual + at, mask=kept, other=0.0)
-        total += tl.trans(added) if Y_PLANES else added
+        total += tl.load(residual + at, mask=kept, other=0.0)
     if BIAS:
-        total += tl.load(bias + k, mask=k < K, other=0.0)[None, :]
-    total = activated(total, ACTIVATION)
-    tl.store(y + at, tl.trans(total) if Y_PLANES else total, mask=kept)
+        total += tl.expand_dims(tl.load(bias + k, mask=k < K, other=0.0), 1 if Y_PLANES else 0)
+    tl.store(y + at, activated(total, ACTIVATION), mask=kept)
 
 
 # fmt: off
@@ -201,7 +201,8 @@ def winograd(
     within = program % (GROUP_M * TILES_N)
     rows = min(TILES_M - group * GROUP_M, GROUP_M)
     t = (group * GROUP_M + within % rows) * BM + tl.arange(0, BM)
-    k = within // rows * BN + tl.arange(0, BN)
+    k_first = within // rows * BN
+    k = k_first + tl.arange(0, BN)
     # Rows and columns past the end read the last one again, which is cheaper than masking every load.
     t_read = tl.minimum(t, T - 1)
     k_read = tl.minimum(k, K - 1) if K % BN else k
@@ -210,18 +211,23 @@ def winograd(
     n, p, q = _place(t_read, ROWS, COLUMNS, WIDE)
 
     # The transforms spread what is not finite over its patch, and may overflow where the definition does not. The rare
-    # tile that has lost something by that is computed as the definition says.
+    # tile that has lost something by that is computed as the definition says, a few channels at a time: more would take
+    # registers that the frequent tiles could not have either.
     lost = 0.0 * pixels[0] + 0.0 * pixels[1] + 0.0 * pixels[2] + 0.0 * pixels[3] != 0.0
     if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
-        weight = w + (2 if PACKED else 1) * (16 * K * PITCH) + k_read
-        for pixel in tl.range(4):
+        FEW: tl.constexpr = 16
+        weight = w + (2 if PACKED else 1) * (16 * K * PITCH)
+        for turn in tl.range(4 * (BN // FEW)):
+            pixel = turn // (BN // FEW)
             p_here = p + pixel // 2
             q_here = q + pixel % 2
+            k_here = k_first + turn % (BN // FEW) * FEW + tl.arange(0, FEW)
             total = _sums_of_taps(
-                x, weight, n, p_here - TOP, q_here - LEFT, C, H, W, K, X_N, X_C, X_H, X_W, BM, BN
+                x, weight + tl.minimum(k_here, K - 1), n, p_here - TOP, q_here - LEFT,
+                C, H, W, K, X_N, X_C, X_H, X_W, BM, FEW,
             )  # fmt: skip
             _write(
-                total, n, p_here, q_here, t < T, k, bias, residual, y, K, P, Q, Y_N, Y_K, Y_P, Y_Q, Y_PLANES,
+                total, n, p_here, q_here, t < T, k_here, bias, residual, y, K, P, Q, Y_N, Y_K, Y_P, Y_Q, Y_PLANES,
                 BIAS, RESIDUAL, ACTIVATION,
             )  # fmt: skip
     else:

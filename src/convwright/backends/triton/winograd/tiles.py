@@ -18,16 +18,12 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
-_MOST_WARPS = 8  # of kernels that need all registers a thread can have
+_REGISTERS, _MOST_OF_A_THREAD = 65_536, 256  # that a multiprocessor has
 
-# Six tiles of sums are held in registers: larger ones than these spill, as do steps of 32 that split the weight.
-_SPLITTING = (Tile(128, 64, 16, 8, 4), Tile(64, 64, 32, 4, 3), Tile(64, 32, 32, 4, 4), Tile(32, 64, 32, 4, 3))
-_PACKED = (Tile(128, 64, 32, 8, 3), Tile(64, 64, 32, 4, 3), Tile(64, 32, 32, 4, 4), Tile(32, 64, 32, 4, 3))
-
-
-def tiles(*, packed: bool) -> tuple[Tile, ...]:
-    """All that there are."""
-    return _PACKED if packed else _SPLITTING
+# A thread holds six tiles of sums, so larger tiles spill. The limit lets a third block fit on a multiprocessor.
+TILES = (
+    Tile(128, 64, 32, 8, 3), Tile(64, 64, 32, 4, 3), Tile(64, 32, 32, 4, 4, regs=168), Tile(32, 64, 32, 4, 3),
+)  # fmt: skip
 
 
 def tiles_of(tile: Tile, problem: ConvProblem) -> int:
@@ -38,7 +34,7 @@ def tiles_of(tile: Tile, problem: ConvProblem) -> int:
 def best_tiles(problem: ConvProblem, device: DeviceFacts, *, packed: bool, count: int) -> tuple[Tile, ...]:
     """The ``count`` tiles that should be fastest, by estimate, the best first."""
     limit = shared_limit(device)
-    fitting = [tile for tile in tiles(packed=packed) if tile.shared_bytes(4, split=packed) <= limit]
+    fitting = [tile for tile in TILES if tile.shared_bytes(4, split=packed) <= limit]
     return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, device, packed=packed))[:count])
 
 
@@ -47,7 +43,7 @@ def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts, *, packed: boo
     sms = sm_count(device)
     each = -(-tiles_of(tile, problem) // sms)
     fitting = max(1, shared_limit(device) // tile.shared_bytes(4, split=packed))
-    together = min(each, fitting, _MOST_WARPS // tile.warps)
+    together = min(each, fitting, _REGISTERS // (32 * tile.warps * (tile.regs or _MOST_OF_A_THREAD)))
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(Arithmetic.TF32X3, tile.bm)
     loads = (tile.bm + tile.bn * (1 + packed)) * tile.bk * 4 / CACHE_BYTES_PER_CYCLE
     steps = POINTS * -(-pitch(problem) // tile.bk)
