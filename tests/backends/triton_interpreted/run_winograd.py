@@ -50,10 +50,10 @@ def least_of_each(problem: ConvProblem) -> list[Candidate]:
     return list({candidate.algorithm: candidate for candidate in most_first}.values())
 
 
-def sums(candidate: Candidate) -> int:
-    """Of all programs, whether or not they are kept; to multiply takes one as long as some thousands of them."""
+def sums(candidate: Candidate) -> tuple[int, int]:
+    """Of all programs, whether or not they are kept; what is computed again is so a few channels at a time."""
     tile = Tile.of(candidate)
-    return tiles_of(tile, candidate.problem) * (tile.bm * tile.bn + 4096)
+    return tiles_of(tile, candidate.problem) * (tile.bm * tile.bn + 4096), tile.bn
 
 
 # Each case with one algorithm and one way to lie, by turns; the other tiles have their turn below.
@@ -98,7 +98,7 @@ def windows(draw: st.DrawFn) -> ConvProblem:
     return replace(problem, y=draw(specs(problem.y.shape, DType.FP32)))
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @drawn(windows(), st.integers(0, 1))
 def test_any_problem_that_is_served(problem: ConvProblem, which: int) -> None:
     if refusal_reason(problem) is not None:
@@ -133,30 +133,28 @@ def test_a_gradient_is_offered_in_that_rewrite() -> None:
 def test_errors_on_every_kind_of_data_are_explained() -> None:
     """Infinities and NaNs among them."""
     problem = Case((1, 16, 3, 2), (16, 16, 3, 3), padding=SAME).problem(DType.FP32)
-    check = ErrorCheck(problem, "cpu")
-    for candidate in least_of_each(problem):
-        plan = BACKEND.build(candidate, CPU)
-        errors = check.errors(lambda given, plan=plan: plan(given[Role.X], plan.prepare(given[Role.W])))
-        assert absolute_objection(problem, candidate.arithmetic, errors, Policy()) is None, candidate.id
+    plan = BACKEND.build(least_of_each(problem)[0], CPU)
+    errors = ErrorCheck(problem, "cpu").errors(lambda given: plan(given[Role.X], plan.prepare(given[Role.W])))
+    assert absolute_objection(problem, plan.candidate.arithmetic, errors, Policy()) is None
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FFFFFFF])
+@pytest.mark.parametrize(("turn", "bits"), [*enumerate([0x7F800000, 0xFF800000, 0x7FC00000, 0x7FFFFFFF])])
 @pytest.mark.parametrize("place", ["x", "w"])
-def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str) -> None:
+def test_what_is_not_finite_lands_where_it_belongs(turn: int, bits: int, place: str) -> None:
     """An infinity of each sign, PyTorch's NaN and CUDA's, which rounding on the bits would turn into a zero."""
     problem = Case((1, 16, 3, 5), (18, 16, 3, 3), padding=SAME, epilogue="residual+bias").problem(DType.FP32)
     given = Operands.of(problem, "cpu", integers=False)
     getattr(given, place)[0, 3, 1, 1] = torch.tensor(bits, dtype=torch.uint32).view(torch.float32)
     expected = oracle(problem, given).float()
     assert expected.isfinite().any(), "the transforms alone would spread it to these"
-    for candidate in least_of_each(problem)[:: 2 if bits == 0xFF800000 else 1]:
-        assert torch.allclose(run(candidate, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True), candidate.id
+    candidate = least_of_each(problem)[(turn + (place == "w")) % 2]
+    assert torch.allclose(run(candidate, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True), candidate.id
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:overflow encountered")
-@pytest.mark.parametrize(("large", "small"), [("x", "w"), ("w", "x")])
-def test_transforms_overflow_where_the_result_does_not(large: str, small: str) -> None:
+@pytest.mark.parametrize(("large", "small", "which"), [("x", "w", 0), ("w", "x", 1)])
+def test_transforms_overflow_where_the_result_does_not(large: str, small: str, which: int) -> None:
     """Numbers of both signs near the end of the range, whose differences or sums are beyond it."""
     problem = Case((1, 16, 4, 4), (16, 16, 3, 3), padding=SAME).problem(DType.FP32)
     given = Operands.of(problem, "cpu", integers=False)
@@ -164,9 +162,9 @@ def test_transforms_overflow_where_the_result_does_not(large: str, small: str) -
     getattr(given, small).mul_(1e-4)
     expected = oracle(problem, given)
     assert expected.abs().max() < 1e37
-    for candidate in least_of_each(problem):
-        error = (run(candidate, given).double() - expected).norm() / expected.norm()
-        assert error < 4e-7, candidate.id
+    candidate = least_of_each(problem)[which]
+    error = (run(candidate, given).double() - expected).norm() / expected.norm()
+    assert error < 4e-7, candidate.id
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
@@ -180,9 +178,9 @@ def test_a_tile_that_is_computed_again_has_its_epilogue() -> None:
     given.w[given.w == 0] = 1
     expected = exact(oracle(problem, given), problem)
     assert expected.isinf().any()
-    for candidate in every_tile(problem)[-1:]:
-        assert tiles_of(Tile.of(candidate), problem) > 1
-        assert torch.equal(run(candidate, given), expected), candidate.id
+    candidate = every_tile(problem)[-1]
+    assert tiles_of(Tile.of(candidate), problem) > 1
+    assert torch.equal(run(candidate, given), expected), candidate.id
 
 
 def test_three_products_of_tf32_parts_are_as_good_as_fp32() -> None:
