@@ -89,18 +89,18 @@ def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
     assert best_strips(small, H200)[0].blocks(small) >= 16
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @pytest.mark.parametrize(
-    "text",
+    ("text", "architecture"),
     [
-        "g32mb32ic32ih112oc32kh3ph1 dt:fp16",
-        "mb1ic50ih512oc1kh3ph5dh4 ep:bias+relu",
-        "ic9ih64oc16kh3ph1 dt:fp16",
-        "ic4iw500oc3kw7pw3sw2",
-        "mb2ic32id16ih56oc4kd3kh3pd1ph1 ep:bias+relu",
-        "g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16 tag:nhwc",
-        "ic50ih512oc1kh3ph5dh4 dir:backward_data ep:relu",
-        "g32mb32ic32ih112oc32kh3ph1 dir:backward_data ep:silu dt:fp16",
+        ("g32mb32ic32ih112oc32kh3ph1 dt:fp16", "sm_90"),
+        ("g32mb32ic32ih112oc32kh3ph1 dt:fp16", "sm_80"),
+        ("mb1ic50ih512oc1kh3ph5dh4 ep:bias+relu", "sm_90"),
+        ("ic9ih64oc16kh3ph1 dt:fp16", "sm_90"),
+        ("ic4iw500oc3kw7pw3sw2", "sm_80"),
+        ("mb2ic32id16ih56oc4kd3kh3pd1ph1 ep:bias+relu", "sm_80"),
+        ("g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16 tag:nhwc", "sm_90"),
+        ("ic50ih512oc1kh3ph5dh4 dir:backward_data ep:relu", "sm_90"),
+        ("g32mb32ic32ih112oc32kh3ph1 dir:backward_data ep:silu dt:fp16", "sm_80"),
     ],
 )
 def test_what_is_listed_compiles_without_spilling(

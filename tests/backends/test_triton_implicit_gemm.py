@@ -145,8 +145,10 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
 
 
 @not_interpreted
-@pytest.mark.parametrize(("x", "y"), PLANES)
-@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
+@pytest.mark.parametrize(
+    ("dtype", "x", "y"),
+    [(dtype, *layouts) for dtype, layouts in zip((DType.FP32, DType.FP16, DType.FP32), PLANES, strict=True)],
+)
 def test_what_is_listed_for_operands_in_planes_compiles(
     dtype: DType, x: Layout, y: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,21 +158,20 @@ def test_what_is_listed_for_operands_in_planes_compiles(
 
 
 @not_interpreted
-@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
 @pytest.mark.parametrize(
     "text",
     [
-        "g32mb32ic256ih56oc256kh3ph1 tag:nhwc",
+        "g32mb32ic256ih56oc256kh3ph1 tag:nhwc dt:fp16",
         "g32mb32ic512ih28oc512kh3ph1 ep:bias+relu",
         "mb8ic64id8ih56oc64kd3kh3pd1ph1 tag:nhwc ep:bias",
-        "g3mb2ic60id8ih56oc72kd3kh3sd2pd1ph1 ep:residual",
+        "g3mb2ic60id8ih56oc72kd3kh3sd2pd1ph1 ep:residual dt:fp16",
     ],
 )
 def test_what_is_listed_for_groups_and_volumes_compiles(
-    text: str, dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    for candidate in offered(ConvProblem.parse(f"{text} dt:{dtype}"))[::8]:
+    for candidate in offered(ConvProblem.parse(text))[::8]:
         metadata = kernel_calls(candidate)[0].compile("sm_90").metadata
         assert metadata.shared <= shared_limit(H200), candidate.id
         assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)

@@ -77,14 +77,14 @@ def largest(found: list[Candidate]) -> list[Candidate]:
     return sorted(found, key=lambda each: Strip.of(each).blocks(as_forward(each.problem)))
 
 
-# Each case with one of these, by turns; 18 outputs are too many for one program.
-FEW = [(1, DType.FP32), (3, DType.FP16), (2, DType.FP32), (18, DType.FP32)]
+# Each case with one of these, by turns; 17 outputs are too many for one program.
+FEW = [(1, DType.FP32), (3, DType.FP16), (2, DType.FP32), (17, DType.FP32)]
 
 
 @pytest.mark.parametrize(("name", "outputs", "dtype"), [(name, *FEW[i % 4]) for i, name in enumerate(CASES | VOLUMES)])
 def test_small_integers_come_out_exactly(name: str, outputs: int, dtype: DType) -> None:
     case = (CASES | VOLUMES)[name]
-    channels = min(case.x[1], 5 if outputs < 18 else 1)
+    channels = min(case.x[1], 5 if outputs < 17 else 1)
     few = replace(case, x=(case.x[0], channels, *case.x[2:]), w=(outputs, channels, *case.w[2:]))
     problem = in_planes(few, dtype)
     given = Operands.of(problem, "cpu", integers=True)
@@ -130,10 +130,9 @@ GRADIENTS = [
 ]
 
 
-@pytest.mark.parametrize("text", GRADIENTS)
-@pytest.mark.parametrize("flip", [False, True])
-def test_dy_is_multiplied_by_a_derivative(text: str, flip: bool) -> None:
-    problem = replace(ConvProblem.parse(f"{text} dir:backward_data"), flip=flip)
+@pytest.mark.parametrize(("place", "text"), [*enumerate(GRADIENTS)])
+def test_dy_is_multiplied_by_a_derivative(place: int, text: str) -> None:
+    problem = replace(ConvProblem.parse(f"{text} dir:backward_data"), flip=place % 2 == 1)
     given = problem_space.operands(problem, 1, integers=False)
     found = offered(problem)
     assert found
