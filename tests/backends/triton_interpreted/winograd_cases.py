@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from backends.triton_interpreted.cases import Case
+import torch
+from torch import Tensor
+
+from backends.triton_interpreted.cases import Case, Operands
 from convwright.backends.triton.winograd.algorithms import ALGORITHMS
 from convwright.backends.triton.winograd.offers import candidate_of
 from convwright.backends.triton.winograd.tiles import TILES
 from convwright.core.candidate import Candidate
+from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 
 SAME = ((1, 1), (1, 1))
@@ -29,3 +33,21 @@ SERVED = {
 def every_tile(problem: ConvProblem) -> list[Candidate]:
     """Every tile that there is, not only those that an estimate would keep for the problem."""
     return [candidate_of(problem, algorithm, tile) for algorithm in ALGORITHMS for tile in TILES]
+
+
+def computed(plan: Plan, given: Operands) -> Tensor:
+    """Into an output and with a workspace full of NaN."""
+    return _computed(plan, given, plan.prepare(given.w))
+
+
+def computed_once(plan: Plan, given: Operands) -> Tensor:
+    """The same with NaN for the weight that only what has to be computed again reads: finite data must not need it."""
+    prepared = plan.prepare(given.w)
+    prepared[-given.w.numel() :] = torch.nan
+    return _computed(plan, given, prepared)
+
+
+def _computed(plan: Plan, given: Operands, prepared: Tensor) -> Tensor:
+    given.out.fill_(torch.nan)
+    workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8, device=given.x.device)
+    return plan(given.x, prepared, given.bias, given.residual, given.out, workspace)
