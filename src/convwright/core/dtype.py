@@ -95,6 +95,7 @@ class Arithmetic(StrEnum):
     TF32 = "tf32"
     TF32X3 = "3xtf32"
     FP16_ACC32 = "fp16-acc32"
+    FP16_ACC16 = "fp16-acc16"
     BF16_ACC32 = "bf16-acc32"
     INT8 = "int8"
     FP8_ACC32 = "fp8-acc32"
@@ -132,7 +133,8 @@ _NO_COARSER_THAN_FP8 = frozenset(
 
 
 def permitted_arithmetic(dtype: DType, *, tf32: bool) -> frozenset[Arithmetic]:
-    """All arithmetic that is no coarser than what PyTorch's flags allow at the call."""
+    """All arithmetic that is no coarser than what PyTorch's flags allow at the call. None of them allows sums in fp16
+    (``FP16_ACC16``), which only a policy does that names it."""
     finer = {
         DType.FP64: {Arithmetic.FP64},
         DType.FP32: {Arithmetic.FP32, Arithmetic.TF32X3, Arithmetic.FP64},

@@ -19,6 +19,9 @@ _SMOOTH = frozenset({Activation.SILU, Activation.GELU, Activation.HARDSWISH})
 _UNIT = {Arithmetic.TF32: 2.0**-11, Arithmetic.FP64: 2.0**-53}
 # Tensor cores of sm_89 and sm_90 add 32 products of fp8 at a time, and keep 13 bits behind the point of each such sum.
 _FP8_AT_A_TIME, _FP8_SUM = 32, 2.0**-13
+# They round sums that are kept in fp16 after 8 products at the least. So are sums of so many products, which are added
+# in fp32: to all of a longer sum it would show too much.
+_FP16_AT_A_TIME, MOST_IN_FP16 = 8, 64
 
 
 def arithmetic_roundoff(arithmetic: Arithmetic, dtype: DType) -> float:
@@ -37,17 +40,26 @@ def scaled_bound(
     """The largest scaled error, in units of the dtype's roundoff, that a correct candidate can show.
 
     Both inputs and the output are rounded once; sums of ``reduction`` terms in fp32 (fp64 for fp64) add at most one
-    accumulator roundoff each. Sums of fp8 are kept in fewer bits than their type has, and add one of those for some
-    terms at a time. A smooth activation is some steps of arithmetic more; what it is given may be rounded.
-    ``roundings`` are those of an epilogue that other work than the convolution's computes.
+    accumulator roundoff each. Sums of fp8, and those that are kept in fp16, have fewer bits, and add one roundoff of
+    these for some terms at a time. A smooth activation is some steps of arithmetic more; what it is given may be
+    rounded. ``roundings`` are those of an epilogue that other work than the convolution's computes.
     """
     accumulator = 2.0**-53 if dtype is DType.FP64 else 2.0**-24
     split = 2.0**-21 if arithmetic is Arithmetic.TF32X3 else 0.0
     rounded = 3 * arithmetic_roundoff(arithmetic, dtype) + roundings * dtype.roundoff
-    fewer = (reduction / _FP8_AT_A_TIME + 1) * _FP8_SUM if arithmetic is Arithmetic.FP8_ACC32 else 0.0
+    fewer = _in_fewer_bits(arithmetic, reduction)
     absolute = rounded + (reduction + 3) * accumulator + split + fewer
     smooth = dtype.roundoff + 4 * accumulator if activation in _SMOOTH else 0.0
     return (activation.slope * absolute + smooth) / dtype.roundoff
+
+
+def _in_fewer_bits(arithmetic: Arithmetic, reduction: int) -> float:
+    """What sums that are kept in fewer bits than fp32 has add to the error."""
+    if arithmetic is Arithmetic.FP8_ACC32:
+        return (reduction / _FP8_AT_A_TIME + 1) * _FP8_SUM
+    if arithmetic is Arithmetic.FP16_ACC16:
+        return (min(reduction, MOST_IN_FP16) / _FP16_AT_A_TIME + 1) * DType.FP16.roundoff
+    return 0.0
 
 
 def rare_roundings(problem: ConvProblem) -> int:

@@ -22,10 +22,11 @@ def rare_operands(problem: ConvProblem) -> tuple[Role, ...]:
     return tuple(role for role in (Role.SCALE, Role.Z, Role.DB) if role in problem.operands)
 
 
-def why_not_fused(problem: ConvProblem, *, ahead: bool = False) -> str | None:
+def why_not_fused(problem: ConvProblem, *, ahead: bool = False, scaled: bool = False) -> str | None:
     """Why what fuses residual, bias and activation alone does not serve, or None where it may. ``ahead`` is what fuses
-    the activation's derivative into a gradient, too, and into a weight's the bias's gradient."""
-    if not is_rare(problem) or (ahead and _is_ahead(problem)):
+    the activation's derivative into a gradient, too, and into a weight's the bias's gradient; ``scaled`` what fuses
+    the scale behind a forward convolution."""
+    if not is_rare(problem) or (ahead and _is_ahead(problem)) or (scaled and _is_scaled(problem)):
         return None
     where = "" if problem.direction is Direction.FORWARD else f" into {problem.direction}"
     return f"does not fuse {problem.epilogue}{where}; `unfuse` makes that work of its own"
@@ -35,3 +36,8 @@ def _is_ahead(problem: ConvProblem) -> bool:
     """True for a gradient whose epilogue is no more than a derivative and the bias's gradient."""
     epilogue = problem.epilogue
     return problem.direction is not Direction.FORWARD and not (epilogue.scale or epilogue.accumulate)
+
+
+def _is_scaled(problem: ConvProblem) -> bool:
+    """True for a forward convolution whose epilogue is rare for nothing but its scale."""
+    return problem.direction is Direction.FORWARD and not problem.epilogue.accumulate

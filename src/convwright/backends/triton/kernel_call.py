@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # What a kernel is told of sums that lie in a workspace.
 WORKSPACE = ("fp32", 16)
+# As Triton calls those dtypes for which it has names of its own.
+_TRITON_NAMES = {"int8": "i8", "fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class KernelCall:
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource
 
-        signature = {name: f"*{dtype}" for name, (dtype, _) in self.pointers.items()}
+        signature = {name: f"*{_TRITON_NAMES.get(dtype, dtype)}" for name, (dtype, _) in self.pointers.items()}
         signature |= dict.fromkeys(self.constants, "constexpr")
         alignments = [alignment for _, alignment in self.pointers.values()]
         hints = {(place,): [["tt.divisibility", alignment]] for place, alignment in enumerate(alignments)}

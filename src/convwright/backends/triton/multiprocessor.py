@@ -12,7 +12,10 @@ _LEAST_SHARED_BYTES = 101_376
 # Products per cycle and multiprocessor on Hopper. Only their ratios matter, and those are alike on other devices.
 _PRODUCTS_PER_CYCLE = {
     Arithmetic.FP16_ACC32: 2048,
+    Arithmetic.FP16_ACC16: 2048,
     Arithmetic.BF16_ACC32: 2048,
+    Arithmetic.INT8: 4096,
+    Arithmetic.FP8_ACC32: 4096,
     Arithmetic.TF32: 1024,
     Arithmetic.TF32X3: 1024 / 3,
 }

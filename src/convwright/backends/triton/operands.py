@@ -21,10 +21,12 @@ def shape_reason(
     groups: bool = False,
     volumes: bool = False,
     ahead: bool = False,
+    scaled: bool = False,
 ) -> str | None:
     """Why a kernel for 1 or 2 dimensions, or with ``volumes`` for 3, without ``groups`` or with, cannot compute
-    ``problem``; None where it can. ``ahead`` is one that fuses what stands ahead of a gradient."""
-    unfused = why_not_fused(problem, ahead=ahead)
+    ``problem``; None where it can. ``ahead`` is one that fuses what stands ahead of a gradient, ``scaled`` one that
+    fuses the scale behind a convolution."""
+    unfused = why_not_fused(problem, ahead=ahead, scaled=scaled)
     if unfused is not None:
         return unfused
     if problem.dtype not in dtypes:

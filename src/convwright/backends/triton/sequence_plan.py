@@ -25,7 +25,7 @@ from convwright.tensors import allocator
 class Operand(IntEnum):
     """What a kernel is given: an operand of the call, or a place in the workspace."""
 
-    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, SUMS, Z, DB = range(9)
+    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, SUMS, Z, DB, SCALE = range(10)
 
 
 class KernelSequence(ABC):
@@ -91,13 +91,14 @@ class KernelSequence(ABC):
         workspace: Tensor | None,
         z: Tensor | None = None,
         db: Tensor | None = None,
+        scale: Tensor | None = None,
     ) -> Tensor:
         if out is None:
             out = self._new_output()
         if workspace is None and self.workspace_bytes:
             workspace = self._new_workspace()
         sums = workspace[self._sums_from :] if workspace is not None and self._sums_from else workspace
-        tensors = (first, second, bias, residual, out, workspace, sums, z, db)
+        tensors = (first, second, bias, residual, out, workspace, sums, z, db, scale)
         for launch, places in self._steps:
             launch(*[tensors[place] for place in places])
         return out
@@ -125,7 +126,7 @@ class SequencePlan(KernelSequence):
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         if self.workspace_bytes and not workspace:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
-        addresses = (first, second, bias, residual, out, workspace, workspace + self._sums_from, 0, 0)
+        addresses = (first, second, bias, residual, out, workspace, workspace + self._sums_from, 0, 0, 0)
         for launch, places in self._steps:
             launch.at([addresses[place] for place in places], stream)
 
@@ -150,6 +151,27 @@ class AheadPlan(KernelSequence):
         if named != wanted:
             raise BadInput(f"{self.candidate.id} takes {_listed(wanted)} beside its operands, got {_listed(named)}")
         return self._run(first, second, None, None, out, workspace, z, db)
+
+
+class ScaledPlan(KernelSequence):
+    """Runs those of a forward convolution that fuse its scale."""
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+        *,
+        scale: Tensor | None = None,
+    ) -> Tensor:
+        if (bias is not None, residual is not None) != self._takes:
+            raise BadInput(wrong_operands(self.candidate, bias, residual))
+        if scale is None:
+            raise BadInput(f"{self.candidate.id} takes `scale` beside its operands, got nothing")
+        return self._run(first, second, bias, residual, out, workspace, scale=scale)
 
 
 def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:

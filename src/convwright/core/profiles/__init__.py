@@ -11,9 +11,6 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.errors import BadInput
 
-# Rates that are recorded, though nothing computes in them yet.
-RECORDED_ONLY = frozenset({"fp16-acc16"})
-
 
 def names() -> tuple[str, ...]:
     """The devices that can be asked about by name."""
@@ -52,9 +49,7 @@ def profile(name: str) -> DeviceFacts:
         # Datasheets give some rates at a lower clock than the highest. What runs for a short time runs at the highest,
         # and a limit must hold for that too.
         peak_flops_per_us=tuple(
-            (Arithmetic(rate), tera * 1e6 * clock_mhz / written["peak_clock_mhz"][rate])
-            for rate, tera in rates.items()
-            if rate not in RECORDED_ONLY
+            (Arithmetic(rate), tera * 1e6 * clock_mhz / written["peak_clock_mhz"][rate]) for rate, tera in rates.items()
         ),
         properties_json=json.dumps(properties, separators=(",", ":")),
         source=written["source"],

@@ -9,8 +9,12 @@ from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic, DType
 
 DTYPES = (DType.FP16, DType.BF16, DType.FP32)
+NARROW_DTYPES = (DType.INT8, DType.FP8_E4M3, DType.FP8_E5M2)
 MOST_TILES = 8
 _GROUP_M = 8
+# What tensor cores sum one step of the product in, from zero, where steps are added apart from them: they keep few bits
+# of sums of fp8, and in fp16 no more than that has.
+_STEPS_APART = {Arithmetic.FP8_ACC32: DType.FP32, Arithmetic.FP16_ACC16: DType.FP16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,27 @@ def algorithms_of(kernel: str, dtype: DType) -> tuple[Algorithm, ...]:
             Algorithm(f"{kernel}-tf32", Arithmetic.TF32, tiles=few),
             Algorithm(f"{kernel}-tf32-packed", Arithmetic.TF32, packed=True, tiles=few),
         )
-    return (Algorithm(kernel, Arithmetic.BF16_ACC32 if dtype is DType.BF16 else Arithmetic.FP16_ACC32),)
+    return (Algorithm(kernel, _ARITHMETIC.get(dtype, Arithmetic.FP16_ACC32)),)
+
+
+_ARITHMETIC = {
+    DType.BF16: Arithmetic.BF16_ACC32,
+    DType.INT8: Arithmetic.INT8,
+    DType.FP8_E4M3: Arithmetic.FP8_ACC32,
+    DType.FP8_E5M2: Arithmetic.FP8_ACC32,
+}
+
+
+def algorithms_to_be_named(kernel: str, dtype: DType) -> tuple[Algorithm, ...]:
+    """Those in an arithmetic so coarse that only a policy which names it lets them be offered."""
+    return (Algorithm(f"{kernel}-acc16", Arithmetic.FP16_ACC16),) if dtype is DType.FP16 else ()
 
 
 def algorithm_of(candidate: Candidate, kernel: str) -> Algorithm:
     """That of one of a kernel's candidates."""
-    return {each.name: each for each in algorithms_of(kernel, candidate.problem.dtype)}[candidate.algorithm]
+    dtype = candidate.problem.dtype
+    there = (*algorithms_of(kernel, dtype), *algorithms_to_be_named(kernel, dtype))
+    return {each.name: each for each in there}[candidate.algorithm]
 
 
 def arithmetic_constants(algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
@@ -56,3 +75,8 @@ def arithmetic_constants(algorithm: Algorithm, tile: Tile) -> dict[str, int | bo
         "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M,
     }  # fmt: skip
+
+
+def step_constants(algorithm: Algorithm) -> dict[str, str]:
+    """What a kernel is told that may add the steps of a sum apart from tensor cores."""
+    return {"APART": str(_STEPS_APART.get(algorithm.arithmetic, ""))}

@@ -11,3 +11,23 @@ import triton.language as tl
 def outer(rows, columns, TURNED: tl.constexpr):
     """Sums of all pairs, a row for each of ``rows``; TURNED has a column for each, along which threads lie."""
     return rows[None, :] + columns[:, None] if TURNED else rows[:, None] + columns[None, :]
+
+
+@triton.jit
+def step_added(total, left, right, APART: tl.constexpr):
+    """``total`` and the product of two tiles, which tensor cores sum from zero in APART, added in fp32: what they keep
+    too few bits of is never longer than one step."""
+    DTYPE: tl.constexpr = tl.float16 if APART == "fp16" else tl.float32
+    # Told of no bound, or of a larger one, some architectures would add the step to the running sum after all.
+    step = tl.dot(left, right, out_dtype=DTYPE, max_num_imprecise_acc=left.shape[1])
+    return total + step.to(tl.float32)
+
+
+@triton.jit
+def stored_as(total, dtype: tl.constexpr):
+    """``total`` as an output holds it; int8 has the nearest integer, and of what it cannot hold the nearest it can."""
+    if dtype == tl.int8:
+        total = tl.where(total < -128.0, -128.0, tl.where(total > 127.0, 127.0, total))
+        # Beside 1.5 * 2^23 fp32 has no room for a fraction, and rounds it to even, as PyTorch does.
+        total = (total + 12582912.0) - 12582912.0
+    return total.to(dtype)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.core.dtype import Arithmetic
+from convwright.core.error_rule import MOST_IN_FP16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,18 @@ _TF32X3 = (
     Tile(32, 64, 32, 4, 4), Tile(16, 64, 32, 4, 4),
     Tile(128, 16, 32, 4, 3),
 )  # fmt: skip
+# Of numbers of one byte twice as many make a step of as many bytes.
+_INT8 = tuple(replace(tile, bk=2 * tile.bk) for tile in _HALF if tile.bk <= 64)
+# Beside the sum stands that of the step: of more than 64 elements a thread, they spill.
+_FP8 = tuple(tile for tile in _INT8 if tile.bm * tile.bn <= 64 * 32 * tile.warps)
+# A step is no longer than sums in fp16 may be.
+_ACC16 = tuple(tile for tile in _HALF if tile.bk <= MOST_IN_FP16)
 TILES = {
     Arithmetic.FP16_ACC32: _HALF,
+    Arithmetic.FP16_ACC16: _ACC16,
     Arithmetic.BF16_ACC32: _HALF,
+    Arithmetic.INT8: _INT8,
+    Arithmetic.FP8_ACC32: _FP8,
     Arithmetic.TF32: _TF32,
     Arithmetic.TF32X3: _TF32X3,
 }

@@ -21,18 +21,18 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     from convwright.backends.triton.implicit_gemm.kernel import implicit_gemm, output_of_parts
 
     problem, tile = candidate.problem, Tile.of(candidate)
-    # The residual lies as the output does; of the bias, whose loads are few, nothing is assumed.
-    alignment = {
-        "x": problem.x.alignment, "w": problem.w.alignment, "bias": problem.dtype.nbytes,
-        "residual": problem.y.alignment, "y": problem.y.alignment,
-    }  # fmt: skip
-    pointers = {name: (problem.dtype.value, nbytes) for name, nbytes in alignment.items()}
-    algorithm = algorithm_of(candidate, KERNEL)
+    # The residual lies as the output does; of the bias and the scale, whose loads are few, nothing is assumed.
+    x, w, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.w, problem.y))
+    channel = (problem.dtype.added.value, problem.dtype.added.nbytes)
+    pointers = {"x": x, "w": w, "bias": channel, "residual": y, "y": y}
+    # A scale that is not there is no operand.
+    scale, no_scale = ({"scale": channel}, {}) if problem.epilogue.scale else ({}, {"scale": None})
+    algorithm, grid = algorithm_of(candidate, KERNEL), blocks(problem, tile)
     if not tile.in_parts:
-        told = constants(problem, algorithm, tile)
-        return (KernelCall(implicit_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs),)
-    told, parts = constants(writing_sums(problem), algorithm, tile), {**pointers, "y": WORKSPACE}
-    product = KernelCall(implicit_gemm, parts, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
-    added = {"sums": WORKSPACE, **{name: pointers[name] for name in ("bias", "residual", "y")}}
-    told = output_constants(problem, algorithm, tile)
+        told = constants(problem, algorithm, tile) | no_scale
+        return (KernelCall(implicit_gemm, pointers | scale, told, grid, tile.warps, tile.stages, tile.regs),)
+    told, parts = constants(writing_sums(problem), algorithm, tile) | {"scale": None}, {**pointers, "y": WORKSPACE}
+    product = KernelCall(implicit_gemm, parts, told, grid, tile.warps, tile.stages, tile.regs)
+    added = {"sums": WORKSPACE, **{name: pointers[name] for name in ("bias", "residual", "y")}, **scale}
+    told = output_constants(problem, algorithm, tile) | no_scale
     return product, KernelCall(output_of_parts, added, told, output_blocks(problem), 4, 1)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated
-from convwright.backends.triton.gemm.kernel import outer
+from convwright.backends.triton.gemm.kernel import outer, step_added, stored_as
 from convwright.backends.triton.tf32 import product_added
 
 
@@ -29,9 +29,11 @@ def _sum_over_taps(
     G: tl.constexpr,
     FLIP: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr,
     X_PLANES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
+    APART: tl.constexpr, WHOLE: tl.constexpr,
 ):
     # fmt: on
-    """One tile of the matrix product in fp32, or one part of it; (d, h, v) is where each row's first tap reads."""
+    """One tile of the matrix product, or one part of it, in fp32, or in int32 where numbers are WHOLE; (d, h, v) is
+    where each row's first tap reads."""
     TAPS: tl.constexpr = T * R * S
     DEPTH: tl.constexpr = TAPS * C
     BLOCKS_C: tl.constexpr = (C + BK - 1) // BK
@@ -42,7 +44,7 @@ def _sum_over_taps(
     # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
     EXACT: tl.constexpr = DEPTH <= 32
 
-    total = tl.zeros((BM, BN), tl.float32)
+    total = tl.zeros((BM, BN), tl.int32 if WHOLE else tl.float32)
     for turn in tl.range(STEPS_EACH):
         step = part * STEPS_EACH + turn
         if FLAT:
@@ -88,14 +90,19 @@ def _sum_over_taps(
         if SPLIT and PACKED:
             low_at = w_at + G * K * DEPTH
             w_low = tl.load(low_at, mask=inside[:, None], other=0.0) if TAIL else tl.load(low_at)
-        total = product_added(total, x_tile, w_tile, w_low, SPLIT, PACKED, EXACT)
+        if APART != "":
+            total = step_added(total, x_tile, w_tile, APART)
+        elif WHOLE:
+            total = tl.dot(x_tile, w_tile, total, out_dtype=tl.int32)
+        else:
+            total = product_added(total, x_tile, w_tile, w_low, SPLIT, PACKED, EXACT)
     return total
 
 
 # fmt: off
 @triton.jit
 def implicit_gemm(
-    x, w, bias, residual, y,
+    x, w, bias, residual, y, scale,
     N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, X_PLANES: tl.constexpr,
@@ -104,17 +111,19 @@ def implicit_gemm(
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
     G: tl.constexpr, D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr,
     STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
-    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
+    SCALE: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr, WIDE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+    APART: tl.constexpr, WHOLE: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each; of several
-    PARTS, y has their sums as PARTS N Z P Q K.
+    """y = activation(scale * conv(x, w) + residual + bias), in G groups with C input and K output channels each; of
+    several PARTS, y has their sums as PARTS N Z P Q K.
 
     X_* and Y_* are strides, *_PLANES says that an operand lies in planes; FRONT, TOP and LEFT are padding; SPLIT
     computes fp32 by three TF32 products; PACKED takes the weight rounded to TF32, with SPLIT the rest of it behind;
-    FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide.
+    FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide; APART is what tensor cores sum a step
+    in that is added in fp32; WHOLE numbers are summed in int32.
     """
     M: tl.constexpr = N * Z * P * Q
     TILES_M: tl.constexpr = (M + BM - 1) // BM
@@ -141,6 +150,8 @@ def implicit_gemm(
         x += g * (C * X_C)
         w += g * (K * T * R * S * C)
         y += g * (K * Y_K)
+        if SCALE:
+            scale += g * K
         if BIAS:
             bias += g * K
         if RESIDUAL:
@@ -164,7 +175,7 @@ def implicit_gemm(
     total = _sum_over_taps(
         x_rows, w_columns, h, v, part, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
         d, D, T, X_D, DILATION_D, PADDED_D, G,
-        FLIP, PADDED, SPLIT, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS,
+        FLIP, PADDED, SPLIT, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS, APART, WHOLE,
     )  # fmt: skip
     if SPLIT:
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
@@ -174,26 +185,29 @@ def implicit_gemm(
             whole = _sum_over_taps(
                 x_rows, w_columns, h, v, part, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
                 d, D, T, X_D, DILATION_D, PADDED_D, G,
-                FLIP, PADDED, False, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS,
+                FLIP, PADDED, False, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS, APART, WHOLE,
             )  # fmt: skip
             total = tl.where(lost, whole, total)
+    if WHOLE and PARTS > 1:
+        total = total.to(tl.float32, bitcast=True)  # which the kernel that adds the parts takes back
 
     _write(
-        total, m, k, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES, BIAS, RESIDUAL, ACTIVATION,
-        WIDE,
+        total, m, k, scale, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
+        SCALE, BIAS, RESIDUAL, ACTIVATION, WIDE,
     )  # fmt: skip
 
 
 # fmt: off
 @triton.jit
 def _write(
-    total, m, k, bias, residual, y,
+    total, m, k, scale, bias, residual, y,
     N: tl.constexpr, K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
-    Y_PLANES: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
+    Y_PLANES: tl.constexpr,
+    SCALE: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(total + residual + bias) at the pixels ``m`` and channels ``k``."""
+    """y = activation(scale * total + residual + bias) at the pixels ``m`` and channels ``k``."""
     M: tl.constexpr = N * Z * P * Q
     n = m // (Z * P * Q)
     if WIDE:
@@ -203,27 +217,32 @@ def _write(
         y_rows += m // (P * Q) % Z * Y_Z
     at = outer(y_rows, k * Y_K, Y_PLANES)
     kept = tl.expand_dims(m < M, 0 if Y_PLANES else 1) & tl.expand_dims(k < K, 1 if Y_PLANES else 0)
+    total = total.to(tl.float32)
+    if SCALE:
+        total *= tl.load(scale + k, mask=k < K, other=0.0)[None, :]
     if RESIDUAL:
         added = tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
         total += tl.trans(added) if Y_PLANES else added
     if BIAS:
         total += tl.load(bias + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
     total = activated(total, ACTIVATION)
-    total = total.to(y.dtype.element_ty)
+    total = stored_as(total, y.dtype.element_ty)
     tl.store(y + at, tl.trans(total) if Y_PLANES else total, mask=kept)
 
 
 # fmt: off
 @triton.jit
 def output_of_parts(
-    sums, bias, residual, y,
+    sums, bias, residual, y, scale,
     N: tl.constexpr, K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
-    Y_PLANES: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
-    PARTS: tl.constexpr, AT_ONCE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    Y_PLANES: tl.constexpr,
+    SCALE: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
+    PARTS: tl.constexpr, WHOLE: tl.constexpr, AT_ONCE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(the sum of ``sums`` over PARTS + residual + bias), added AT_ONCE and always in one order."""
+    """y = activation(scale * the sum of ``sums`` over PARTS + residual + bias), added AT_ONCE and always in one order;
+    WHOLE numbers lie there as the bits of int32."""
     M: tl.constexpr = N * Z * P * Q
     TILES_N: tl.constexpr = (K + BN - 1) // BN
     m_first = tl.program_id(0) // TILES_N * BM
@@ -233,17 +252,18 @@ def output_of_parts(
     place = tl.arange(0, BM * BN)
     m = m_first + place // BN
     k = k_first + place % BN
-    total = tl.zeros((BM * BN,), tl.float32)
+    total = tl.zeros((BM * BN,), tl.int32 if WHOLE else tl.float32)
     for first in tl.static_range(0, PARTS, AT_ONCE):
         part = first + tl.arange(0, AT_ONCE)
         sums_at = sums + ((part * (M * K))[:, None] + (m * K + k)[None, :])
         there = (part < PARTS)[:, None] & ((m < M) & (k < K))[None, :]
-        total += tl.sum(tl.load(sums_at, mask=there, other=0.0), axis=0)
+        each = tl.load(sums_at, mask=there, other=0.0)
+        total += tl.sum(each.to(tl.int32, bitcast=True) if WHOLE else each, axis=0)
     total = tl.reshape(total, (BM, BN))
 
     m = m_first + tl.arange(0, BM)
     k = k_first + tl.arange(0, BN)
     _write(
-        total, m, k, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES, BIAS, RESIDUAL, ACTIVATION,
-        WIDE,
+        total, m, k, scale, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
+        SCALE, BIAS, RESIDUAL, ACTIVATION, WIDE,
     )  # fmt: skip

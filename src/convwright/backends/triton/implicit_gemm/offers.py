@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
-from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithms_of, arithmetic_constants
+from convwright.backends.triton.gemm.algorithms import (
+    DTYPES,
+    NARROW_DTYPES,
+    Algorithm,
+    algorithms_of,
+    algorithms_to_be_named,
+    arithmetic_constants,
+    step_constants,
+)
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.tiles import best_tiles, sums_bytes, tiles_of
 from convwright.backends.triton.operands import (
     depth_constants,
     group_constants,
     group_reason,
+    is_channels_last,
     is_in_planes,
     lying_reason,
     pixel_count,
@@ -24,7 +33,9 @@ from convwright.backends.triton.operands import (
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
+from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 
@@ -33,14 +44,27 @@ NAME = f"triton/{KERNEL}"
 _PARTS_AT_ONCE, _OUTPUTS = 32, 128  # of a program that adds parts
 _TOLD_OF_THE_OUTPUT = (
     "N", "Z", "P", "Q", "Y_N", "Y_K", "Y_Z", "Y_P", "Y_Q", "Y_PLANES",
-    "BIAS", "RESIDUAL", "ACTIVATION", "WIDE", "PARTS",
+    "SCALE", "BIAS", "RESIDUAL", "ACTIVATION", "WIDE", "PARTS", "WHOLE",
 )  # fmt: skip
+_OLDEST_WITH_FP8 = 89
+# Of products of two int8, so many and no more can always be summed in int32.
+_MOST_OF_INT8 = (2**31 - 1) // 2**14
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
-    reason = refusal_reason(problem)
-    for algorithm in algorithms_of(KERNEL, problem.dtype):
+    return _offers_of(algorithms_of(KERNEL, problem.dtype), problem, device)
+
+
+def offers_where_named(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+    """The same in an arithmetic that only a policy which names it allows."""
+    algorithms = algorithms_to_be_named(KERNEL, problem.dtype)
+    return _offers_of([each for each in algorithms if each.arithmetic in (policy.arithmetic or ())], problem, device)
+
+
+def _offers_of(algorithms: Iterable[Algorithm], problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+    reason = refusal_reason(problem) or _architecture_reason(problem, device)
+    for algorithm in algorithms:
         if reason is not None:
             yield Refusal(algorithm.id, reason)
             continue
@@ -61,14 +85,32 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
-    few = group_reason(problem)
+    few, elsewhere = group_reason(problem), "" if problem.dtype.narrow else "; direct serves groups of few"
     operands = {"input": problem.x, "output": problem.y}
     return (
-        shape_reason(problem, DTYPES, groups=True, volumes=True)
-        or (None if few is None else f"{few}; direct serves groups of few")
+        shape_reason(problem, (*DTYPES, *NARROW_DTYPES), groups=True, volumes=True, scaled=problem.dtype.narrow)
+        or (None if few is None else few + elsewhere)
         or lying_reason(operands)
+        or _narrow_reason(problem)
         or size_reason(problem, operands)
     )
+
+
+def _narrow_reason(problem: ConvProblem) -> str | None:
+    if problem.dtype.narrow and not is_channels_last(problem.x):
+        return f"needs a channels-last `input` of {problem.dtype}, got stride {problem.x.strides[1]} along channels"
+    if problem.dtype is DType.INT8 and problem.reduction > _MOST_OF_INT8:
+        return f"sums at most {_MOST_OF_INT8:,} products of int8 in int32, got {problem.reduction:,}"
+    return None
+
+
+def _architecture_reason(problem: ConvProblem, device: DeviceFacts) -> str | None:
+    if not problem.dtype.narrow or problem.dtype is DType.INT8 or device.kind != "cuda":
+        return None
+    number = int(device.architecture.removeprefix("sm_"))
+    if number >= _OLDEST_WITH_FP8:
+        return None
+    return f"computes {problem.dtype} from sm_{_OLDEST_WITH_FP8} on, {device.name} is {device.architecture}"
 
 
 def blocks(problem: ConvProblem, tile: Tile) -> int:
@@ -79,11 +121,12 @@ def blocks(problem: ConvProblem, tile: Tile) -> int:
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel is compiled for."""
     window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
-    return window | plane_constants(problem) | arithmetic_constants(algorithm, tile) | {
-        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
+    multiplied = arithmetic_constants(algorithm, tile) | step_constants(algorithm)
+    return window | plane_constants(problem) | multiplied | {
+        "SCALE": problem.epilogue.scale, "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
         "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
-        "PARTS": tile.parts or 1,
+        "PARTS": tile.parts or 1, "WHOLE": problem.dtype is DType.INT8,
     }  # fmt: skip
 
 

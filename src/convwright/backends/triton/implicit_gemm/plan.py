@@ -9,7 +9,7 @@ from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.gemm.weight import channels_last_of, packed
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
 from convwright.backends.triton.implicit_gemm.offers import KERNEL
-from convwright.backends.triton.sequence_plan import Operand, SequencePlan
+from convwright.backends.triton.sequence_plan import Operand, ScaledPlan, SequencePlan
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 
@@ -37,7 +37,26 @@ class PartedGemmPlan(SequencePlan):
         return prepared(weight, algorithm_of(self.candidate, KERNEL))
 
 
-def plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[PartedGemmPlan]:
+class ScaledGemmPlan(ScaledPlan):
+    """The same for one that scales its sums, whole or in parts."""
+
+    kernel_calls = staticmethod(kernel_calls)
+
+    @staticmethod
+    def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
+        if not Tile.of(candidate).in_parts:
+            whole = (Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)
+            return [(*whole, Operand.SCALE)]
+        product, added = PartedGemmPlan.operands(candidate)
+        return [product, (*added, Operand.SCALE)]
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        return prepared(weight, algorithm_of(self.candidate, KERNEL))
+
+
+def plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[PartedGemmPlan] | type[ScaledGemmPlan]:
+    if candidate.problem.epilogue.scale:
+        return ScaledGemmPlan
     return PartedGemmPlan if Tile.of(candidate).in_parts else ImplicitGemmPlan
 
 
