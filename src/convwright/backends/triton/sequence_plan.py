@@ -131,30 +131,12 @@ class SequencePlan(KernelSequence):
             launch.at([addresses[place] for place in places], stream)
 
 
-class AheadPlan(KernelSequence):
-    """Runs those of a gradient that fuse what stands ahead of it."""
+class RarePlan(KernelSequence):
+    """Runs those that fuse a rare epilogue, whose operands are given by name."""
 
-    def __call__(
-        self,
-        first: Tensor,
-        second: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
-        workspace: Tensor | None = None,
-        *,
-        z: Tensor | None = None,
-        db: Tensor | None = None,
-    ) -> Tensor:
-        named = {role for role, given in ((Role.Z, z), (Role.DB, db)) if given is not None}
-        wanted = set(rare_operands(self.candidate.problem))
-        if named != wanted:
-            raise BadInput(f"{self.candidate.id} takes {_listed(wanted)} beside its operands, got {_listed(named)}")
-        return self._run(first, second, None, None, out, workspace, z, db)
-
-
-class ScaledPlan(KernelSequence):
-    """Runs those of a forward convolution that fuse its scale."""
+    def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
+        super().__init__(candidate, device, launches)
+        self._wanted = {*rare_operands(candidate.problem)} | (_ADDED & candidate.problem.operands.keys())
 
     def __call__(
         self,
@@ -166,12 +148,18 @@ class ScaledPlan(KernelSequence):
         workspace: Tensor | None = None,
         *,
         scale: Tensor | None = None,
+        z: Tensor | None = None,
+        db: Tensor | None = None,
     ) -> Tensor:
-        if (bias is not None, residual is not None) != self._takes:
-            raise BadInput(wrong_operands(self.candidate, bias, residual))
-        if scale is None:
-            raise BadInput(f"{self.candidate.id} takes `scale` beside its operands, got nothing")
-        return self._run(first, second, bias, residual, out, workspace, scale=scale)
+        given = {Role.BIAS: bias, Role.RESIDUAL: residual, Role.SCALE: scale, Role.Z: z, Role.DB: db}
+        named = {role for role, operand in given.items() if operand is not None}
+        if named != self._wanted:
+            wanted = _listed(self._wanted)
+            raise BadInput(f"{self.candidate.id} takes {wanted} beside its operands, got {_listed(named)}")
+        return self._run(first, second, bias, residual, out, workspace, z, db, scale)
+
+
+_ADDED = {Role.BIAS, Role.RESIDUAL}
 
 
 def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from convwright.backends.triton.direct.call import kernel_calls
-from convwright.backends.triton.sequence_plan import AheadPlan, Operand
+from convwright.backends.triton.sequence_plan import Operand, RarePlan
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 from convwright.core.fusing import is_rare
@@ -20,7 +20,7 @@ class DirectPlan(SingleKernelPlan):
         return weight  # it is read by its strides
 
 
-class DirectGradientPlan(AheadPlan):
+class DirectGradientPlan(RarePlan):
     """Runs one that multiplies dy by an activation's derivative."""
 
     kernel_calls = staticmethod(kernel_calls)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from convwright.backends.triton.few_weights.call import kernel_calls
 from convwright.backends.triton.few_weights.tiles import Patch
-from convwright.backends.triton.sequence_plan import AheadPlan, Operand, SequencePlan
+from convwright.backends.triton.sequence_plan import Operand, RarePlan, SequencePlan
 from convwright.core.candidate import Candidate
 from convwright.core.fusing import is_rare
 
@@ -26,7 +26,7 @@ class FewWeightsPlan(SequencePlan):
         return weight
 
 
-class FewWeightsAheadPlan(AheadPlan):
+class FewWeightsAheadPlan(RarePlan):
     """Runs one that multiplies dy by an activation's derivative, sums up the bias's gradient, or both."""
 
     kernel_calls = staticmethod(kernel_calls)

@@ -9,7 +9,7 @@ from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.gemm.weight import channels_last_of, packed
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
 from convwright.backends.triton.implicit_gemm.offers import KERNEL
-from convwright.backends.triton.sequence_plan import Operand, ScaledPlan, SequencePlan
+from convwright.backends.triton.sequence_plan import Operand, RarePlan, SequencePlan
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 
@@ -37,7 +37,7 @@ class PartedGemmPlan(SequencePlan):
         return prepared(weight, algorithm_of(self.candidate, KERNEL))
 
 
-class ScaledGemmPlan(ScaledPlan):
+class ScaledGemmPlan(RarePlan):
     """The same for one that scales its sums, whole or in parts."""
 
     kernel_calls = staticmethod(kernel_calls)
