@@ -27,8 +27,8 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Training:
-    """The three directions of one convolution, made ready. A gradient's runner of None is left to PyTorch, and all of
-    them are where ``fused`` computes gradients together with what stands ahead of them.
+    """The three directions of one convolution, made ready. A gradient's runner of None is left to PyTorch. Where
+    ``fused`` computes gradients together with what stands ahead of them, the runners serve what it does not.
 
     ``gradient`` is the output's gradient as the candidates were chosen for it; ``torchs_gradients`` are PyTorch's own
     formulas, which alone can be differentiated again.

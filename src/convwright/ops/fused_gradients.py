@@ -23,6 +23,7 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.ops import ambient
+from convwright.ops.autograd import Gradients
 from convwright.ops.call import Call
 from convwright.ops.posed import gradient_problems
 from convwright.ops.workspace import workspace
@@ -31,8 +32,6 @@ from convwright.tensors import empty
 from convwright.tuning import listing
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice
-
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def fused_problems(problem: ConvProblem, call: Call, device: DeviceFacts) -> list[ConvProblem | None]:

@@ -147,9 +147,13 @@ def _waits(call: Call) -> bool:
 def _is_known(call: Call) -> bool:
     """Whether an earlier process has searched for all that this call needs, so that a decision takes no time."""
     try:
-        problems = [*posed(call), *_posed_fused(call)]
+        # Which gradients kernels fuse takes longer to find out than all else, and need not be where that is unknown.
+        return _are_known(posed(call), call) and _are_known(_posed_fused(call), call)
     except ConvwrightError:
         return False
+
+
+def _are_known(problems: list[ConvProblem], call: Call) -> bool:
     device, policy = device_facts(call.x.device), call.request.policy or Policy()
     return all(session().knows(problem, device, policy) for problem in problems)
 

@@ -40,7 +40,6 @@ class KernelSequence(ABC):
         place = torch.device(device.torch_name or "cpu")
         self.candidate = candidate
         self.workspace_bytes = candidate.workspace_bytes or 0
-        self._takes = (candidate.problem.epilogue.bias, candidate.problem.epilogue.residual)
         self._sums_from = self.sums_from(candidate)
         self._steps = tuple(zip(launches, self.operands(candidate), strict=True))
         self._new_output = allocator(candidate.problem.output, place)
@@ -106,6 +105,10 @@ class KernelSequence(ABC):
 
 class SequencePlan(KernelSequence):
     """Runs them, for an epilogue that is not rare."""
+
+    def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
+        super().__init__(candidate, device, launches)
+        self._takes = (candidate.problem.epilogue.bias, candidate.problem.epilogue.residual)
 
     def __call__(
         self,

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated, derived
+from convwright.backends.triton.loading import loaded
 
 
 @triton.jit
@@ -25,13 +26,6 @@ def _tap(
     """A weight's place for one of the taps in the order in which they read."""
     PLACE: tl.constexpr = R * S - 1 - TAP if FLIP else TAP
     return w + (PLACE // S * W_R + PLACE % S * W_S)
-
-
-@triton.jit
-def _loaded(at, mask, MASKED: tl.constexpr):
-    """What lies there in fp32; zeros where the mask says no."""
-    value = tl.load(at, mask=mask, other=0.0) if MASKED else tl.load(at)
-    return value.to(tl.float32)
 
 
 # fmt: off
@@ -81,9 +75,9 @@ def _with_channel(
             if MASKED:
                 h_read = h + row * DILATION_H
                 real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W) & there
-            value = _loaded(at + behind, real, MASKED or RAGGED)
+            value = loaded(at + behind, real, MASKED or RAGGED)
             if DERIVATIVE != "none":
-                value = derived(value, _loaded(z_at + behind, real, MASKED or RAGGED), DERIVATIVE)
+                value = derived(value, loaded(z_at + behind, real, MASKED or RAGGED), DERIVATIVE)
             sums = _added(sums, value, taps, OUTPUTS, R, APART, ROWS, row)
     return sums
 

@@ -15,14 +15,8 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import derived
+from convwright.backends.triton.loading import loaded
 from convwright.backends.triton.parts.kernel import weight_at
-
-
-@triton.jit
-def _loaded(at, mask, MASKED: tl.constexpr):
-    """What lies there in fp32; zeros where the mask says no."""
-    value = tl.load(at, mask=mask, other=0.0) if MASKED else tl.load(at)
-    return value.to(tl.float32)
 
 
 # fmt: off
@@ -41,9 +35,9 @@ def _gradients(
             for row in tl.static_range(ROWS):
                 kept = inside & (p + row * GAP_H < P) if RAGGED_H else inside
                 behind = k * Y_K + row * GAP_H * Y_P + column * GAP_W * Y_Q
-                value = _loaded(dy + behind, kept, MASKED)
+                value = loaded(dy + behind, kept, MASKED)
                 if DERIVATIVE != "none":
-                    value = derived(value, _loaded(z + behind, kept, MASKED), DERIVATIVE)
+                    value = derived(value, loaded(z + behind, kept, MASKED), DERIVATIVE)
                 values += (value,)
     return values
 
@@ -74,7 +68,7 @@ def _inputs(
         if read % APART < R:
             # What lies before an image is far behind its end as a number without a sign.
             kept = there & ((h + read * DILATION_H).to(tl.uint32) < H) if BOUNDED else there
-            values += (_loaded(x + read * DILATION_H * X_H, kept, MASKED),)
+            values += (loaded(x + read * DILATION_H * X_H, kept, MASKED),)
         else:
             values += (0.0,)
     return values
@@ -244,10 +238,10 @@ def _by_pixel(
             d = z_place * STRIDE_D + d_first
             x_at += d * X_D
             real = real & (d.to(tl.uint32) < D)
-        gradient = _loaded(dy + y_at, there, True)
+        gradient = loaded(dy + y_at, there, True)
         if DERIVATIVE != "none":
-            gradient = derived(gradient, _loaded(z + y_at, there, True), DERIVATIVE)
-        total += _loaded(x + x_at, real, True) * gradient
+            gradient = derived(gradient, loaded(z + y_at, there, True), DERIVATIVE)
+        total += loaded(x + x_at, real, True) * gradient
     return total
 
 
