@@ -12,7 +12,8 @@ from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.direct.call import kernel_calls
 from convwright.backends.triton.direct.offers import ALGORITHM, NAME
-from convwright.backends.triton.direct.tiles import MOST_STRIPS, Strip, best_strips, spacing
+from convwright.backends.triton.direct.sweep import sweep_of
+from convwright.backends.triton.direct.tiles import MOST_STRIPS, Strip, best_strips
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
@@ -38,9 +39,9 @@ def offered(problem: ConvProblem) -> list[Candidate]:
         ("ic8ih9oc2kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
         ("ic8ih9oc17kh3", "at most 16 output channels in a group, or more that sum up at most 64 products, got 17"),
         ("ic8ih29oc1kh21", "at most 400 taps in a plane, got 441"),
-        ("ic8ih9oc2kh3 dir:backward_data", "without one `as-forward` makes them convolutions"),
-        ("ic8ih9oc2kh3sh2 dir:backward_data ep:relu", "between the elements of dy there would have to be zeros"),
-        ("ic8ih9oc2kh1ph1 dir:backward_data ep:relu", "reaches further than the filter"),
+        ("ic16ih9oc8kh3sh5 dir:backward_data", "at most 16 remainders by the strides, got 25"),
+        ("ic17ih9oc8kh3 dir:backward_data", "got 17 that sum up 72"),
+        ("ic17ih9oc17kh3sh2 dir:backward_data", "got 17 that sum up 68"),
         ("ic8ih9oc2kh3 dir:backward_data ep:relu+accumulate", "does not fuse relu+accumulate into backward_data"),
         ("ic8ih9oc2kh3 ep:scale", "does not fuse scale"),
         ("ic8ih9oc2kh3 tag:nhwc", "stride 1 along the width of `input`, got 8"),
@@ -77,14 +78,16 @@ def test_few_candidates_are_listed_always_the_same() -> None:
         ("ic1ih19oc1kh3dh4", (5, 1)),
         ("ic1ih9oc1kh3sh2", (1, 2)),
         ("ic1ih19oc1kh3sh2dh3", (2, 1)),
+        ("ic1ih19oc1kh3sh2dh3 dir:backward_data", (2, 1)),
+        ("ic1ih19oc1kh3sh2dh2 dir:backward_data", (3, 1)),
     ],
 )
 def test_rows_of_a_strip_share_what_is_read(text: str, expected: tuple[int, int]) -> None:
-    assert spacing(ConvProblem.parse(text)) == expected
+    assert sweep_of(ConvProblem.parse(text)).spacing == expected
 
 
 def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
-    small, large = ConvProblem.parse("ic64ih16oc1kh3ph1"), ConvProblem.parse("mb8ic64ih1024oc1kh3ph1")
+    small, large = (sweep_of(ConvProblem.parse(text)) for text in ("ic64ih16oc1kh3ph1", "mb8ic64ih1024oc1kh3ph1"))
     assert best_strips(small, H200)[0].rows < best_strips(large, H200)[0].rows
     assert best_strips(small, H200)[0].blocks(small) >= 16
 
@@ -114,8 +117,8 @@ def test_what_is_listed_compiles_without_spilling(
 
 
 def test_each_plane_of_a_volume_is_computed_like_an_image() -> None:
-    volume = ConvProblem.parse("mb2ic8id6ih20oc2kd3kh3pd0ph1")
-    image = ConvProblem.parse("mb2ic8ih20oc2kh3ph1")
+    volume = sweep_of(ConvProblem.parse("mb2ic8id6ih20oc2kd3kh3pd0ph1"))
+    image = sweep_of(ConvProblem.parse("mb2ic8ih20oc2kh3ph1"))
     for strip in best_strips(volume, H200):
         assert strip.blocks(volume) == 4 * strip.blocks(image), strip
 
@@ -138,7 +141,7 @@ def test_columns_are_read_together_where_each_tap_reads_aligned(window: str, ali
 
 def test_channels_are_split_only_where_there_are_as_many() -> None:
     for channels in 1, 2, 3, 8, 64:
-        for strip in best_strips(ConvProblem.parse(f"ic{channels}ih16oc2kh3ph1"), H200, count=99):
+        for strip in best_strips(sweep_of(ConvProblem.parse(f"ic{channels}ih16oc2kh3ph1")), H200, count=99):
             assert strip.split <= max(channels, 1)
 
 

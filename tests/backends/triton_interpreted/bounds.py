@@ -61,5 +61,5 @@ def _within(what: str, addresses: Any, nbytes: int) -> tuple[int, int]:
     place = bisect_right(_spans, low, key=lambda each: each[0]) - 1
     begin, end = _spans[place] if place >= 0 else (0, 0)
     reach = f"{what} from {low - begin} to {high - begin} of an operand of {end - begin} bytes"
-    assert begin <= low and high <= end, reach
+    assert begin <= low <= high <= end, reach
     return begin, end

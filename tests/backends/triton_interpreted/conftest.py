@@ -1,5 +1,5 @@
-"""Triton's interpreter without work that it repeats at each call inside of a kernel, for it takes a third less time, and
-with a check of every address."""
+"""Triton's interpreter with a check of every address, and without work that it repeats at each call inside of a kernel:
+it takes a third less time."""
 
 from __future__ import annotations
 

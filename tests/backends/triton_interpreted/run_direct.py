@@ -25,7 +25,8 @@ from backends.triton_interpreted.cases import (
 )
 from convwright.around import derive
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.direct.offers import ALGORITHM, as_forward, candidate_of
+from convwright.backends.triton.direct.offers import ALGORITHM, candidate_of
+from convwright.backends.triton.direct.sweep import sweep_of
 from convwright.backends.triton.direct.tiles import STRIPS, Strip
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
@@ -33,6 +34,7 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.measuring.machine import device_facts
+from convwright.tensors import torch_dtype
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 
@@ -74,7 +76,7 @@ def test_groups_are_kept_apart(place: int, name: str) -> None:
 
 def largest(found: list[Candidate]) -> list[Candidate]:
     """Those with the fewest programs first, each of which takes the interpreter its time."""
-    return sorted(found, key=lambda each: Strip.of(each).blocks(as_forward(each.problem)))
+    return sorted(found, key=lambda each: Strip.of(each).blocks(sweep_of(each.problem)))
 
 
 # Each case with one of these, by turns; 17 outputs are too many for one program.
@@ -121,12 +123,46 @@ def test_strips_handle_their_tails(place: int, strip: Strip) -> None:
     assert torch.equal(run(candidate, given), exact(oracle(problem, given), problem))
 
 
+# As the text form has them, where a dilation of 0 leaves nothing out.
+STRIDED = [
+    "g3mb2ic3ih11iw38oc3kh3sh2ph1",
+    "g3mb2ic3ih10iw37oc3kh3sh2ph1 tag:nhwc",
+    "g2ic4ih9iw40oc6kh5kw4sh2sw1ph2pw3",
+    "ic3ih14iw37oc2kh7sh2ph3",
+    "ic20iw70oc1kw4sw2pw1",
+    "g2ic2ih13iw35oc4kh3kw5sh3sw2ph1pw4dh1dw2",  # taps that no phase of the rows shares
+    "g2ic4ih13iw33oc2kh3sh2ph2dh1 tag:nhwc",  # every second row and column is reached by none
+    "ic5ih8iw34oc2kh1sh2",
+    "ic2ih9iw33oc3kh2sh4ph0",
+    "g3ic3ih1iw2oc3kh3sh4ph3",  # fewer pixels than phases
+    "g2mb2ic2id5ih4iw34oc2kd3kh3kw3sd2sh2sw2pd1ph1pw1",
+    "ic3id6ih3iw33oc2kd2kh1kw3sd3sh1sw2pd2ph0pw1dd1dh0dw1",
+    "ic2ih6iw34oc2kh1ph2",  # padding that reaches further than the filter
+    "ic40ih5iw37oc1kh3ph1",
+    "g3mb1ic6ih7iw33oc3kh3ph1 tag:nhwc",
+]
+
+
+@pytest.mark.parametrize(("place", "text"), [*enumerate(STRIDED)])
+def test_gradients_of_inputs_come_out_exactly(place: int, text: str) -> None:
+    dtype = DType.FP16 if place % 3 == 1 else DType.FP32
+    problem = replace(ConvProblem.parse(f"{text} dir:backward_data dt:{dtype}"), flip=place % 2 == 1)
+    given = problem_space.operands(problem, place)
+    expected = problem_space.oracle(problem, given).to(torch_dtype(dtype))
+    found = largest(offered(problem))
+    assert found
+    for candidate in found[:: 3 if place % 2 else 2][:2]:
+        assert torch.equal(problem_space.run(BACKEND.build(candidate, CPU), given), expected), candidate.id
+
+
 GRADIENTS = [
     "mb2ic3ih6iw37oc2kh3ph1 ep:relu",
     "g3mb1ic3ih5iw33oc6kh3kw2ph1pw1dh1 ep:silu tag:nhwc",
     "g2mb2ic4iw50oc6kw4pw3 ep:gelu",
     "ic20ih4iw35oc1kh3pw2 ep:hardswish",
     "g2ic2id3ih4iw33oc2kd2kh3kw3pd1ph1pw2 ep:relu",
+    "g3ic3ih9iw37oc6kh3sh2ph1 ep:silu",
+    "g2ic4ih6iw35oc2kh3sh2ph1 ep:relu tag:nhwc",
 ]
 
 

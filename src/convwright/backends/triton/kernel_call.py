@@ -39,8 +39,8 @@ class KernelCall:
 
         signature = {name: f"*{_TRITON_NAMES.get(dtype, dtype)}" for name, (dtype, _) in self.pointers.items()}
         signature |= dict.fromkeys(self.constants, "constexpr")
-        alignments = [alignment for _, alignment in self.pointers.values()]
-        hints = {(place,): [["tt.divisibility", alignment]] for place, alignment in enumerate(alignments)}
+        places = {name: place for place, name in enumerate(self.kernel.arg_names)}
+        hints = {(places[name],): [["tt.divisibility", aligned]] for name, (_, aligned) in self.pointers.items()}
         source = ASTSource(self.kernel, signature, dict(self.constants), hints)
         target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
         options = {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
@@ -49,7 +49,7 @@ class KernelCall:
     def interpreted(self, *operands: Tensor | None) -> None:
         """Run in Triton's interpreter, on tensors of the CPU."""
         _let_numbers_count()
-        self.kernel[(self.blocks,)](*operands, **self.constants)
+        self.kernel[(self.blocks,)](**dict(zip(self.pointers, operands, strict=True)), **self.constants)
 
 
 def interpreting() -> bool:

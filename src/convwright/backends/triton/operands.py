@@ -131,7 +131,6 @@ def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
     (x_h, x_w), (y_p, y_q) = (pair(tuple(strides), 0) for strides in (x_strides, y_strides))
     (stride_h, stride_w), (dilation_h, dilation_w) = pair(problem.stride, 1), pair(problem.dilation, 1)
     top, left = pair(tuple(before for before, _ in problem.padding), 0)
-    spans = (span(spec.shape, spec.strides) for spec in (problem.x, problem.y))
     return {
         "N": problem.n, "C": problem.c, "H": H, "W": W, "K": problem.k, "R": R, "S": S, "P": P, "Q": Q,
         "X_N": x_n, "X_H": x_h, "X_W": x_w,
@@ -139,8 +138,13 @@ def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
         "STRIDE_H": stride_h, "STRIDE_W": stride_w, "TOP": top, "LEFT": left,
         "DILATION_H": dilation_h, "DILATION_W": dilation_w,
         "FLIP": problem.flip, "PADDED": any(side for sides in problem.padding for side in sides),
-        "WIDE": max(spans) >= MOST_ELEMENTS,
+        "WIDE": offsets_are_wide(problem.x, problem.y),
     }  # fmt: skip
+
+
+def offsets_are_wide(*specs: TensorSpec) -> bool:
+    """Whether offsets in one of them take more than 32 bits."""
+    return any(span(spec.shape, spec.strides) >= MOST_ELEMENTS for spec in specs)
 
 
 def channel_constants(problem: ConvProblem) -> dict[str, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.direct.offers import as_forward, blocks, constants
+from convwright.backends.triton.direct.offers import blocks, constants
+from convwright.backends.triton.direct.sweep import Sweep, sweep_of
 from convwright.backends.triton.direct.tiles import Strip
 from convwright.backends.triton.kernel_call import KernelCall
-from convwright.backends.triton.operands import pair
 from convwright.core.candidate import Candidate
+from convwright.core.direction import Direction
 from convwright.core.fusing import is_rare
-from convwright.core.problem import ConvProblem
 
 _AT_ONCE_BYTES = 16
 
@@ -18,24 +18,30 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
     from convwright.backends.triton.direct.kernel import direct
 
     problem, strip = candidate.problem, Strip.of(candidate)
-    forward = as_forward(problem)
-    x, w, y = forward.x, problem.w, forward.y
-    specs = {"x": x, "w": w, "bias": w, "residual": y, "y": y} | ({"z": x} if is_rare(problem) else {})
+    sweep, nbytes = sweep_of(problem), problem.dtype.nbytes
     # Told of an alignment, the compiler gives each thread neighbouring columns to read at once. What another tap reads
     # begins elsewhere: where that is not aligned, lanes that read one column each at a time are faster.
-    at_once = not strip.across and _reads_aligned(forward)
-    alignments = {name: spec.alignment if at_once else problem.dtype.nbytes for name, spec in specs.items()}
-    alignments["bias"] = problem.dtype.nbytes  # of its few loads nothing is assumed
-    pointers = {name: (problem.dtype.value, alignment) for name, alignment in alignments.items()}
-    told = constants(problem, strip) | ({} if is_rare(problem) else {"z": None})
-    return (KernelCall(direct, pointers, told, blocks(problem, strip), strip.warps, 1),)
+    at_once = not strip.across and _reads_aligned(sweep, nbytes)
+    read, written, weight = (each.alignment if at_once else nbytes for each in (sweep.read, sweep.written, problem.w))
+    if sweep.columns_together > 1:
+        written = min(sweep.written.alignment, sweep.columns_together * nbytes)
+    pointers = {"x": read, "w": weight, "bias": nbytes, "residual": written, "y": written, "z": read}
+    absent = _absent(candidate)
+    told = constants(problem, strip) | dict.fromkeys(absent)
+    named = {name: (problem.dtype.value, alignment) for name, alignment in pointers.items() if name not in absent}
+    return (KernelCall(direct, named, told, blocks(problem, strip), strip.warps, 1),)
 
 
-def _reads_aligned(problem: ConvProblem) -> bool:
+def _absent(candidate: Candidate) -> tuple[str, ...]:
+    """Which operands there are not."""
+    if candidate.problem.direction is Direction.FORWARD:
+        return ("z",)
+    return ("bias", "residual") if is_rare(candidate.problem) else ("bias", "residual", "z")
+
+
+def _reads_aligned(sweep: Sweep, nbytes: int) -> bool:
     """Whether every tap of a row reads from a multiple of as many columns as one instruction reads."""
-    (stride, dilation), (left, _) = (
-        (pair(window, 1)[1] for window in (problem.stride, problem.dilation)),
-        problem.padding[-1],
-    )
-    at_once = _AT_ONCE_BYTES // problem.dtype.nbytes
-    return stride == 1 and left % at_once == 0 and (dilation % at_once == 0 or pair(problem.taps, 1)[1] == 1)
+    columns, at_once = sweep.tracks[2], _AT_ONCE_BYTES // nbytes
+    if columns.stride > 1 or (columns.dilation % at_once and columns.most_taps > 1):
+        return False
+    return all(phase.before % at_once == 0 for phase in columns.phases)

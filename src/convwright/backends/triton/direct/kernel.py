@@ -5,8 +5,8 @@ again from the cache for other taps. A thread computes several rows of the outpu
 channels: what the last tap reads for one of them, the tap before reads for the next. Where an image has too few
 elements to keep a GPU busy, the input channels are split among the warps of a block, whose sums are added up at the
 end. Of a volume a thread's rows lie in one plane, and the planes that taps read for it are summed up one after another,
-as channels are. The gradient of an input is such a convolution of dy, which is multiplied, where it is read, by an
-activation's derivative.
+as channels are. The gradient of an input is such a convolution of dy, which may be multiplied, where it is read, by an
+activation's derivative; with strides it is one for each phase of the input's pixels, and a thread computes all of them.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -85,22 +85,75 @@ def _with_channel(
 # fmt: off
 @triton.jit
 def _sums(
-    x, z_first, w, k_first, group, h, v,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
-    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
-    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
-    APART: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr,
-    d, D: tl.constexpr, T: tl.constexpr, X_D: tl.constexpr, W_T: tl.constexpr, DILATION_D: tl.constexpr,
-    PADDED_D: tl.constexpr, OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
+    x, z, w, k_first, group, n, g, plane, p, q, first_q, last_q, A: tl.constexpr, B: tl.constexpr, E: tl.constexpr,
+    PHASES_D: tl.constexpr, PHASES_H: tl.constexpr, PHASES_W: tl.constexpr,
+    C: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
+    DEPTH: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr, LANES: tl.constexpr,
+    OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """For each of ROWS rows, each of OUTPUTS channels: sums in fp32 over every SPLIT-th input channel, of which
-    ``group`` is the first. (d, h, v) is where the first row's first tap reads, and ``x`` that place in the first
-    channel."""
+    """For phases A, B and E of the three dimensions and for each of ROWS rows, each of OUTPUTS channels: sums in fp32
+    over every SPLIT-th input channel, of which ``group`` is the first."""
+    T: tl.constexpr = PHASES_D[A][0]
+    R: tl.constexpr = PHASES_H[B][0]
+    S: tl.constexpr = PHASES_W[E][0]
+    FRONT: tl.constexpr = PHASES_D[A][1]
+    TOP: tl.constexpr = PHASES_H[B][1]
+    LEFT: tl.constexpr = PHASES_W[E][1]
+    LAST: tl.constexpr = (ROWS - 1) * APART + R - 1  # of the rows that are read
+    LAST_D: tl.constexpr = (T - 1) * DILATION_D
+    PADDED_D: tl.constexpr = FRONT > 0 or (DEPTH - 1) * STRIDE_D - FRONT + LAST_D >= D
+
     sums = ()
     for _ in tl.static_range(ROWS * OUTPUTS):
         sums += (tl.zeros((LANES,), tl.float32),)
+    if T * R * S > 0:
+        d = plane * STRIDE_D - FRONT
+        h = p * STRIDE_H - TOP
+        v = q * STRIDE_W - LEFT
+        w += PHASES_D[A][2] + PHASES_H[B][2] + PHASES_W[E][2]
+        at = (n * X_N + h * X_H) + (g * (C * X_C) + v * X_W)
+        if DEPTH > 1 or FRONT != 0:
+            at += d * X_D
+        z_at = x + at if DERIVATIVE == "none" else z + at
+        first_v = first_q * STRIDE_W - LEFT
+        last_v = last_q * STRIDE_W - LEFT + (S - 1) * DILATION_W
+        inside = (h >= 0) & (h + LAST * DILATION_H < H) & (first_v >= 0) & (last_v < W)
+        if PADDED_D:
+            inside = inside & (d >= 0) & (d + LAST_D < D)
+        if inside:
+            sums = _over_channels(
+                sums, x + at, z_at, w, k_first, group, d, h, v, T, R, S, C, D, H, W, K, X_C, X_D, X_H, X_W,
+                W_K, W_C, W_T, W_R, W_S, DILATION_D, DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, False, PADDED_D,
+                OUTPUTS, DERIVATIVE,
+            )  # fmt: skip
+        else:
+            sums = _over_channels(
+                sums, x + at, z_at, w, k_first, group, d, h, v, T, R, S, C, D, H, W, K, X_C, X_D, X_H, X_W,
+                W_K, W_C, W_T, W_R, W_S, DILATION_D, DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, True, PADDED_D,
+                OUTPUTS, DERIVATIVE,
+            )  # fmt: skip
+    return sums
+
+
+# fmt: off
+@triton.jit
+def _over_channels(
+    sums, at, z_at, w, k_first, group, d, h, v, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    C: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr,
+    X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr, MASKED: tl.constexpr, PADDED_D: tl.constexpr,
+    OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
+):
+    # fmt: on
+    """The sums with all input channels. (d, h, v) is where the first row's first tap reads, and ``at`` that place in
+    the first channel."""
     for step in tl.range((C + SPLIT - 1) // SPLIT * T):
         c = (step // T if T > 1 else step) * SPLIT + group
         plane = c * X_C
@@ -114,7 +167,7 @@ def _sums(
             d_read = d + step % T * DILATION_D
             there = there & (d_read >= 0) & (d_read < D)
         sums = _with_channel(
-            sums, x + plane, z_first + plane, w_plane, k_first, there, h, v, H, W, K, R, S, X_H, X_W, W_K, W_R, W_S,
+            sums, at + plane, z_at + plane, w_plane, k_first, there, h, v, H, W, K, R, S, X_H, X_W, W_K, W_R, W_S,
             DILATION_H, DILATION_W, FLIP, APART, ROWS, MASKED, C % SPLIT > 0, OUTPUTS, DERIVATIVE,
         )  # fmt: skip
     return sums
@@ -130,40 +183,87 @@ def _place(unit, g, G: tl.constexpr, Q: tl.constexpr, ACROSS: tl.constexpr, CHAN
     return g, q
 
 
+@triton.jit
+def _total(sums, SPLIT: tl.constexpr, BQ: tl.constexpr):
+    """Those of the groups of lanes added up."""
+    return tl.sum(tl.reshape(sums, (SPLIT, BQ)), axis=0) if SPLIT > 1 else sums
+
+
+# fmt: off
+@triton.jit
+def _write(
+    y, bias, residual, sums, n, g, k_first, plane, p, B: tl.constexpr, unit, column, E: tl.constexpr,
+    K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    UP_D: tl.constexpr, UP_H: tl.constexpr, UP_W: tl.constexpr, UNITS: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
+    GAP: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
+    OUTPUTS: tl.constexpr, TOGETHER: tl.constexpr,
+):
+    # fmt: on
+    """The results of phases B of the rows and E, with TOGETHER the next one too, of the columns."""
+    q = column * (UP_W // TOGETHER) + E
+    for row in tl.static_range(ROWS):
+        h = (p + row * GAP) * UP_H + B
+        for place in tl.static_range(OUTPUTS):
+            k = k_first + place
+            kept = (unit < UNITS * TOGETHER) & (h < P)
+            if K % OUTPUTS:
+                kept = kept & (k < K)
+            if Q % UP_W:
+                kept = kept & (q < Q)
+            if Z % UP_D:
+                kept = kept & (plane < Z)
+            total = _total(sums[row * OUTPUTS + place], SPLIT, BQ)
+            if TOGETHER == 2:
+                total = tl.interleave(total, _total(sums[(ROWS + row) * OUTPUTS + place], SPLIT, BQ))
+            at = n * Y_N + (g * K + k) * Y_K + h * Y_P + q * Y_Q
+            if Z > 1:
+                at += plane * Y_Z
+            if RESIDUAL:
+                total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
+            if BIAS:
+                total += tl.load(bias + (g * K + (tl.minimum(k, K - 1) if K % OUTPUTS else k))).to(tl.float32)
+            tl.store(y + at, activated(total, ACTIVATION).to(y.dtype.element_ty), mask=kept)
+
+
 # fmt: off
 @triton.jit
 def direct(
     x, w, bias, residual, y, z,
-    N: tl.constexpr, G: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
-    W_G: tl.constexpr, W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
-    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
-    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
-    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
-    D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, W_T: tl.constexpr, Y_Z: tl.constexpr,
-    STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
-    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
+    N: tl.constexpr, G: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, W: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    W_G: tl.constexpr, W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
+    PHASES_D: tl.constexpr, PHASES_H: tl.constexpr, PHASES_W: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, DERIVATIVE: tl.constexpr, WIDE: tl.constexpr,
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
-    ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr, OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
+    ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr, OUTPUTS: tl.constexpr, TOGETHER: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each. With a
     DERIVATIVE x is multiplied by that of this activation at z, which lies as x does, and is None without.
 
-    X_*, W_* and Y_* are strides; FRONT, TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A program computes
-    OUTPUTS channels of each group, BQ columns of ROWS rows that are GAP apart; what is read for each lies APART
-    dilations behind what is read for the one before. Each of SPLIT groups of lanes sums up as many of the input
-    channels. ACROSS groups lanes run, through the columns of one after those of another, or, with CHANNELS_LAST,
-    through all groups of one column after another.
+    X_*, W_* and Y_* are strides; WIDE makes offsets 64 bits wide. Each dimension's PHASES take turns along y, each with
+    its number of taps, how far ahead of a window's place the first one reads, and where the first one lies in the
+    weight; a convolution has one. A program computes of each phase OUTPUTS channels of each group, BQ columns of ROWS
+    rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one before. Each of
+    SPLIT groups of lanes sums up as many of the input channels. ACROSS groups lanes run, through the columns of one
+    after those of another, or, with CHANNELS_LAST, through all groups of one column after another. TOGETHER phases of
+    columns are written as one.
     """
-    UNITS: tl.constexpr = Q * G if ACROSS else Q
+    UP_D: tl.constexpr = len(PHASES_D)
+    UP_H: tl.constexpr = len(PHASES_H)
+    UP_W: tl.constexpr = len(PHASES_W)
+    DEPTH: tl.constexpr = (Z + UP_D - 1) // UP_D  # of a phase, as are these
+    WIDTH: tl.constexpr = (Q + UP_W - 1) // UP_W
+    SPANS: tl.constexpr = ((P + UP_H - 1) // UP_H + ROWS * GAP - 1) // (ROWS * GAP)
+    UNITS: tl.constexpr = WIDTH * G if ACROSS else WIDTH
     COLUMNS: tl.constexpr = (UNITS + BQ - 1) // BQ
-    SPANS: tl.constexpr = (P + ROWS * GAP - 1) // (ROWS * GAP)
     K_BLOCKS: tl.constexpr = (K + OUTPUTS - 1) // OUTPUTS
-    LAST: tl.constexpr = (ROWS - 1) * APART + R - 1  # of the rows that are read
-    LAST_D: tl.constexpr = (T - 1) * DILATION_D
-    PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + LAST_D >= D
 
     # Programs for other channels, which read the same pixels, lie side by side.
     program = tl.program_id(0)
@@ -176,64 +276,38 @@ def direct(
     p = span // GAP % SPANS * (ROWS * GAP) + span % GAP
     image = span // (GAP * SPANS)
     plane = 0
-    if Z > 1:
-        plane = image % Z
-        image = image // Z
-    d = plane * STRIDE_D - FRONT
+    if DEPTH > 1:
+        plane = image % DEPTH
+        image = image // DEPTH
     n = image if ACROSS else image // G
     if WIDE:
         n = n.to(tl.int64)
     lane = tl.arange(0, SPLIT * BQ)
     group = lane // BQ if SPLIT > 1 else 0
-    h = p * STRIDE_H - TOP
-    g, q = _place(tl.minimum(first + lane % BQ, UNITS - 1), image % G, G, Q, ACROSS, CHANNELS_LAST)
-    v = q * STRIDE_W - LEFT
-
+    g, q = _place(tl.minimum(first + lane % BQ, UNITS - 1), image % G, G, WIDTH, ACROSS, CHANNELS_LAST)
     w += g * W_G
-    x_first = (n * X_N + h * X_H) + (g * (C * X_C) + v * X_W)
-    if Z > 1 or FRONT > 0:
-        x_first += d * X_D
-    z_first = x + x_first if DERIVATIVE == "none" else z + x_first
-    _, first_q = _place(first, 0, G, Q, ACROSS, CHANNELS_LAST)
-    _, last_q = _place(min(first + BQ, UNITS) - 1, 0, G, Q, ACROSS, CHANNELS_LAST)
+    _, first_q = _place(first, 0, G, WIDTH, ACROSS, CHANNELS_LAST)
+    _, last_q = _place(min(first + BQ, UNITS) - 1, 0, G, WIDTH, ACROSS, CHANNELS_LAST)
     if ACROSS and not CHANNELS_LAST:
-        first_q, last_q = 0, Q - 1
-    first_v = first_q * STRIDE_W - LEFT
-    last_v = last_q * STRIDE_W - LEFT + (S - 1) * DILATION_W
-    inside = (h >= 0) & (h + LAST * DILATION_H < H) & (first_v >= 0) & (last_v < W)
-    if PADDED_D:
-        inside = inside & (d >= 0) & (d + LAST_D < D)
-    if inside:
-        sums = _sums(
-            x + x_first, z_first, w, k_first, group, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
-            DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, SPLIT * BQ, False,
-            d, D, T, X_D, W_T, DILATION_D, PADDED_D, OUTPUTS, DERIVATIVE,
-        )  # fmt: skip
-    else:
-        sums = _sums(
-            x + x_first, z_first, w, k_first, group, h, v, C, H, W, K, R, S, X_C, X_H, X_W, W_K, W_C, W_R, W_S,
-            DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, SPLIT * BQ, True,
-            d, D, T, X_D, W_T, DILATION_D, PADDED_D, OUTPUTS, DERIVATIVE,
-        )  # fmt: skip
+        first_q, last_q = 0, WIDTH - 1
 
-    unit = first + tl.arange(0, BQ)
-    g, q = _place(tl.minimum(unit, UNITS - 1), image % G, G, Q, ACROSS, CHANNELS_LAST)
-    for out in tl.static_range(ROWS):
-        row = p + out * GAP
-        for place in tl.static_range(OUTPUTS):
-            k = k_first + place
-            kept = (unit < UNITS) & (row < P)
-            if K % OUTPUTS:
-                kept = kept & (k < K)
-            total = sums[out * OUTPUTS + place]
-            if SPLIT > 1:
-                total = tl.sum(tl.reshape(total, (SPLIT, BQ)), axis=0)
-            at = n * Y_N + (g * K + k) * Y_K + row * Y_P + q * Y_Q
-            if Z > 1:
-                at += plane * Y_Z
-            if RESIDUAL:
-                total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
-            if BIAS:
-                total += tl.load(bias + (g * K + (tl.minimum(k, K - 1) if K % OUTPUTS else k))).to(tl.float32)
-            total = activated(total, ACTIVATION)
-            tl.store(y + at, total.to(y.dtype.element_ty), mask=kept)
+    unit = first * TOGETHER + tl.arange(0, BQ * TOGETHER)
+    g_kept, column = _place(
+        tl.minimum(unit, UNITS * TOGETHER - 1), image % G, G, WIDTH * TOGETHER, ACROSS, CHANNELS_LAST
+    )
+    for a in tl.static_range(UP_D):
+        for b in tl.static_range(UP_H):
+            for e in tl.static_range(0, UP_W, TOGETHER):
+                sums = ()
+                for each in tl.static_range(TOGETHER):
+                    sums += _sums(
+                        x, z, w, k_first, group, n, g, plane, p, q, first_q, last_q, a, b, e + each,
+                        PHASES_D, PHASES_H, PHASES_W, C, D, H, W, K, X_N, X_C, X_D, X_H, X_W, W_K, W_C, W_T, W_R, W_S,
+                        STRIDE_D, STRIDE_H, STRIDE_W, DILATION_D, DILATION_H, DILATION_W, FLIP, DEPTH, APART, ROWS,
+                        SPLIT, SPLIT * BQ, OUTPUTS, DERIVATIVE,
+                    )  # fmt: skip
+                _write(
+                    y, bias, residual, sums, n, g_kept, k_first, plane * UP_D + a, p, b, unit, column, e,
+                    K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, UP_D, UP_H, UP_W, UNITS, BIAS, RESIDUAL, ACTIVATION,
+                    GAP, ROWS, BQ, SPLIT, OUTPUTS, TOGETHER,
+                )  # fmt: skip

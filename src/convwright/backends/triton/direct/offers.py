@@ -1,7 +1,6 @@
 """Convolutions with few channels, in each group, by sums that are no matrix product: what is served, and what is told.
 
-Of gradients those of inputs are served whose dy is multiplied by an activation's derivative, as the forward convolution
-of that product; what is a convolution of dy itself is left to `as-forward`.
+Of gradients those of inputs are served, whose dy may be multiplied by an activation's derivative.
 """
 
 from __future__ import annotations
@@ -9,38 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.direct.tiles import FEW_OUTPUTS, Strip, best_strips, in_lanes_only, spacing
+from convwright.backends.triton.direct.sweep import Sweep, sweep_of
+from convwright.backends.triton.direct.tiles import FEW_OUTPUTS, Strip, best_strips
 from convwright.backends.triton.operands import (
-    channel_constants,
-    depth_constants,
-    group_constants,
-    group_sizes,
     is_channels_last,
+    moves,
+    offsets_are_wide,
     pair,
-    pixel_count,
     shape_reason,
     size_reason,
     weight_depth,
     weight_reason,
     weight_strides,
-    window_constants,
 )
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
-from convwright.core.epilogue import Activation
+from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import TensorSpec
-from convwright.core.turned import turned, turned_shape, why_not_turned
 
 ALGORITHM = "direct"
 NAME = f"triton/{ALGORITHM}"
 _DTYPES = (DType.FP16, DType.BF16, DType.FP32)
 # Of more output channels, each of whose elements is a sum of so few products that to write it takes as long.
 _MOST_PRODUCTS_OF_MANY = 64
-# The taps in a plane of a channel are written out one by one in the compiled kernel.
+# The taps in a plane of a channel are written out one by one in the compiled kernel, as are phases.
 _MOST_TAPS = 400
+_MOST_PHASES = 16
 _MOST_SUMS = 2**31
 # What one lane reads of a group lies so far from what the next one reads.
 _MOST_INPUTS_IN_LANES = 8
@@ -52,7 +47,7 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     if reason is not None:
         yield Refusal(NAME, reason)
         return
-    for strip in best_strips(as_forward(problem), device):
+    for strip in best_strips(sweep_of(problem), device):
         yield candidate_of(problem, strip)
 
 
@@ -61,87 +56,110 @@ def candidate_of(problem: ConvProblem, strip: Strip) -> Candidate:
     return Candidate(problem, "triton", ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE, compiles=True)
 
 
-def as_forward(problem: ConvProblem) -> ConvProblem:
-    """The forward convolution that the kernel computes."""
-    if problem.direction is Direction.FORWARD:
-        return problem
-    return turned(problem, TensorSpec(turned_shape(problem), problem.dtype))
-
-
 def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
-    reason = _direction_reason(problem) or shape_reason(problem, _DTYPES, groups=True, volumes=True, ahead=True)
-    if reason is not None:
-        return reason
-    forward = as_forward(problem)
-    operands = {"input": forward.x, "output": forward.y}
-    return _few_reason(forward) or weight_reason(problem) or size_reason(forward, operands)
-
-
-def _direction_reason(problem: ConvProblem) -> str | None:
     if problem.direction is Direction.BACKWARD_WEIGHT:
         return f"computes convolutions and gradients of inputs, not {problem.direction}"
-    if problem.direction is Direction.BACKWARD_DATA and problem.epilogue.activation is Activation.NONE:
-        return "serves gradients with an activation's derivative; without one `as-forward` makes them convolutions"
-    return why_not_turned(problem) if problem.direction is Direction.BACKWARD_DATA else None
+    operands = {"input": problem.x, "output": problem.y}
+    return (
+        shape_reason(problem, _DTYPES, groups=True, volumes=True, ahead=True)
+        or _window_reason(problem)
+        or size_reason(problem, operands)
+        or weight_reason(problem)
+        or _few_reason(sweep_of(problem))
+    )
 
 
-def _few_reason(problem: ConvProblem) -> str | None:
-    inputs, outputs = group_sizes(problem)
-    products = inputs * prod(problem.taps)
-    if outputs > FEW_OUTPUTS and products > _MOST_PRODUCTS_OF_MANY:
-        return (
-            f"serves at most {FEW_OUTPUTS} output channels in a group, or more that sum up at most "
-            f"{_MOST_PRODUCTS_OF_MANY} products, got {outputs} that sum up {products}"
-        )
+def _window_reason(problem: ConvProblem) -> str | None:
     taps = prod(pair(problem.taps, 1))
     if taps > _MOST_TAPS:
         return f"serves at most {_MOST_TAPS} taps in a plane, got {taps}"
-    if in_lanes_only(problem) and (reason := _lanes_reason(problem)) is not None:
+    phases = prod(problem.stride)
+    if problem.direction is Direction.BACKWARD_DATA and phases > _MOST_PHASES:
+        return f"serves at most {_MOST_PHASES} remainders by the strides, got {phases}"
+    return None
+
+
+def _few_reason(sweep: Sweep) -> str | None:
+    products = sweep.inputs * prod(track.most_taps for track in sweep.tracks)
+    if sweep.outputs > FEW_OUTPUTS and products > _MOST_PRODUCTS_OF_MANY:
+        return (
+            f"serves at most {FEW_OUTPUTS} output channels in a group, or more that sum up at most "
+            f"{_MOST_PRODUCTS_OF_MANY} products, got {sweep.outputs} that sum up {products}"
+        )
+    if sweep.in_lanes_only and (reason := _lanes_reason(sweep)) is not None:
         return reason
-    sums = pixel_count(problem) * problem.groups
+    sums = sweep.written.numel // sweep.outputs
     return None if sums < _MOST_SUMS else f"serves at most 2^31 output pixels times groups, got {sums:,}"
 
 
-def _lanes_reason(problem: ConvProblem) -> str | None:
+def _lanes_reason(sweep: Sweep) -> str | None:
     """Why lanes cannot run across the groups of a pixel, where these lie side by side."""
-    operands = {"input": problem.x, "output": problem.y}
-    if problem.groups > 1 and not all(map(is_channels_last, operands.values())):
+    operands = {"input": sweep.read, "output": sweep.written}
+    if sweep.groups > 1 and not all(map(is_channels_last, operands.values())):
         strides = " and ".join(str(spec.strides) for spec in operands.values())
         return f"needs stride 1 along the width of `input` and `output`, or along the channels of both, got {strides}"
     for name, spec in operands.items():
-        if problem.groups == 1 and spec.shape[-1] > 1 and spec.strides[-1] != 1:
+        if sweep.groups == 1 and spec.shape[-1] > 1 and spec.strides[-1] != 1:
             return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
-    inputs, _ = group_sizes(problem)
-    if inputs > _MOST_INPUTS_IN_LANES:
-        return f"serves at most {_MOST_INPUTS_IN_LANES} input channels in a group with channels last, got {inputs}"
+    if sweep.inputs > _MOST_INPUTS_IN_LANES:
+        return (
+            f"serves at most {_MOST_INPUTS_IN_LANES} input channels in a group with channels last, got {sweep.inputs}"
+        )
     return None
 
 
 def blocks(problem: ConvProblem, strip: Strip) -> int:
     """How many programs one launch needs."""
-    return strip.blocks(as_forward(problem))
+    return strip.blocks(sweep_of(problem))
 
 
-def constants(problem: ConvProblem, strip: Strip) -> dict[str, int | bool | str]:
+def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
     """What the kernel is compiled for."""
-    forward = as_forward(problem)
-    gap, apart = spacing(forward)
-    window = {name: value for name, value in window_constants(forward).items() if name != "PADDED"}
-    window |= depth_constants(forward) | group_constants(forward) | channel_constants(forward)
-    return window | _weight_constants(problem) | {
-        "BIAS": forward.epilogue.bias, "RESIDUAL": forward.epilogue.residual,
-        "ACTIVATION": forward.epilogue.activation.value,
-        "DERIVATIVE": (Activation.NONE if problem is forward else problem.epilogue.activation).value,
+    sweep, backward = sweep_of(problem), problem.direction is Direction.BACKWARD_DATA
+    gap, apart = sweep.spacing
+    epilogue = Epilogue() if backward else problem.epilogue
+    told: dict[str, object] = {
+        "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs, "FLIP": sweep.mirrored,
+        "WIDE": offsets_are_wide(sweep.read, sweep.written),
+        "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
+        "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
         "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,
-        "ACROSS": strip.across == 1, "CHANNELS_LAST": in_lanes_only(forward), "OUTPUTS": strip.outputs,
+        "ACROSS": strip.across == 1, "CHANNELS_LAST": sweep.in_lanes_only, "OUTPUTS": strip.outputs,
+        "TOGETHER": sweep.columns_together,
     }  # fmt: skip
+    return told | _lying_constants(sweep) | _weight_constants(problem) | _window_constants(problem, sweep)
 
 
-def _weight_constants(problem: ConvProblem) -> dict[str, int | bool]:
+def _lying_constants(sweep: Sweep) -> dict[str, int]:
+    """Strides of what is read and written."""
+    ahead = (0,) * (5 - len(sweep.read.shape))
+    told: dict[str, int] = {}
+    for spec, names in (sweep.read, "X_N X_C X_D X_H X_W"), (sweep.written, "Y_N Y_K Y_Z Y_P Y_Q"):
+        images, channels, *pixels = moves(spec)
+        told |= dict(zip(names.split(), (images, channels, *ahead, *pixels), strict=True))
+    return told
+
+
+def _weight_constants(problem: ConvProblem) -> dict[str, int]:
     """Strides of the weight as it lies, along a group and along the channels that are outputs and inputs here."""
-    told = weight_strides(problem) | weight_depth(problem)
+    told = weight_strides(problem) | {"W_T": weight_depth(problem)["W_T"]}
     told["W_G"] = problem.k // problem.groups * told["W_K"]
     if problem.direction is Direction.BACKWARD_DATA:
-        told |= {"W_K": told["W_C"], "W_C": told["W_K"], "FLIP": not problem.flip}
+        told |= {"W_K": told["W_C"], "W_C": told["W_K"]}
+    return told
+
+
+def _window_constants(problem: ConvProblem, sweep: Sweep) -> dict[str, object]:
+    """Of each dimension its sizes and windows, and of a phase's taps how far they lie apart in the weight."""
+    told: dict[str, object] = {}
+    lying = weight_strides(problem) | weight_depth(problem)
+    names = ("D", "Z", "T"), ("H", "P", "R"), ("W", "Q", "S")
+    for (read, written, taps), track in zip(names, sweep.tracks, strict=True):
+        stride = lying[f"W_{taps}"]
+        told |= {
+            read: track.read, written: track.written, f"W_{taps}": stride * track.step,
+            f"STRIDE_{read}": track.stride, f"DILATION_{read}": track.dilation,
+            f"PHASES_{read}": tuple((phase.taps, phase.before, phase.first * stride) for phase in track.phases),
+        }  # fmt: skip
     return told

@@ -27,7 +27,7 @@ class DirectGradientPlan(RarePlan):
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
-        return [(Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.OUT, Operand.Z)]
+        return [(Operand.FIRST, Operand.SECOND, Operand.OUT, Operand.Z)]
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight

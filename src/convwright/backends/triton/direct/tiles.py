@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
-from math import gcd
 
 from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.direct.sweep import Sweep
 from convwright.backends.triton.multiprocessor import sm_count
-from convwright.backends.triton.operands import depth, group_sizes, pair
 from convwright.core.device import DeviceFacts
-from convwright.core.problem import ConvProblem
 
 MOST_STRIPS = 6
 _MOST_ALIKE = 2  # with as many rows: they differ in how many columns and channels lie where
@@ -49,17 +47,16 @@ class Strip(Configuration):
     def columns_per_thread(self) -> int:
         return self.bq * self.split // (_LANES * self.warps)
 
-    def blocks(self, problem: ConvProblem) -> int:
-        gap, _ = spacing(problem)
-        P, Q = pair(problem.y.shape[2:], 1)
-        apart, together = (1, problem.groups) if self.across else (problem.groups, 1)
-        images = problem.n * depth(problem.y.shape[2:], 1)
-        return images * apart * -(-P // (self.rows * gap)) * gap * -(-Q * together // self.bq) * self.parts(problem)
+    def blocks(self, sweep: Sweep) -> int:
+        gap, _ = sweep.spacing
+        depth, rows, columns = (track.places for track in sweep.tracks)
+        apart, together = (1, sweep.groups) if self.across else (sweep.groups, 1)
+        spans = -(-rows // (self.rows * gap)) * gap * -(-columns * together // self.bq)
+        return sweep.read.shape[0] * depth * apart * spans * self.parts(sweep)
 
-    def parts(self, problem: ConvProblem) -> int:
+    def parts(self, sweep: Sweep) -> int:
         """Into how many parts the output channels of a group are divided."""
-        _, outputs = group_sizes(problem)
-        return -(-outputs // self.outputs)
+        return -(-sweep.outputs // self.outputs)
 
 
 _ROWS = (1, 2, 4, 8)
@@ -73,26 +70,11 @@ STRIPS = (
 )
 
 
-def in_lanes_only(problem: ConvProblem) -> bool:
-    """Whether the channels of a pixel lie side by side, so that lanes have to run across groups."""
-    return any(spec.shape[-1] > 1 and spec.strides[-1] != 1 for spec in (problem.x, problem.y))
-
-
-def spacing(problem: ConvProblem) -> tuple[int, int]:
-    """How many rows of the output lie from one row of a strip to the next, and how many dilations what they read.
-
-    The least at which taps of one row of a strip read what others read for another.
-    """
-    (stride, _), (dilation, _) = pair(problem.stride, 1), pair(problem.dilation, 1)
-    common = gcd(stride, dilation)
-    return dilation // common, stride // common
-
-
-def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
+def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
     """The ``count`` strips that should be fastest, by estimate, the best first, and few alike."""
-    filled = (filled_strip(strip, problem) for strip in STRIPS)
+    filled = (filled_strip(strip, sweep) for strip in STRIPS)
     fitting = [strip for strip in filled if strip is not None]
-    ranked = sorted(fitting, key=lambda strip: _cycles(strip, problem, device))
+    ranked = sorted(fitting, key=lambda strip: _cycles(strip, sweep, device))
     alike = Counter[tuple[int, int]]()
     chosen = []
     for strip in ranked:
@@ -102,41 +84,44 @@ def best_strips(problem: ConvProblem, device: DeviceFacts, count: int = MOST_STR
     return tuple(chosen[:count])
 
 
-def filled_strip(strip: Strip, problem: ConvProblem) -> Strip | None:
+def filled_strip(strip: Strip, sweep: Sweep) -> Strip | None:
     """With as many output channels as a thread has registers for, all parts of a group alike; None where it does not
     serve."""
-    if problem.groups == 1 if strip.across else in_lanes_only(problem):
+    if sweep.groups == 1 if strip.across else sweep.in_lanes_only:
         return None
-    inputs, outputs = group_sizes(problem)
-    most = min(_most_outputs(strip, problem), outputs)
-    if outputs > FEW_OUTPUTS:
-        most = min(most, _MOST_SUMS_OF_A_PART // strip.rows)
-    if most < 1 or strip.split > inputs:
+    most = min(_most_outputs(strip, sweep), sweep.outputs)
+    if sweep.outputs > FEW_OUTPUTS:
+        most = min(most, _MOST_SUMS_OF_A_PART // (strip.rows * sweep.columns_together))
+    if most < 1 or strip.split > sweep.inputs:
         return None
-    return replace(strip, outputs=-(-outputs // -(-outputs // most)))
+    return replace(strip, outputs=-(-sweep.outputs // -(-sweep.outputs // most)))
 
 
-def _most_outputs(strip: Strip, problem: ConvProblem) -> int:
+def _most_outputs(strip: Strip, sweep: Sweep) -> int:
     """With which it is compiled soon, and into registers."""
-    R, S = pair(problem.taps, 1)
+    _, rows, _ = (track.most_taps for track in sweep.tracks)
+    weights = sum(R * S for T, R, S in sweep.windows() if T)
+    sums = strip.rows * sweep.columns_together
     most = min(
-        _MOST_SUMS // strip.rows,
-        _MOST_WEIGHTS // (R * S),
-        _MOST_REGISTERS // (strip.rows * strip.columns_per_thread + R),
+        _MOST_SUMS // sums,
+        _MOST_WEIGHTS // max(weights, 1),
+        _MOST_REGISTERS // (sums * strip.columns_per_thread + rows),
     )
     if strip.split == 1:
         return most
-    return min(most, _MOST_SPLIT_SUMS // strip.rows, _MOST_SPLIT_WEIGHTS // (R * S))
+    return min(most, _MOST_SPLIT_SUMS // sums, _MOST_SPLIT_WEIGHTS // max(weights, 1))
 
 
-def _cycles(strip: Strip, problem: ConvProblem, device: DeviceFacts) -> float:
+def _cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the strips that cannot win."""
-    (R, S), (_, apart) = pair(problem.taps, 1), spacing(problem)
-    warps = -(-strip.blocks(problem) // sm_count(device)) * strip.warps
-    inputs, _ = group_sizes(problem)
-    reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
-    weights = R * S * strip.outputs
-    read = reads + weights * (strip.columns_per_thread if strip.across else 1)
-    instructions = read + weights * strip.rows * strip.columns_per_thread
-    issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)
-    return -(-inputs // strip.split) * depth(problem.taps, 1) * max(issuing, _WAITING_CYCLES + instructions)
+    _, apart = sweep.spacing
+    warps = -(-strip.blocks(sweep) // sm_count(device)) * strip.warps
+    cycles = 0.0
+    for T, R, S in sweep.windows():
+        reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
+        weights = R * S * strip.outputs
+        read = reads + weights * (strip.columns_per_thread if strip.across else 1)
+        instructions = read + weights * strip.rows * strip.columns_per_thread
+        issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)
+        cycles += -(-sweep.inputs // strip.split) * T * max(issuing, _WAITING_CYCLES + instructions)
+    return cycles

@@ -1,0 +1,142 @@
+"""What the kernel for few channels sums up: a forward convolution, or an input's gradient as one of dy for each phase.
+
+A phase are the elements of a dimension that the same taps reach: where windows are ``stride`` apart, every
+``stride``-th. Each has a convolution of its own, with stride 1, whose filter are those taps turned around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+
+from convwright.core.direction import Direction
+from convwright.core.geometry import Axis
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+
+_ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """How many taps there are, how far ahead of its window's place the first one reads, and where in the weight lies
+    the one of them that is first there."""
+
+    taps: int
+    before: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One dimension: elements that are read and written, and the windows of each phase.
+
+    ``stride`` and ``dilation`` are those of what is read, ``step`` leads from one tap of a phase to the next in the
+    weight.
+    """
+
+    read: int
+    written: int
+    stride: int
+    dilation: int
+    step: int
+    phases: tuple[Phase, ...]
+
+    @property
+    def places(self) -> int:
+        """Windows of a phase; the last one may be there for the first phases alone."""
+        return -(-self.written // len(self.phases))
+
+    @property
+    def most_taps(self) -> int:
+        return max(phase.taps for phase in self.phases)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All of it: what is read and written, the channels of a group, and the three dimensions, of which those that the
+    problem has not come first and have one element.
+
+    The taps are ``mirrored`` where the first one that reads is the last one in the weight.
+    """
+
+    read: TensorSpec
+    written: TensorSpec
+    groups: int
+    inputs: int
+    outputs: int
+    tracks: tuple[Track, Track, Track]
+    mirrored: bool
+
+    @property
+    def spacing(self) -> tuple[int, int]:
+        """How many rows of a phase lie from one row of a strip to the next, and how many dilations what they read.
+
+        The least at which taps of one row of a strip read what others read for another.
+        """
+        rows = self.tracks[1]
+        common = gcd(rows.stride, rows.dilation)
+        return rows.dilation // common, rows.stride // common
+
+    @property
+    def in_lanes_only(self) -> bool:
+        """Whether the channels of a pixel lie side by side, so that lanes have to run across groups."""
+        return any(spec.shape[-1] > 1 and spec.strides[-1] != 1 for spec in (self.read, self.written))
+
+    @property
+    def columns_together(self) -> int:
+        """Phases whose columns are written by one instruction: side by side, where they lie so."""
+        return 2 if len(self.tracks[2].phases) == 2 and not self.in_lanes_only else 1
+
+    def windows(self) -> Iterator[tuple[int, int, int]]:
+        """The taps of each phase in the three dimensions."""
+        depth, rows, columns = ([phase.taps for phase in track.phases] for track in self.tracks)
+        return product(depth, rows, columns)
+
+
+def sweep_of(problem: ConvProblem) -> Sweep:
+    """For a convolution or the gradient of an input."""
+    axes = (_ONE,) * (3 - problem.rank) + problem.axes
+    inputs, outputs = problem.w.shape[1], problem.k // problem.groups
+    if problem.direction is Direction.FORWARD:
+        rows = [_forward(axis) for axis in axes]
+        return _sweep(problem, problem.x, problem.y, (inputs, outputs), rows, mirrored=problem.flip)
+    rows = [_backward(axis, problem.flip) for axis in axes]
+    return _sweep(problem, problem.y, problem.x, (outputs, inputs), rows, mirrored=not problem.flip)
+
+
+def _sweep(
+    problem: ConvProblem,
+    read: TensorSpec,
+    written: TensorSpec,
+    channels: tuple[int, int],
+    tracks: list[Track],
+    *,
+    mirrored: bool,
+) -> Sweep:
+    depth, rows, columns = tracks
+    return Sweep(read, written, problem.groups, *channels, (depth, rows, columns), mirrored)
+
+
+def _forward(axis: Axis) -> Track:
+    whole = Phase(axis.taps, axis.pad[0], 0)
+    return Track(axis.size, axis.out, axis.stride, axis.dilation, 1, (whole,))
+
+
+def _backward(axis: Axis, flip: bool) -> Track:
+    common = gcd(axis.stride, axis.dilation)
+    phases = tuple(_reaching(axis, element, flip) for element in range(min(axis.stride, axis.size)))
+    return Track(axis.out, axis.size, 1, axis.dilation // common, axis.stride // common, phases)
+
+
+def _reaching(axis: Axis, element: int, flip: bool) -> Phase:
+    """The taps that reach ``element``, and all that lie multiples of the stride behind it."""
+    place = element + axis.pad[0]
+    reaching = [tap for tap in range(axis.taps) if (place - tap * axis.dilation) % axis.stride == 0]
+    if not reaching:
+        return Phase(0, 0, 0)
+    # What the last tap has taken to an element was computed first.
+    before = (reaching[-1] * axis.dilation - place) // axis.stride
+    return Phase(len(reaching), before, axis.taps - 1 - reaching[-1] if flip else reaching[0])
