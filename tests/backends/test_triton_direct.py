@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,8 @@ def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
         ("g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16 tag:nhwc", "sm_90"),
         ("ic50ih512oc1kh3ph5dh4 dir:backward_data ep:relu", "sm_90"),
         ("g32mb32ic32ih112oc32kh3ph1 dir:backward_data ep:silu dt:fp16", "sm_80"),
+        ("g32mb32ic32ih112oc32kh3sh2ph1 dir:backward_data", "sm_90"),
+        ("g64mb2ic64id16ih28oc64kd3kh3sd2sh2pd1ph1 dir:backward_data dt:fp16", "sm_80"),
     ],
 )
 def test_what_is_listed_compiles_without_spilling(
@@ -131,12 +134,35 @@ def test_a_kernel_is_told_how_operands_lie() -> None:
 
 @pytest.mark.parametrize(
     ("window", "alignment"),
-    [("pw5dw4", 4), ("pw4dw3", 16), ("pw4dw4", 4), ("pw4dw3sw2", 4), ("pw2dw3", 4), ("pw4dw1", 4)],
+    [("pw5dw4", 4), ("pw4dw3", 16), ("pw4dw4", 4), ("pw4dw3sw2", 4), ("pw2dw3", 8), ("pw4dw1", 8), ("kw1pw0", 16)],
 )
 def test_columns_are_read_together_where_each_tap_reads_aligned(window: str, alignment: int) -> None:
     """``dw3`` stands for a dilation of 4: one column of three that are left out."""
     call = kernel_calls(offered(ConvProblem.parse(f"ic8ih64oc1kh3ph1{window}"))[0])[0]
     assert (call.pointers["x"], call.pointers["y"]) == (("fp32", alignment), ("fp32", alignment))
+
+
+def wide_instructions(problem: ConvProblem) -> set[str]:
+    """Of the first candidate: those that read or write several elements of memory at once."""
+    ptx = kernel_calls(offered(problem)[0])[0].compile("sm_90").asm["ptx"]
+    return set(re.findall(r"(?:ld|st)\.global\.v[24]\.b32", ptx))
+
+
+@pytest.mark.parametrize(
+    ("text", "reads", "writes"),
+    [
+        ("mb8ic8ih512oc1kh3ph1pw4dw3", "ld.global.v4.b32", "st.global.v4.b32"),
+        ("mb8ic8ih512oc1kh3ph1", None, None),
+        ("g32mb32ic32ih112oc32kh3ph1 tag:nhwc", "ld.global.v4.b32", "st.global.v4.b32"),
+        ("g32mb32ic32ih112oc32kh3ph1 tag:nhwc dt:fp16", "ld.global.v2.b32", "st.global.v2.b32"),
+        ("g33mb32ic33ih112oc33kh3ph1 tag:nhwc", None, None),
+        ("g32mb32ic32ih112oc32kh3sh2ph1 dir:backward_data", None, "st.global.v2.b32"),
+    ],
+)
+def test_neighbours_are_read_and_written_by_one_instruction(text: str, reads: str | None, writes: str | None) -> None:
+    found = wide_instructions(ConvProblem.parse(text))
+    assert {each for each in found if each.startswith("ld")} == {reads} - {None}
+    assert {each for each in found if each.startswith("st")} == {writes} - {None}
 
 
 def test_channels_are_split_only_where_there_are_as_many() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from convwright.backends.triton.direct.offers import blocks, constants
-from convwright.backends.triton.direct.sweep import Sweep, sweep_of
+from convwright.backends.triton.direct.sweep import sweep_of
 from convwright.backends.triton.direct.tiles import Strip
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.fusing import is_rare
-
-_AT_ONCE_BYTES = 16
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
@@ -19,13 +17,13 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
 
     problem, strip = candidate.problem, Strip.of(candidate)
     sweep, nbytes = sweep_of(problem), problem.dtype.nbytes
-    # Told of an alignment, the compiler gives each thread neighbouring columns to read at once. What another tap reads
-    # begins elsewhere: where that is not aligned, lanes that read one column each at a time are faster.
-    at_once = not strip.across and _reads_aligned(sweep, nbytes)
-    read, written, weight = (each.alignment if at_once else nbytes for each in (sweep.read, sweep.written, problem.w))
+    # Told of an alignment, the compiler gives each thread neighbours to read at once. What another tap reads may begin
+    # elsewhere: where that is not aligned, lanes that read one element each at a time are faster.
+    aligned = sweep.read_together * nbytes
+    read, written = (max(nbytes, min(each.alignment, aligned)) for each in (sweep.read, sweep.written))
     if sweep.columns_together > 1:
-        written = min(sweep.written.alignment, sweep.columns_together * nbytes)
-    pointers = {"x": read, "w": weight, "bias": nbytes, "residual": written, "y": written, "z": read}
+        written = min(sweep.written.alignment, max(written, sweep.columns_together * nbytes))
+    pointers = {"x": read, "w": nbytes, "bias": nbytes, "residual": written, "y": written, "z": read}
     absent = _absent(candidate)
     told = constants(problem, strip) | dict.fromkeys(absent)
     named = {name: (problem.dtype.value, alignment) for name, alignment in pointers.items() if name not in absent}
@@ -37,11 +35,3 @@ def _absent(candidate: Candidate) -> tuple[str, ...]:
     if candidate.problem.direction is Direction.FORWARD:
         return ("z",)
     return ("bias", "residual") if is_rare(candidate.problem) else ("bias", "residual", "z")
-
-
-def _reads_aligned(sweep: Sweep, nbytes: int) -> bool:
-    """Whether every tap of a row reads from a multiple of as many columns as one instruction reads."""
-    columns, at_once = sweep.tracks[2], _AT_ONCE_BYTES // nbytes
-    if columns.stride > 1 or (columns.dilation % at_once and columns.most_taps > 1):
-        return False
-    return all(phase.before % at_once == 0 for phase in columns.phases)

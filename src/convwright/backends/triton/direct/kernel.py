@@ -175,10 +175,11 @@ def _over_channels(
 
 @triton.jit
 def _place(unit, g, G: tl.constexpr, Q: tl.constexpr, ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr):
-    """The group and the column of each lane, whose place among all of a row is ``unit``."""
+    """The group and the column of each lane, whose place among all of a row is ``unit``. Behind the last one comes a
+    column that is not there, or the last group again."""
     q = unit
     if ACROSS:
-        g = unit % G if CHANNELS_LAST else unit // Q
+        g = unit % G if CHANNELS_LAST else tl.minimum(unit // Q, G - 1)
         q = unit // G if CHANNELS_LAST else unit % Q
     return g, q
 
@@ -207,7 +208,9 @@ def _write(
         h = (p + row * GAP) * UP_H + B
         for place in tl.static_range(OUTPUTS):
             k = k_first + place
-            kept = (unit < UNITS * TOGETHER) & (h < P)
+            kept = h < P
+            if UNITS % BQ:
+                kept = kept & (unit < UNITS * TOGETHER)
             if K % OUTPUTS:
                 kept = kept & (k < K)
             if Q % UP_W:
@@ -284,17 +287,15 @@ def direct(
         n = n.to(tl.int64)
     lane = tl.arange(0, SPLIT * BQ)
     group = lane // BQ if SPLIT > 1 else 0
-    g, q = _place(tl.minimum(first + lane % BQ, UNITS - 1), image % G, G, WIDTH, ACROSS, CHANNELS_LAST)
+    g, q = _place(first + lane % BQ, image % G, G, WIDTH, ACROSS, CHANNELS_LAST)
     w += g * W_G
     _, first_q = _place(first, 0, G, WIDTH, ACROSS, CHANNELS_LAST)
-    _, last_q = _place(min(first + BQ, UNITS) - 1, 0, G, WIDTH, ACROSS, CHANNELS_LAST)
+    _, last_q = _place(first + BQ - 1, 0, G, WIDTH, ACROSS, CHANNELS_LAST)
     if ACROSS and not CHANNELS_LAST:
         first_q, last_q = 0, WIDTH - 1
 
     unit = first * TOGETHER + tl.arange(0, BQ * TOGETHER)
-    g_kept, column = _place(
-        tl.minimum(unit, UNITS * TOGETHER - 1), image % G, G, WIDTH * TOGETHER, ACROSS, CHANNELS_LAST
-    )
+    g_kept, column = _place(unit, image % G, G, WIDTH * TOGETHER, ACROSS, CHANNELS_LAST)
     for a in tl.static_range(UP_D):
         for b in tl.static_range(UP_H):
             for e in tl.static_range(0, UP_W, TOGETHER):

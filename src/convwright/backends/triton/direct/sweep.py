@@ -16,6 +16,7 @@ from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
+_AT_ONCE_BYTES = 16
 _ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
 
 
@@ -89,6 +90,18 @@ class Sweep:
     def columns_together(self) -> int:
         """Phases whose columns are written by one instruction: side by side, where they lie so."""
         return 2 if len(self.tracks[2].phases) == 2 and not self.in_lanes_only else 1
+
+    @property
+    def read_together(self) -> int:
+        """How many elements each tap finds side by side from a multiple of as many on: groups of a pixel, or columns of
+        a row."""
+        columns, most = self.tracks[2], _AT_ONCE_BYTES // self.read.dtype.nbytes
+        if self.in_lanes_only:
+            return gcd(self.groups, most) if self.inputs == 1 else 1
+        if columns.stride > 1:
+            return 1
+        apart = columns.dilation if columns.most_taps > 1 else 0
+        return gcd(apart, most, *(phase.before for phase in columns.phases))
 
     def windows(self) -> Iterator[tuple[int, int, int]]:
         """The taps of each phase in the three dimensions."""

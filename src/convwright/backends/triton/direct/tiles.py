@@ -11,8 +11,8 @@ from convwright.backends.triton.direct.sweep import Sweep
 from convwright.backends.triton.multiprocessor import sm_count
 from convwright.core.device import DeviceFacts
 
-MOST_STRIPS = 6
-_MOST_ALIKE = 2  # with as many rows: they differ in how many columns and channels lie where
+MOST_STRIPS = 8
+_MOST_WITH_ROWS, _MOST_WITH_THREADS = 3, 2  # of as many rows, and of threads that compute as many columns of them
 _LANES = 32
 # Registers that sums and weights of a thread may take.
 _MOST_REGISTERS = 160
@@ -66,7 +66,10 @@ STRIPS = (
         for rows, columns, warps in product(_ROWS, (1, 2, 4), (1, 2, 4))
     ),
     *(Strip(rows, _LANES, split, 0, split) for rows, split in product(_ROWS, (2, 4, 8))),
-    *(Strip(rows, _LANES * warps * columns, 1, 1, warps) for rows, columns, warps in product(_ROWS, (1, 2), (1, 2, 4))),
+    *(
+        Strip(rows, _LANES * warps * columns, 1, 1, warps)
+        for rows, columns, warps in product(_ROWS, (1, 2, 4), (1, 2, 4))
+    ),
 )
 
 
@@ -75,11 +78,12 @@ def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> 
     filled = (filled_strip(strip, sweep) for strip in STRIPS)
     fitting = [strip for strip in filled if strip is not None]
     ranked = sorted(fitting, key=lambda strip: _cycles(strip, sweep, device))
-    alike = Counter[tuple[int, int]]()
-    chosen = []
+    alike, chosen = Counter[tuple[int, ...]](), []
     for strip in ranked:
-        alike[strip.rows, strip.across] += 1
-        if alike[strip.rows, strip.across] <= _MOST_ALIKE:
+        kind = strip.rows, strip.across
+        thread = *kind, strip.columns_per_thread
+        if alike[kind] < _MOST_WITH_ROWS and alike[thread] < _MOST_WITH_THREADS:
+            alike.update((kind, thread))
             chosen.append(strip)
     return tuple(chosen[:count])
 
@@ -118,7 +122,7 @@ def _cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
     warps = -(-strip.blocks(sweep) // sm_count(device)) * strip.warps
     cycles = 0.0
     for T, R, S in sweep.windows():
-        reads = ((strip.rows - 1) * apart + R) * S * strip.columns_per_thread
+        reads = ((strip.rows - 1) * apart + R) * S * -(-strip.columns_per_thread // sweep.read_together)
         weights = R * S * strip.outputs
         read = reads + weights * (strip.columns_per_thread if strip.across else 1)
         instructions = read + weights * strip.rows * strip.columns_per_thread
