@@ -7,16 +7,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+import problem_space
 from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.direct.offers import ALGORITHM, candidate_of
 from convwright.backends.triton.direct.tiles import STRIPS, Strip
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.machine import device_facts
+from convwright.tensors import empty, torch_dtype
 from gpu.right import relative
 
 pytest.importorskip("triton")
@@ -111,6 +114,33 @@ def test_layers_are_right_and_the_same_from_run_to_run(name: str, dtype: DType, 
         y = run(candidate, device, given).clone()
         assert relative(y, expected) < LARGEST_ERROR[dtype], candidate.id
         assert torch.equal(run(candidate, device, given), y), candidate.id
+
+
+STRIDED = [
+    "g32mb4ic32ih112oc32kh3sh2ph1",
+    "g192mb4ic192ih56oc192kh7sh2ph3",
+    "g2mb2ic8ih31oc10kh5kw4sh2sw1ph2pw3",
+    "mb2ic12ih64oc8kh7sh2ph3",
+    "g2mb2ic4ih61oc6kh3kw5sh3sw2ph1pw4dh1dw2",
+    "g32mb2ic32id8ih28oc32kd3kh3sd2sh2pd1ph1",
+    "mb2ic50ih64oc1kh3ph5dh4",
+]
+
+
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16, DType.BF16])
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+@pytest.mark.parametrize("text", STRIDED)
+def test_gradients_of_inputs_come_out_exactly(text: str, tag: str, dtype: DType, device: DeviceFacts) -> None:
+    problem = ConvProblem.parse(f"{text} dir:backward_data dt:{dtype} tag:{tag}")
+    found = offered(problem, device)
+    assert found or (tag == "nhwc" and problem.groups < 3)
+    given = problem_space.operands(problem, 1)
+    expected = problem_space.oracle(problem, given).to(torch_dtype(dtype)).cuda()
+    dy, weight = given[Role.DY].cuda(), given[Role.W].cuda()
+    for candidate in found:
+        plan = BACKEND.build(candidate, device)
+        out = empty(problem.output, torch.device("cuda")).fill_(float("nan"))
+        assert torch.equal(plan(dy, plan.prepare(weight), out=out), expected), candidate.id
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
