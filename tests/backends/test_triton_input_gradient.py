@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import gcd
 from pathlib import Path
 from typing import cast
 
@@ -60,11 +61,10 @@ def in_dtype(problem: ConvProblem, dtype: DType) -> ConvProblem:
     ("text", "words"),
     [
         ("ic8ih9oc8kh3", "serves strides above 1; with stride 1 `as-forward` makes"),
-        ("ic8ih9oc8kh3sh2dh1", "no dilation in a dimension with a stride, got 2 with stride 2"),
+        ("ic8ih9oc8kh3sh2dh1", "no dilation with a divisor of the stride, got 2 with stride 2"),
         ("ic8ih99oc8kh3sh13sw5", "at most 64 remainders by the strides, got 65"),
-        ("g4ic8ih9oc8kh3sh2", "`groups` = 1, got 4"),
+        ("g4ic32ih9oc16kh3sh2", "groups of at least 8 input and 8 output channels, got 8 and 4"),
         ("ic8ih9oc8kh3sh2 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic8id9ih9oc8kd3kh3sd2sh2", "spatial dimensions, got 3"),
         ("mb0ic8ih9oc8kh3sh2", "got a batch of 0"),
         ("mb1ic1ih40000oc1kh1sh2", "one of `input` spans 1,600,000,000"),
         ("mb2000ic1ih1000oc1kh1sh8", "at most 2^30 input pixels, got 2,000,000,000"),
@@ -118,7 +118,7 @@ def test_an_id_tells_the_whole_configuration() -> None:
 
 def test_phases_of_a_layer() -> None:
     pixels = 32 * 28 * 28
-    first_taps = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    first_taps = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
     assert phases(LAYER) == tuple(Phase(tap, pixels, taps) for tap, taps in zip(first_taps, (4, 2, 2, 1), strict=True))
     assert reads_beyond(LAYER)
     pointwise = ConvProblem.parse("mb1ic8ih8oc8kh1sh2 dir:backward_data")
@@ -127,9 +127,9 @@ def test_phases_of_a_layer() -> None:
     assert reads_beyond(ConvProblem.parse("mb1ic8ih9oc8kh2sh2 dir:backward_data"))
 
 
-@drawn(problems(most_rank=2, most_groups=1, least_images=1))
+@drawn(problems(most_groups=1, least_images=1))
 def test_phases_are_the_pixels_and_the_products(problem: ConvProblem) -> None:
-    if any(axis.stride > 1 and axis.dilation > 1 for axis in problem.axes):
+    if any(gcd(axis.stride, axis.dilation) > 1 for axis in problem.axes):
         return
     found = phases(problem)
     assert sum(phase.pixels for phase in found) == problem.x.numel // problem.c
@@ -154,14 +154,14 @@ def test_programs_of_heavy_phases_come_first() -> None:
         (call,) = kernel_calls(candidate)
         told = call.constants["PHASES"]
         assert isinstance(told, tuple)
-        firsts = [first for first, _, _ in told]
+        firsts = [first for first, *_ in told]
         assert firsts[0] == 0
         assert sorted(set(firsts)) == firsts
         assert firsts[-1] < call.blocks
         taps = {phase.tap: phase.taps for phase in phases(problem)}
-        ordered = [taps[r, s] for _, r, s in told]
+        ordered = [taps[t, r, s] for _, t, r, s in told]
         assert ordered == sorted(ordered, reverse=True)
-        assert [(r, s) for _, r, s in told] != sorted((r, s) for _, r, s in told)
+        assert [tap for _, *tap in told] != sorted(tap for _, *tap in told)
 
 
 @not_interpreted
@@ -244,7 +244,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 @not_interpreted
 def test_a_weight_is_laid_along_the_sum() -> None:
-    problem = ConvProblem.parse("ic8ih9oc6kh3kw2sh2 dir:backward_data")
+    problem = ConvProblem.parse("g2ic16ih9oc22kh3kw2sh2 dir:backward_data")
     weight = torch.randn(problem.w.shape)
     for name in ("input-gradient-3xtf32", "input-gradient-3xtf32-packed", "input-gradient-tf32-packed"):
         candidate = next(each for each in all_tiles(problem) if each.algorithm == name)
@@ -252,7 +252,7 @@ def test_a_weight_is_laid_along_the_sum() -> None:
         laid = InputGradientPlan(candidate, H200, cast(Launch, None)).prepare(weight)
         parts = laid if algorithm.split else laid[None]
         assert parts.is_contiguous()
-        summed = parts.sum(0).movedim(-1, 0)
+        summed = parts.sum(0).movedim(-1, 1).flatten(0, 1)  # the groups' output channels one behind the other
         bound = 2.0**-11 if name.endswith("-tf32-packed") and not algorithm.split else 0.0
         assert torch.allclose(summed, weight, rtol=bound, atol=0)
         if algorithm.packed:

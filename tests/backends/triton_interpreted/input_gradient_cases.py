@@ -20,7 +20,7 @@ from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.tensors import empty
 from problem_space import oracle
 
-_SAME, _NONE = ((1, 1), (1, 1)), ((0, 0), (0, 0))
+_SAME = ((1, 1), (1, 1))
 STRIDED = {
     "3x3": Case((2, 12, 5, 6), (40, 12, 3, 3), (2, 2), _SAME),
     "stem": Case((1, 3, 9, 11), (10, 3, 7, 7), (2, 2), ((3, 3), (3, 3))),
@@ -39,6 +39,18 @@ STRIDED = {
     "1-D": Case((2, 20, 30), (6, 20, 5), (2,), ((1, 3),), (1,)),
     "one channel in and out": Case((1, 1, 9, 9), (1, 1, 3, 3), (2, 2), _SAME),
     "many input channels": Case((1, 40, 3, 2), (33, 40, 3, 2), (2, 1), _SAME),
+    "stride 2 and dilation 3": Case((1, 5, 11, 12), (9, 5, 3, 3), (2, 2), ((3, 3), (2, 4)), (3, 3)),
+    "stride 3 and dilation 2, flipped": Case((1, 6, 12, 9), (8, 6, 4, 2), (3, 3), ((2, 1), (0, 3)), (2, 2), flip=True),
+    "groups": Case((2, 36, 5, 6), (24, 12, 3, 3), (2, 2), _SAME, groups=3),
+    "groups that fill no tile": Case((1, 18, 6, 5), (34, 9, 2, 3), (2, 1), ((0, 2), (1, 0)), slack=3, groups=2),
+    "volume": Case((1, 10, 4, 5, 4), (12, 10, 3, 3, 3), (2, 2, 2), (_SAME[0],) * 3, (1, 1, 1)),
+    "any window of a volume": Case(
+        (1, 5, 7, 4, 6), (9, 5, 2, 3, 2), (3, 1, 2), ((3, 0), (1, 2), (1, 1)), (2, 2, 1), flip=True, slack=2
+    ),
+    "groups of a volume": Case(
+        (2, 16, 3, 3, 5), (18, 8, 2, 1, 3), (1, 1, 2), ((1, 0), (0, 0), (1, 1)), (1, 1, 1), groups=2
+    ),
+    "planes that no tap reaches": Case((1, 8, 5, 2, 3), (8, 8, 1, 2, 2), (3, 2, 1), ((0, 0),) * 3, (1, 1, 1)),
 }  # fmt: skip
 
 

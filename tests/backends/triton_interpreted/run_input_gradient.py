@@ -97,7 +97,7 @@ def test_tiles_handle_their_tails(dtype: DType, channels: int, first: int) -> No
         assert exact(candidate, given, expected), candidate.id
 
 
-SERVED = problems(least_images=1, most_rank=2, most_groups=1).map(lambda each: each.asking(Direction.BACKWARD_DATA))
+SERVED = problems(least_images=1).map(lambda each: each.asking(Direction.BACKWARD_DATA))
 
 
 @settings(max_examples=10)

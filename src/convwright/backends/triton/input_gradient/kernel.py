@@ -3,8 +3,8 @@
 Windows lie strides apart, so a tap reaches only those pixels of the input whose places leave one remainder by the
 strides. Pixels of equal remainders are a phase: the same taps reach them, and of two neighbours among them the one is
 reached from a place in dy beside that of the other. Rows are the pixels of a phase, columns are input channels c, and
-the sum runs over the phase's taps and output channels (r, s, k). The weight lies as C R S K, along the sum, or as
-K R S C.
+the sum runs over the phase's taps and output channels (t, r, s, k); images have one t. The weight lies as C T R S K,
+along the sum, or as K T R S C. Each group of channels is a product of its own.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -36,25 +36,50 @@ def _divided(value, share, SIZE: tl.constexpr, STRIDE: tl.constexpr):
     return quotient, value - quotient * share
 
 
+@triton.jit
+def _first(tap, STRIDE: tl.constexpr, BEFORE: tl.constexpr, DILATION: tl.constexpr):
+    """The first place that ``tap`` reaches, with BEFORE of padding."""
+    return (tap * DILATION + STRIDE - BEFORE % STRIDE) % STRIDE
+
+
+# fmt: off
+@triton.jit
+def _pixel(
+    m, rows_d, rows_h, rows_w, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, WIDE: tl.constexpr,
+):
+    # fmt: on
+    """Where in a phase its ``m``-th pixel lies."""
+    line, v = _divided(m, rows_w, W, STRIDE_W)
+    plane, h = _divided(line, rows_h, H, STRIDE_H)
+    n, d = _divided(plane, rows_d, D, STRIDE_D)
+    if WIDE:
+        n = n.to(tl.int64)
+    return n, d, h, v
+
+
 # fmt: off
 @triton.jit
 def _sum_over_taps(
-    dy, dy_rows, w_columns, p, q, first_tap, taps_w, depth,
-    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    dy, dy_rows, w_columns, z, p, q, first_tap, taps_h, taps_w, depth,
+    K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     W_K: tl.constexpr, W_TAP: tl.constexpr, W_SIZE: tl.constexpr,
-    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     FLIP: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr,
-    Y_PLANES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    Y_PLANES: tl.constexpr, DEEP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):
     # fmt: on
-    """One tile of a phase's product in fp32, a sum of ``depth`` numbers; (p, q) is what each row's first tap reads."""
+    """One tile of a phase's product in fp32, a sum of ``depth`` numbers; each row's first tap reads (z, p, q)."""
     BLOCKS_K: tl.constexpr = (K + BK - 1) // BK
     TAIL: tl.constexpr = K % BK != 0  # as it always is where a step runs across taps
     # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
+    LEAST_D: tl.constexpr = T // STRIDE_D if T >= STRIDE_D else 1
     LEAST_H: tl.constexpr = R // STRIDE_H if R >= STRIDE_H else 1
     LEAST_W: tl.constexpr = S // STRIDE_W if S >= STRIDE_W else 1
-    EXACT: tl.constexpr = LEAST_H * LEAST_W * K <= 32
+    EXACT: tl.constexpr = LEAST_D * LEAST_H * LEAST_W * K <= 32
 
     total = tl.zeros((BM, BN), tl.float32)
     steps = (depth + BK - 1) // BK if FLAT else depth // K * BLOCKS_K
@@ -69,9 +94,15 @@ def _sum_over_taps(
             k = step % BLOCKS_K * BK + tl.arange(0, BK)
             inside = k < K
         i, j = _divided(tap, taps_w, S, STRIDE_W)
-        behind = i * (STRIDE_H * S) + j * STRIDE_W
+        dy_step = k * Y_K
+        behind = j * STRIDE_W
+        if T > 1:
+            e, i = _divided(i, taps_h, R, STRIDE_H)
+            behind += e * (STRIDE_D * R * S)
+            dy_step -= e * (DILATION_D * Y_Z)
+        behind += i * (STRIDE_H * S)
         lying = first_tap - behind if FLIP else first_tap + behind
-        dy_at = outer(dy_rows, k * Y_K - (i * (DILATION_H * Y_P) + j * (DILATION_W * Y_Q)), Y_PLANES)
+        dy_at = outer(dy_rows, dy_step - (i * (DILATION_H * Y_P) + j * (DILATION_W * Y_Q)), Y_PLANES)
         if PACKED:
             dy_at = dy + dy_at
         w_at = w_columns[None, :] + (lying * W_TAP + k * W_K)[:, None]
@@ -85,6 +116,14 @@ def _sum_over_taps(
                 p_read = tl.expand_dims(p - i * DILATION_H, 0 if Y_PLANES else 1)
                 q_read = tl.expand_dims(q - j * DILATION_W, 0 if Y_PLANES else 1)
             real = (p_read.to(tl.uint32) < P) & (q_read.to(tl.uint32) < Q)
+            if T > 1:
+                if FLAT:
+                    z_read = outer(z, -e * DILATION_D, Y_PLANES)
+                else:
+                    z_read = tl.expand_dims(z - e * DILATION_D, 0 if Y_PLANES else 1)
+                real = real & (z_read.to(tl.uint32) < Z)
+            elif DEEP:
+                real = real & (tl.expand_dims(z, 0 if Y_PLANES else 1).to(tl.uint32) < Z)
             if TAIL:
                 real = real & tl.expand_dims(inside, 1 if Y_PLANES else 0)
             dy_tile = tl.load(dy_at, mask=real, other=0.0)
@@ -107,45 +146,57 @@ def _sum_over_taps(
 @triton.jit
 def input_gradient(
     dy, w, dx,
-    N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, X_PLANES: tl.constexpr,
-    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
+    N: tl.constexpr, G: tl.constexpr, C: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    X_PLANES: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    Y_PLANES: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_TAP: tl.constexpr,
-    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
-    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    FLIP: tl.constexpr, PADDED: tl.constexpr,
     SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr, WIDE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PHASES: tl.constexpr,
 ):
     # fmt: on
-    """dx = the gradient of conv(x, w) along x, where that of its output is dy.
+    """dx = the gradient of conv(x, w) along x, where that of its output is dy, in G groups with C input and K output
+    channels each.
 
-    X_*, Y_* and W_* are strides, *_PLANES says that an operand lies in planes; TOP and LEFT are padding; PADDED says
-    that taps reach beyond dy; SPLIT computes fp32 by three TF32 products; PACKED takes the weight rounded to TF32, with
-    SPLIT the rest of it behind; FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide. PHASES
-    has for each the first of its programs and the first of its taps.
+    X_*, Y_* and W_* are strides, *_PLANES says that an operand lies in planes; FRONT, TOP and LEFT are padding; PADDED
+    says that taps reach beyond dy; SPLIT computes fp32 by three TF32 products; PACKED takes the weight rounded to TF32,
+    with SPLIT the rest of it behind; FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide.
+    PHASES has for each the first of its programs and the first of its taps.
     """
-    TILES_N: tl.constexpr = (C + BN - 1) // BN
+    TILES_C: tl.constexpr = (C + BN - 1) // BN
+    TILES_N: tl.constexpr = G * TILES_C
+    DEEP: tl.constexpr = D > 1 or T > 1 or Z > 1
 
     program = tl.program_id(0)
     begun = 0
+    t = 0
     r = 0
     s = 0
     for place in tl.static_range(len(PHASES)):
         reached = program >= PHASES[place][0]
         begun = tl.where(reached, PHASES[place][0], begun)
-        r = tl.where(reached, PHASES[place][1], r)
-        s = tl.where(reached, PHASES[place][2], s)
+        t = tl.where(reached, PHASES[place][1], t)
+        r = tl.where(reached, PHASES[place][2], r)
+        s = tl.where(reached, PHASES[place][3], s)
     program -= begun
 
     # Places of the phase's first pixel, how many there are, and how many taps.
-    h_first = (r + STRIDE_H - TOP % STRIDE_H) % STRIDE_H
-    v_first = (s + STRIDE_W - LEFT % STRIDE_W) % STRIDE_W
+    d_first = _first(t, STRIDE_D, FRONT, DILATION_D)
+    h_first = _first(r, STRIDE_H, TOP, DILATION_H)
+    v_first = _first(s, STRIDE_W, LEFT, DILATION_W)
+    rows_d = _share(d_first, D, STRIDE_D)
     rows_h = _share(h_first, H, STRIDE_H)
     rows_w = _share(v_first, W, STRIDE_W)
     taps_h = _share(r, R, STRIDE_H)
     taps_w = _share(s, S, STRIDE_W)
-    M = N * rows_h * rows_w
+    M = N * rows_d * rows_h * rows_w
     tiles_m = (M + BM - 1) // BM
 
     # Neighbouring programs share GROUP_M row tiles, whose part of dy then stays in the cache.
@@ -153,28 +204,36 @@ def input_gradient(
     within = program % (GROUP_M * TILES_N)
     rows = min(tiles_m - group * GROUP_M, GROUP_M)
     m = (group * GROUP_M + within % rows) * BM + tl.arange(0, BM)
-    c = within // rows * BN + tl.arange(0, BN)
+    tile_n = within // rows
+    if G > 1:
+        g = tile_n // TILES_C
+        tile_n = tile_n % TILES_C
+        dy += g * (K * Y_K)
+        w += g * (C * T * R * S * K)
+        dx += g * (C * X_C)
+    c = tile_n * BN + tl.arange(0, BN)
 
     # Rows and columns past the end read the last one again, which is cheaper than masking every load.
     m_read = tl.minimum(m, M - 1)
     c_read = tl.minimum(c, C - 1) if C % BN else c
-    line, v = _divided(m_read, rows_w, W, STRIDE_W)
-    n, h = _divided(line, rows_h, H, STRIDE_H)
-    p = h + (h_first + TOP - r) // STRIDE_H
-    q = v + (v_first + LEFT - s) // STRIDE_W
-    if WIDE:
-        n = n.to(tl.int64)
+    n, d, h, v = _pixel(m_read, rows_d, rows_h, rows_w, D, H, W, STRIDE_D, STRIDE_H, STRIDE_W, WIDE)
+    z = d + (d_first + FRONT - t * DILATION_D) // STRIDE_D
+    p = h + (h_first + TOP - r * DILATION_H) // STRIDE_H
+    q = v + (v_first + LEFT - s * DILATION_W) // STRIDE_W
     dy_rows = n * Y_N + p * Y_P + q * Y_Q
+    if DEEP:
+        dy_rows += z * Y_Z
     if not PACKED:  # there two parts of the weight need the registers that addresses take beyond offsets
         dy_rows = dy + dy_rows
     w_columns = w + c_read * W_C
-    first_tap = R * S - 1 - (r * S + s) if FLIP else r * S + s
-    depth = taps_h * taps_w * K
+    tap = (t * R + r) * S + s
+    first_tap = T * R * S - 1 - tap if FLIP else tap
+    depth = _share(t, T, STRIDE_D) * taps_h * taps_w * K
 
     total = _sum_over_taps(
-        dy, dy_rows, w_columns, p, q, first_tap, taps_w, depth, K, R, S, P, Q, Y_K, Y_P, Y_Q, W_K, W_TAP,
-        C * R * S * K, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP, PADDED, SPLIT, PACKED, FLAT, Y_PLANES,
-        BM, BN, BK,
+        dy, dy_rows, w_columns, z, p, q, first_tap, taps_h, taps_w, depth, K, T, R, S, Z, P, Q, Y_K, Y_Z, Y_P, Y_Q,
+        W_K, W_TAP, G * C * T * R * S * K, STRIDE_D, STRIDE_H, STRIDE_W, DILATION_D, DILATION_H, DILATION_W,
+        FLIP, PADDED, SPLIT, PACKED, FLAT, Y_PLANES, DEEP, BM, BN, BK,
     )  # fmt: skip
     if SPLIT:
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
@@ -182,17 +241,16 @@ def input_gradient(
         lost = total != total
         if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
             whole = _sum_over_taps(
-                dy, dy_rows, w_columns, p, q, first_tap, taps_w, depth, K, R, S, P, Q, Y_K, Y_P, Y_Q, W_K, W_TAP,
-                C * R * S * K, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP, PADDED, False, PACKED, FLAT, Y_PLANES,
-                BM, BN, BK,
+                dy, dy_rows, w_columns, z, p, q, first_tap, taps_h, taps_w, depth, K, T, R, S, Z, P, Q, Y_K, Y_Z, Y_P,
+                Y_Q, W_K, W_TAP, G * C * T * R * S * K, STRIDE_D, STRIDE_H, STRIDE_W, DILATION_D, DILATION_H,
+                DILATION_W, FLIP, PADDED, False, PACKED, FLAT, Y_PLANES, DEEP, BM, BN, BK,
             )  # fmt: skip
             total = tl.where(lost, whole, total)
 
-    line, v = _divided(m, rows_w, W, STRIDE_W)
-    n, h = _divided(line, rows_h, H, STRIDE_H)
-    if WIDE:
-        n = n.to(tl.int64)
+    n, d, h, v = _pixel(m, rows_d, rows_h, rows_w, D, H, W, STRIDE_D, STRIDE_H, STRIDE_W, WIDE)
     x_rows = n * X_N + (h_first + h * STRIDE_H) * X_H + (v_first + v * STRIDE_W) * X_W
+    if DEEP:
+        x_rows += (d_first + d * STRIDE_D) * X_D
     at = outer(x_rows, c * X_C, X_PLANES)
     kept = tl.expand_dims(m < M, 0 if X_PLANES else 1) & tl.expand_dims(c < C, 1 if X_PLANES else 0)
     total = total.to(dx.dtype.element_ty)

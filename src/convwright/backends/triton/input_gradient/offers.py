@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
-from math import prod
+from math import gcd, prod
 
 from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithms_of, arithmetic_constants
 from convwright.backends.triton.gemm.tiles import Tile
@@ -12,6 +12,10 @@ from convwright.backends.triton.input_gradient.phases import phases, reads_beyon
 from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
+    depth_constants,
+    group_constants,
+    group_reason,
+    group_sizes,
     lying_reason,
     plane_constants,
     shape_reason,
@@ -51,7 +55,8 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     operands = {"gradient": problem.y, "input": problem.x}
     return (
-        shape_reason(problem, DTYPES)
+        shape_reason(problem, DTYPES, groups=True, volumes=True)
+        or group_reason(problem)
         or _window_reason(problem)
         or lying_reason(operands)
         or size_reason(problem, operands)
@@ -63,8 +68,10 @@ def _window_reason(problem: ConvProblem) -> str | None:
     if all(stride == 1 for stride in problem.stride):
         return "serves strides above 1; with stride 1 `as-forward` makes the gradient a forward convolution"
     for axis in problem.axes:
-        if axis.stride > 1 and axis.dilation > 1:
-            return f"serves no dilation in a dimension with a stride, got {axis.dilation} with stride {axis.stride}"
+        if gcd(axis.stride, axis.dilation) > 1:
+            return (
+                f"serves no dilation that has a divisor in common with the stride, got {axis.dilation}, {axis.stride}"
+            )
     if prod(problem.stride) > _MOST_PHASES:
         return f"serves at most {_MOST_PHASES} remainders by the strides, got {prod(problem.stride)}"
     return None
@@ -81,15 +88,15 @@ def blocks(problem: ConvProblem, tile: Tile) -> int:
 
 
 def is_turned(problem: ConvProblem, tile: Tile) -> bool:
-    """Whether the weight is laid as C R S K, along the sum, and not as K R S C, as it lies with channels last.
+    """Whether the weight is laid as C T R S K, along the sum, and not as K T R S C, as it lies with channels last.
 
     Of fp32 tensor cores take nothing else; of the others only where whole tiles can be read along the channels.
     """
-    return problem.dtype is DType.FP32 or problem.c % tile.bn > 0
+    return problem.dtype is DType.FP32 or group_sizes(problem)[0] % tile.bn > 0
 
 
 def _weight_strides(problem: ConvProblem, tile: Tile) -> dict[str, int]:
-    taps, c, k = prod(problem.taps), problem.c, problem.k
+    taps, c, k = prod(problem.taps), *group_sizes(problem)
     if is_turned(problem, tile):
         return {"W_C": taps * k, "W_TAP": k, "W_K": 1}
     return {"W_K": taps * c, "W_TAP": c, "W_C": 1}
@@ -99,8 +106,8 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
     """What the kernel is compiled for."""
     found = phases(problem)
     begun = accumulate((blocks_of(phase, problem, tile) for phase in found), initial=0)
-    window = window_constants(problem) | plane_constants(problem) | _weight_strides(problem, tile)
-    return window | arithmetic_constants(algorithm, tile) | {
-        "PADDED": reads_beyond(problem), "FLAT": tile.runs_across_taps(problem.k, found[0].taps),
+    window = window_constants(problem) | depth_constants(problem) | group_constants(problem) | plane_constants(problem)
+    return window | _weight_strides(problem, tile) | arithmetic_constants(algorithm, tile) | {
+        "PADDED": reads_beyond(problem), "FLAT": tile.runs_across_taps(group_sizes(problem)[1], found[0].taps),
         "PHASES": tuple((first, *phase.tap) for first, phase in zip(begun, found, strict=False)),
     }  # fmt: skip

@@ -19,12 +19,13 @@ class InputGradientPlan(SingleKernelPlan):
     kernel_calls = staticmethod(kernel_calls)
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight with its channels last in memory, itself where it is so already; or as C R S K, perhaps packed."""
+        """The weight with its channels last in memory, itself where it is so already; or each group as C T R S K,
+        perhaps packed."""
         problem = self.candidate.problem
         if not is_turned(problem, Tile.of(self.candidate)):
             return channels_last_of(weight)  # the kernel takes its address, and its memory is in order
         algorithm = algorithm_of(self.candidate, KERNEL)
-        turned = weight.movedim(0, -1).contiguous()
+        turned = weight.reshape(problem.groups, -1, *weight.shape[1:]).movedim(1, -1).contiguous()
         return packed(turned, split=algorithm.split) if algorithm.packed else turned
 
 

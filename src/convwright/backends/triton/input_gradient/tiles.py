@@ -15,6 +15,7 @@ from convwright.backends.triton.multiprocessor import (
     shared_limit,
     sm_count,
 )
+from convwright.backends.triton.operands import group_sizes
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
@@ -41,7 +42,7 @@ def tiles(arithmetic: Arithmetic, *, split: bool) -> tuple[Tile, ...]:
 
 def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
     """How many programs compute a phase."""
-    return -(-phase.pixels // tile.bm) * -(-problem.c // tile.bn)
+    return -(-phase.pixels // tile.bm) * -(-group_sizes(problem)[0] // tile.bn) * problem.groups
 
 
 def _cycles(
@@ -61,7 +62,9 @@ def _cycles(
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
     loads = (tile.bm + tile.bn * (1 + split)) * tile.bk * problem.dtype.nbytes / CACHE_BYTES_PER_CYCLE
     step = max(products, loads) + STEP_CYCLES / together
-    of_block = [tile.steps(problem.k, phase.taps) * step + BLOCK_CYCLES / together for phase in all_phases]
+    of_block = [
+        tile.steps(group_sizes(problem)[1], phase.taps) * step + BLOCK_CYCLES / together for phase in all_phases
+    ]
 
     # Blocks of the heaviest phases come first. What is lighter fills the gaps that they leave, but makes none of them
     # shorter: the busiest multiprocessor has its share of all, and of the heavy ones whole blocks.
