@@ -69,9 +69,7 @@ def _window_reason(problem: ConvProblem) -> str | None:
         return "serves strides above 1; with stride 1 `as-forward` makes the gradient a forward convolution"
     for axis in problem.axes:
         if gcd(axis.stride, axis.dilation) > 1:
-            return (
-                f"serves no dilation that has a divisor in common with the stride, got {axis.dilation}, {axis.stride}"
-            )
+            return f"serves no dilation with a divisor of the stride, got {axis.dilation} with stride {axis.stride}"
     if prod(problem.stride) > _MOST_PHASES:
         return f"serves at most {_MOST_PHASES} remainders by the strides, got {prod(problem.stride)}"
     return None
