@@ -39,7 +39,7 @@ def offered(problem: ConvProblem) -> list[Candidate]:
         ("g2ic16ih9oc34kh3", "or more that sum up at most 64 products, got 17 that sum up 72"),
         ("ic8ih9oc2kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
         ("ic8ih9oc17kh3", "at most 16 output channels in a group, or more that sum up at most 64 products, got 17"),
-        ("ic8ih29oc1kh21", "at most 400 taps in a plane, got 441"),
+        ("ic8ih99oc1kh65kw1", "at most 64 taps in a column, got 65"),
         ("ic16ih9oc8kh3sh5 dir:backward_data", "at most 16 remainders by the strides, got 25"),
         ("ic17ih9oc8kh3 dir:backward_data", "got 17 that sum up 72"),
         ("ic17ih9oc17kh3sh2 dir:backward_data", "got 17 that sum up 68"),
@@ -106,6 +106,7 @@ def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
         ("ic50ih512oc1kh3ph5dh4 dir:backward_data ep:relu", "sm_90"),
         ("g32mb32ic32ih112oc32kh3ph1 dir:backward_data ep:silu dt:fp16", "sm_80"),
         ("g32mb32ic32ih112oc32kh3sh2ph1 dir:backward_data", "sm_90"),
+        ("g384mb8ic384ih28oc384kh31ph15", "sm_90"),
         ("g64mb2ic64id16ih28oc64kd3kh3sd2sh2pd1ph1 dir:backward_data dt:fp16", "sm_80"),
     ],
 )

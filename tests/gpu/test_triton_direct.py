@@ -36,6 +36,7 @@ LAYERS = {
     "strided": Case((2, 16, 113, 57), (3, 16, 5, 5), (2, 2), ((2, 2), (2, 2)), epilogue="bias"),
     "depthwise": Case((4, 32, 112, 112), (32, 1, 3, 3), padding=SAME, epilogue="bias+relu", groups=32),
     "depthwise 7x7": Case((4, 192, 28, 28), (192, 1, 7, 7), padding=((3, 3), (3, 3)), groups=192),
+    "depthwise 31x31": Case((2, 64, 28, 28), (64, 1, 31, 31), padding=((15, 15), (15, 15)), groups=64),
     "volume": Case((1, 24, 8, 28, 40), (4, 24, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), "residual+bias+relu"),
     "one of one": Case((1, 1, 512, 512), (1, 1, 3, 3), padding=SAME),
     "fifty of one": Case((1, 1, 256, 256), (50, 1, 3, 3), (1, 1), ((5, 5), (5, 5)), (5, 5), "bias+relu"),
@@ -124,6 +125,7 @@ STRIDED = [
     "g2mb2ic4ih61oc6kh3kw5sh3sw2ph1pw4dh1dw2",
     "g32mb2ic32id8ih28oc32kd3kh3sd2sh2pd1ph1",
     "mb2ic50ih64oc1kh3ph5dh4",
+    "g64mb2ic64ih28oc64kh31ph15",
 ]
 
 

@@ -123,6 +123,26 @@ def test_strips_handle_their_tails(place: int, strip: Strip) -> None:
     assert torch.equal(run(candidate, given), exact(oracle(problem, given), problem))
 
 
+# As many taps as are a loop in the compiled kernel.
+LARGE = [
+    "g2ic2ih20iw40oc2kh15kw13ph7pw6",
+    "g3ic3ih16iw33oc3kh17kw9ph8pw4 tag:nhwc",
+    "ic2iw300oc3kw120pw30dw1",
+    "g2ic2ih18iw35oc2kh21sh2ph10 dir:backward_data",
+    "ic3ih13iw34oc2kh13kw11ph6pw5 dir:backward_data ep:relu",
+]
+
+
+@pytest.mark.parametrize(("place", "text"), [*enumerate(LARGE)])
+def test_filters_may_be_large(place: int, text: str) -> None:
+    problem = replace(ConvProblem.parse(text), flip=place % 2 == 0)
+    assert sweep_of(problem).is_large
+    given = problem_space.operands(problem, place)
+    expected = problem_space.oracle(problem, given).float()
+    (candidate,) = largest(offered(problem))[:1]
+    assert torch.equal(problem_space.run(BACKEND.build(candidate, CPU), given), expected), candidate.id
+
+
 # As the text form has them, where a dilation of 0 leaves nothing out.
 STRIDED = [
     "g3mb2ic3ih11iw38oc3kh3sh2ph1",

@@ -20,12 +20,9 @@ from convwright.backends.triton.loading import loaded
 
 
 @triton.jit
-def _tap(
-    w, W_R: tl.constexpr, W_S: tl.constexpr, R: tl.constexpr, S: tl.constexpr, FLIP: tl.constexpr, TAP: tl.constexpr
-):
+def _tap(w, r, s, W_R: tl.constexpr, W_S: tl.constexpr, R: tl.constexpr, S: tl.constexpr, FLIP: tl.constexpr):
     """A weight's place for one of the taps in the order in which they read."""
-    PLACE: tl.constexpr = R * S - 1 - TAP if FLIP else TAP
-    return w + (PLACE // S * W_R + PLACE % S * W_S)
+    return w + ((R - 1 - r if FLIP else r) * W_R + (S - 1 - s if FLIP else s) * W_S)
 
 
 # fmt: off
@@ -48,8 +45,8 @@ def _added(
 
 # fmt: off
 @triton.jit
-def _with_channel(
-    sums, at, z_at, w, k_first, there, h, v,
+def _with_column(
+    sums, at, z_at, w, k_first, there, h, v, s,
     H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     X_H: tl.constexpr, X_W: tl.constexpr, W_K: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
@@ -57,28 +54,27 @@ def _with_channel(
     OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """The sums with one more input channel, or one plane of it, where it is ``there``, which RAGGED says need not be so
-    on every lane. ``at`` is where its first row's first tap reads, ``w`` are its weights."""
-    for s in tl.static_range(S):
-        taps = ()
-        for r in tl.static_range(R):
-            tap = _tap(w, W_R, W_S, R, S, FLIP, r * S + s)
-            for out in tl.static_range(OUTPUTS):
-                # Beyond the last channel that one is read again.
-                k = tl.minimum(k_first + out, K - 1) if K % OUTPUTS else k_first + out
-                weight = tl.load(tap + k * W_K, mask=there, other=0.0) if RAGGED else tl.load(tap + k * W_K)
-                taps += (weight.to(tl.float32),)
-        v_read = v + s * DILATION_W
-        for row in tl.static_range((ROWS - 1) * APART + R):
-            behind = row * DILATION_H * X_H + s * DILATION_W * X_W
-            real = there
-            if MASKED:
-                h_read = h + row * DILATION_H
-                real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W) & there
-            value = loaded(at + behind, real, MASKED or RAGGED)
-            if DERIVATIVE != "none":
-                value = derived(value, loaded(z_at + behind, real, MASKED or RAGGED), DERIVATIVE)
-            sums = _added(sums, value, taps, OUTPUTS, R, APART, ROWS, row)
+    """The sums with one column of taps of one more input channel, or of one plane of it, where it is ``there``, which
+    RAGGED says need not be so on every lane. ``at`` is where its first row's first tap reads, ``w`` are its weights."""
+    taps = ()
+    for r in tl.static_range(R):
+        tap = _tap(w, r, s, W_R, W_S, R, S, FLIP)
+        for out in tl.static_range(OUTPUTS):
+            # Beyond the last channel that one is read again.
+            k = tl.minimum(k_first + out, K - 1) if K % OUTPUTS else k_first + out
+            weight = tl.load(tap + k * W_K, mask=there, other=0.0) if RAGGED else tl.load(tap + k * W_K)
+            taps += (weight.to(tl.float32),)
+    v_read = v + s * DILATION_W
+    for row in tl.static_range((ROWS - 1) * APART + R):
+        behind = row * DILATION_H * X_H + s * DILATION_W * X_W
+        real = there
+        if MASKED:
+            h_read = h + row * DILATION_H
+            real = (h_read >= 0) & (h_read < H) & (v_read >= 0) & (v_read < W) & there
+        value = loaded(at + behind, real, MASKED or RAGGED)
+        if DERIVATIVE != "none":
+            value = derived(value, loaded(z_at + behind, real, MASKED or RAGGED), DERIVATIVE)
+        sums = _added(sums, value, taps, OUTPUTS, R, APART, ROWS, row)
     return sums
 
 
@@ -93,7 +89,7 @@ def _sums(
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
     DEPTH: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr, LANES: tl.constexpr,
-    OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
+    LARGE: tl.constexpr, OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
     """For phases A, B and E of the three dimensions and for each of ROWS rows, each of OUTPUTS channels: sums in fp32
@@ -129,13 +125,13 @@ def _sums(
             sums = _over_channels(
                 sums, x + at, z_at, w, k_first, group, d, h, v, T, R, S, C, D, H, W, K, X_C, X_D, X_H, X_W,
                 W_K, W_C, W_T, W_R, W_S, DILATION_D, DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, False, PADDED_D,
-                OUTPUTS, DERIVATIVE,
+                LARGE, OUTPUTS, DERIVATIVE,
             )  # fmt: skip
         else:
             sums = _over_channels(
                 sums, x + at, z_at, w, k_first, group, d, h, v, T, R, S, C, D, H, W, K, X_C, X_D, X_H, X_W,
                 W_K, W_C, W_T, W_R, W_S, DILATION_D, DILATION_H, DILATION_W, FLIP, APART, ROWS, SPLIT, True, PADDED_D,
-                OUTPUTS, DERIVATIVE,
+                LARGE, OUTPUTS, DERIVATIVE,
             )  # fmt: skip
     return sums
 
@@ -149,7 +145,7 @@ def _over_channels(
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
     APART: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr, MASKED: tl.constexpr, PADDED_D: tl.constexpr,
-    OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
+    LARGE: tl.constexpr, OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
     """The sums with all input channels. (d, h, v) is where the first row's first tap reads, and ``at`` that place in
@@ -166,10 +162,20 @@ def _over_channels(
         if PADDED_D and MASKED:
             d_read = d + step % T * DILATION_D
             there = there & (d_read >= 0) & (d_read < D)
-        sums = _with_channel(
-            sums, at + plane, z_at + plane, w_plane, k_first, there, h, v, H, W, K, R, S, X_H, X_W, W_K, W_R, W_S,
-            DILATION_H, DILATION_W, FLIP, APART, ROWS, MASKED, C % SPLIT > 0, OUTPUTS, DERIVATIVE,
-        )  # fmt: skip
+        if LARGE:
+            for s in tl.range(S):
+                sums = _with_column(
+                    sums, at + plane, z_at + plane, w_plane, k_first, there, h, v, s, H, W, K, R, S, X_H, X_W,
+                    W_K, W_R, W_S, DILATION_H, DILATION_W, FLIP, APART, ROWS, MASKED, C % SPLIT > 0, OUTPUTS,
+                    DERIVATIVE,
+                )  # fmt: skip
+        else:
+            for s in tl.static_range(S):
+                sums = _with_column(
+                    sums, at + plane, z_at + plane, w_plane, k_first, there, h, v, s, H, W, K, R, S, X_H, X_W,
+                    W_K, W_R, W_S, DILATION_H, DILATION_W, FLIP, APART, ROWS, MASKED, C % SPLIT > 0, OUTPUTS,
+                    DERIVATIVE,
+                )  # fmt: skip
     return sums
 
 
@@ -244,7 +250,8 @@ def direct(
     PHASES_D: tl.constexpr, PHASES_H: tl.constexpr, PHASES_W: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, DERIVATIVE: tl.constexpr, WIDE: tl.constexpr,
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
-    ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr, OUTPUTS: tl.constexpr, TOGETHER: tl.constexpr,
+    ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr, LARGE: tl.constexpr, OUTPUTS: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each. With a
@@ -255,8 +262,8 @@ def direct(
     weight; a convolution has one. A program computes of each phase OUTPUTS channels of each group, BQ columns of ROWS
     rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one before. Each of
     SPLIT groups of lanes sums up as many of the input channels. ACROSS groups lanes run, through the columns of one
-    after those of another, or, with CHANNELS_LAST, through all groups of one column after another. TOGETHER phases of
-    columns are written as one.
+    after those of another, or, with CHANNELS_LAST, through all groups of one column after another. The columns of taps
+    of a LARGE filter are a loop. TOGETHER phases of columns are written as one.
     """
     UP_D: tl.constexpr = len(PHASES_D)
     UP_H: tl.constexpr = len(PHASES_H)
@@ -305,7 +312,7 @@ def direct(
                         x, z, w, k_first, group, n, g, plane, p, q, first_q, last_q, a, b, e + each,
                         PHASES_D, PHASES_H, PHASES_W, C, D, H, W, K, X_N, X_C, X_D, X_H, X_W, W_K, W_C, W_T, W_R, W_S,
                         STRIDE_D, STRIDE_H, STRIDE_W, DILATION_D, DILATION_H, DILATION_W, FLIP, DEPTH, APART, ROWS,
-                        SPLIT, SPLIT * BQ, OUTPUTS, DERIVATIVE,
+                        SPLIT, SPLIT * BQ, LARGE, OUTPUTS, DERIVATIVE,
                     )  # fmt: skip
                 _write(
                     y, bias, residual, sums, n, g_kept, k_first, plane * UP_D + a, p, b, unit, column, e,

@@ -33,8 +33,8 @@ NAME = f"triton/{ALGORITHM}"
 _DTYPES = (DType.FP16, DType.BF16, DType.FP32)
 # Of more output channels, each of whose elements is a sum of so few products that to write it takes as long.
 _MOST_PRODUCTS_OF_MANY = 64
-# The taps in a plane of a channel are written out one by one in the compiled kernel, as are phases.
-_MOST_TAPS = 400
+# The taps in a column are written out one by one in the compiled kernel, as are phases.
+_MOST_TAPS_IN_COLUMN = 64
 _MOST_PHASES = 16
 _MOST_SUMS = 2**31
 # What one lane reads of a group lies so far from what the next one reads.
@@ -71,9 +71,9 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 
 def _window_reason(problem: ConvProblem) -> str | None:
-    taps = prod(pair(problem.taps, 1))
-    if taps > _MOST_TAPS:
-        return f"serves at most {_MOST_TAPS} taps in a plane, got {taps}"
+    taps, _ = pair(problem.taps, 1)
+    if taps > _MOST_TAPS_IN_COLUMN:
+        return f"serves at most {_MOST_TAPS_IN_COLUMN} taps in a column, got {taps}"
     phases = prod(problem.stride)
     if problem.direction is Direction.BACKWARD_DATA and phases > _MOST_PHASES:
         return f"serves at most {_MOST_PHASES} remainders by the strides, got {phases}"
@@ -126,7 +126,7 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
         "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
         "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,
         "ACROSS": strip.across == 1, "CHANNELS_LAST": sweep.in_lanes_only, "OUTPUTS": strip.outputs,
-        "TOGETHER": sweep.columns_together,
+        "TOGETHER": sweep.columns_together, "LARGE": sweep.is_large,
     }  # fmt: skip
     return told | _lying_constants(sweep) | _weight_constants(problem) | _window_constants(problem, sweep)
 

@@ -17,6 +17,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 _AT_ONCE_BYTES = 16
+_MOST_WRITTEN_OUT = 100
 _ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
 
 
@@ -102,6 +103,11 @@ class Sweep:
             return 1
         apart = columns.dilation if columns.most_taps > 1 else 0
         return gcd(apart, most, *(phase.before for phase in columns.phases))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the filter has so many taps in a plane that the columns of taps are a loop in the compiled kernel."""
+        return sum(R * S for T, R, S in self.windows() if T) > _MOST_WRITTEN_OUT
 
     def windows(self) -> Iterator[tuple[int, int, int]]:
         """The taps of each phase in the three dimensions."""

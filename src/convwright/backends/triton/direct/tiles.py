@@ -18,7 +18,7 @@ _LANES = 32
 _MOST_REGISTERS = 160
 # What takes the compiler long: sums, more so where groups of warps add theirs up, which read weights lane by lane, too.
 _MOST_SUMS, _MOST_SPLIT_SUMS, _MOST_SPLIT_WEIGHTS = 32, 16, 64
-_MOST_WEIGHTS = 400  # of a plane of an input channel
+_MOST_WEIGHTS = 400  # of a plane of an input channel that are written out
 # Where output channels are so many that they are divided, to write them takes as long as all else.
 FEW_OUTPUTS = 16
 _MOST_SUMS_OF_A_PART = 16
@@ -104,7 +104,7 @@ def filled_strip(strip: Strip, sweep: Sweep) -> Strip | None:
 def _most_outputs(strip: Strip, sweep: Sweep) -> int:
     """With which it is compiled soon, and into registers."""
     _, rows, _ = (track.most_taps for track in sweep.tracks)
-    weights = sum(R * S for T, R, S in sweep.windows() if T)
+    weights = sum(R * (1 if sweep.is_large else S) for T, R, S in sweep.windows() if T)
     sums = strip.rows * sweep.columns_together
     most = min(
         _MOST_SUMS // sums,
