@@ -25,6 +25,17 @@ def _few(case: Case) -> Case:
 
 FEW = {name: _few(case) for name, case in CASES.items() if name != "3x3 without padding"}
 FEW |= {name: _few(case) for name, case in VOLUMES.items()} | GROUPED
+# Of a large filter each block of taps has programs of its own.
+FEW |= {
+    "17x9": Case((2, 2, 19, 12), (2, 1, 17, 9), padding=((8, 7), (4, 4)), groups=2),
+    "15x15, strided and dilated": Case(
+        (1, 3, 33, 35), (3, 1, 15, 15), (2, 1), ((7, 7), (8, 6)), (2, 2), groups=3, slack=1, flip=True
+    ),
+    "a long row": Case((2, 2, 300), (3, 2, 150), (2,), ((20, 3),), (1,)),
+    "13x13 in planes": Case(
+        (1, 2, 2, 14, 13), (2, 1, 2, 13, 13), (1, 1, 1), ((1, 0), (6, 6), (6, 5)), (1, 1, 1), groups=2
+    ),
+}
 # Rows, columns, patches and channels that no configuration fills, padding on all sides, gaps between channels.
 RAGGED = Case((1, 4, 13, 17), (4, 2, 3, 2), padding=((2, 1), (1, 3)), slack=1, groups=2)
 WINDOWS = [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 1), (3, 2)), ((2, 2), (4, 1)), ((3, 5), (1, 1))]

@@ -1,7 +1,8 @@
 """The kernel: a weight's gradient where few weights belong to each input channel, each of which one thread sums up.
 
 Perhaps dy is multiplied by an activation's derivative where it is read, and a bias's gradient is summed up beside it.
-Of a volume a thread's patch lies in one plane, and each plane of taps is summed up by other programs.
+Of a volume a thread's patch lies in one plane, and each plane of taps is summed up by other programs, as is each block
+of the taps of a large filter.
 
 No matrix is multiplied. A thread takes a patch of the output's gradient, some rows and columns of one image, and reads
 the patch of the input below it once: what a tap reads for one pixel, another tap reads for its neighbour. It keeps the
@@ -149,14 +150,14 @@ def _sums(
     P: tl.constexpr, Q: tl.constexpr,
     X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
-    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, PADDED: tl.constexpr, WIDE: tl.constexpr,
     GAP_H: tl.constexpr, GAP_W: tl.constexpr, APART_H: tl.constexpr, APART_W: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
     SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
     MASKED: tl.constexpr, DERIVATIVE: tl.constexpr, WITH_BIAS: tl.constexpr,
-    d_first, D: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr, STRIDE_D: tl.constexpr,
-    DEEP: tl.constexpr, PADDED_D: tl.constexpr,
+    d_first, h_first, v_first, D: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr,
+    STRIDE_D: tl.constexpr, DEEP: tl.constexpr, PADDED_D: tl.constexpr,
 ):
     # fmt: on
     """For each of INPUTS channels, each tap, each of OUTPUTS: a sum in fp32 over STEPS patches of each lane, of which
@@ -174,8 +175,8 @@ def _sums(
             first + step * TOGETHER, N, Z, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE
         )
         there = there & channel_there
-        h = p * STRIDE_H - TOP
-        v = q * STRIDE_W - LEFT
+        h = p * STRIDE_H + h_first
+        v = q * STRIDE_W + v_first
         y_at = n * Y_N + p * Y_P + q * Y_Q
         if Z > 1:
             y_at += z_place * Y_Z
@@ -278,36 +279,43 @@ def _of_channels(total, CHANNELS: tl.constexpr, LANES: tl.constexpr, COUNT: tl.c
 # fmt: off
 @triton.jit
 def _store(
-    out, totals, places, channel, k_block, t,
+    out, totals, places, channel, k_block, t, r_first, s_first,
     G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    TAPS_H: tl.constexpr, TAPS_W: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     FLIP: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """Sums of each ``channel`` for the plane ``t`` of taps at some ``places`` among all of a thread, (i, s, k, r)."""
-    r = places % R
-    s = places // (R * OUTPUTS) % S
+    """Sums of each ``channel`` for a block of the plane ``t`` of taps at some ``places`` among all of a thread,
+    (i, s, k, r)."""
+    r = r_first + places % TAPS_H
+    s = s_first + places // (TAPS_H * OUTPUTS) % TAPS_W
     tap = ((t * R + r) * S + s)[None, :]
-    k = (channel // C * K + k_block)[:, None] + (places // R % OUTPUTS)[None, :]
-    c = (channel % C)[:, None] + (places // (R * OUTPUTS * S))[None, :]
+    k = (channel // C * K + k_block)[:, None] + (places // TAPS_H % OUTPUTS)[None, :]
+    c = (channel % C)[:, None] + (places // (TAPS_H * OUTPUTS * TAPS_W))[None, :]
     at = (k * (T * R * S) + tap) * C + c
     if PARTS == 1:
         at = weight_at(k, tap, c, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
-    kept = (channel < G * C)[:, None] & (places < INPUTS * S * OUTPUTS * R)[None, :]
+    there = places < INPUTS * TAPS_W * OUTPUTS * TAPS_H
+    if R % TAPS_H:
+        there = there & (r < R)
+    if S % TAPS_W:
+        there = there & (s < S)
+    kept = (channel < G * C)[:, None] & there[None, :]
     tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
 
 
 # fmt: off
 @triton.jit
 def _store_bias(
-    out, totals, channel, k_block, t, G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, OUTPUTS: tl.constexpr,
+    out, totals, channel, k_block, block, G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, OUTPUTS: tl.constexpr,
     LEVELS: tl.constexpr,
 ):
     # fmt: on
-    """The sums of each output's gradient, which all channels of a group have, and all planes of taps: the first one
+    """The sums of each output's gradient, which all channels of a group have, and all blocks of taps: the first one
     stores them."""
     k = tl.arange(0, 1 << LEVELS)
-    kept = ((channel < G * C) & (channel % C == 0) & (t == 0))[:, None] & (k < OUTPUTS)[None, :]
+    kept = ((channel < G * C) & (channel % C == 0) & (block == 0))[:, None] & (k < OUTPUTS)[None, :]
     at = (channel // C * K + k_block)[:, None] + k[None, :]
     tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
 
@@ -329,6 +337,7 @@ def few_weights(
     DERIVATIVE: tl.constexpr, WITH_BIAS: tl.constexpr, BIAS_LEVELS: tl.constexpr,
     D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, W_T: tl.constexpr, Y_Z: tl.constexpr,
     STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
+    TAPS_H: tl.constexpr, TAPS_W: tl.constexpr,
 ):
     # fmt: on
     """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
@@ -339,26 +348,35 @@ def few_weights(
     that are GAP_H apart, each of which reads APART_H dilations behind the one before, and as many COLUMNS. Of all lanes
     CHANNELS lie side by side in the channels of the input, or in every INPUTS-th of them; the others in the patches of
     all images, which are divided into PARTS. A program sums for OUTPUTS channels of each group's output and for one
-    plane of taps; the sums of a thread are at most 2^LEVELS.
+    plane of taps, or TAPS_H rows and TAPS_W columns of it; the sums of a thread are at most 2^LEVELS.
     """
     TOGETHER: tl.constexpr = LANES // CHANNELS
     SPANS_H: tl.constexpr = (P + ROWS * GAP_H - 1) // (ROWS * GAP_H) * GAP_H
     SPANS_W: tl.constexpr = (Q + COLUMNS * GAP_W - 1) // (COLUMNS * GAP_W) * GAP_W
     C_BLOCKS: tl.constexpr = (G * C + CHANNELS * INPUTS - 1) // (CHANNELS * INPUTS)
     K_BLOCKS: tl.constexpr = K // OUTPUTS
-    COUNT: tl.constexpr = INPUTS * S * OUTPUTS * R
+    BLOCKS_H: tl.constexpr = (R + TAPS_H - 1) // TAPS_H
+    BLOCKS_W: tl.constexpr = (S + TAPS_W - 1) // TAPS_W
+    BLOCKS: tl.constexpr = T * BLOCKS_H * BLOCKS_W
+    BEYOND: tl.constexpr = R % TAPS_H > 0 or S % TAPS_W > 0
+    COUNT: tl.constexpr = INPUTS * TAPS_W * OUTPUTS * TAPS_H
     TAIL: tl.constexpr = G * C % (CHANNELS * INPUTS) > 0 or PARTS * STEPS * TOGETHER > N * Z * SPANS_H * SPANS_W
     DEEP: tl.constexpr = D > 1 or T > 1 or Z > 1 or FRONT > 0
     PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + (T - 1) * DILATION_D >= D
     RAGGED: tl.constexpr = P % (ROWS * GAP_H) > 0 or Q % (COLUMNS * GAP_W) > 0
 
-    # Programs of one part, which read the same pixels, lie side by side, and those of neighbouring planes of taps.
+    # Programs of one part, which read the same pixels, lie side by side, and those of neighbouring blocks of taps.
     program = tl.program_id(0)
-    t = 0
-    if T > 1:
-        t = program % T
-        program = program // T
+    block = 0
+    if BLOCKS > 1:
+        block = program % BLOCKS
+        program = program // BLOCKS
+    t = block // (BLOCKS_H * BLOCKS_W)
+    r_first = block // BLOCKS_W % BLOCKS_H * TAPS_H
+    s_first = block % BLOCKS_W * TAPS_W
     d_first = t * DILATION_D - FRONT
+    h_first = r_first * DILATION_H - TOP
+    v_first = s_first * DILATION_W - LEFT
     part = program // (C_BLOCKS * K_BLOCKS)
     k_block = program % K_BLOCKS * OUTPUTS
     c_block = program // K_BLOCKS % C_BLOCKS * (CHANNELS * INPUTS)
@@ -374,10 +392,10 @@ def few_weights(
     if DERIVATIVE != "none":
         z += y_first
     sums = _sums(
-        x, dy, z, first, channel < G * C, N, H, W, R, S, P, Q, X_N, X_C, X_H, X_W, Y_N, Y_K, Y_P, Y_Q,
-        STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, PADDED, WIDE, GAP_H, GAP_W, APART_H, APART_W,
+        x, dy, z, first, channel < G * C, N, H, W, TAPS_H, TAPS_W, P, Q, X_N, X_C, X_H, X_W, Y_N, Y_K, Y_P, Y_Q,
+        STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PADDED or BEYOND, WIDE, GAP_H, GAP_W, APART_H, APART_W,
         ROWS, COLUMNS, OUTPUTS, INPUTS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, TAIL, DERIVATIVE, WITH_BIAS,
-        d_first, D, Z, X_D, Y_Z, STRIDE_D, DEEP, PADDED_D,
+        d_first, h_first, v_first, D, Z, X_D, Y_Z, STRIDE_D, DEEP, PADDED_D,
     )  # fmt: skip
 
     if PARTS > 1:
@@ -387,17 +405,17 @@ def few_weights(
     if WITH_BIAS:
         total = _side_by_side(sums[COUNT:], OUTPUTS, BIAS_LEVELS)
         total = _of_channels(total, CHANNELS, LANES, 1 << BIAS_LEVELS)
-        _store_bias(db, total, channels, k_block, t, G, C, K, OUTPUTS, BIAS_LEVELS)
+        _store_bias(db, total, channels, k_block, block, G, C, K, OUTPUTS, BIAS_LEVELS)
     # Pixels of a patch beyond the image are zeros, and an infinity that others of that patch read makes NaN of them.
     # Pixel by pixel it does not; few programs need that.
     if RAGGED:
         lost = _any_lost(sums, COUNT)
     if RAGGED and lost:
         for place in tl.range(COUNT):
-            r = place % R
-            s = place // (R * OUTPUTS) % S
-            x_at = x + place // (R * OUTPUTS * S) * X_C
-            y_at = place // R % OUTPUTS * Y_K
+            r = r_first + place % TAPS_H
+            s = s_first + place // (TAPS_H * OUTPUTS) % TAPS_W
+            x_at = x + place // (TAPS_H * OUTPUTS * TAPS_W) * X_C
+            y_at = place // TAPS_H % OUTPUTS * Y_K
             total = _by_pixel(
                 x_at, dy + y_at, dy if DERIVATIVE == "none" else z + y_at, first, channel < G * C, r, s, N, H, W, P, Q,
                 X_N, X_H, X_W, Y_N, Y_P, Y_Q, STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, WIDE,
@@ -406,11 +424,12 @@ def few_weights(
             )  # fmt: skip
             _store(
                 out, _of_channels(total, CHANNELS, LANES, 1), place + tl.arange(0, 1), channels, k_block, t,
-                G, C, K, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
+                r_first, s_first, G, C, K, T, R, S, TAPS_H, TAPS_W, W_K, W_C, W_T, W_R, W_S, FLIP, OUTPUTS, INPUTS,
+                PARTS,
             )  # fmt: skip
     else:
         total = _side_by_side(sums[:COUNT], COUNT, LEVELS)
         _store(
             out, _of_channels(total, CHANNELS, LANES, 1 << LEVELS), tl.arange(0, 1 << LEVELS), channels, k_block, t,
-            G, C, K, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
+            r_first, s_first, G, C, K, T, R, S, TAPS_H, TAPS_W, W_K, W_C, W_T, W_R, W_S, FLIP, OUTPUTS, INPUTS, PARTS,
         )  # fmt: skip

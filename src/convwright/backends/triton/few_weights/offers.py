@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.few_weights.tiles import Patch, best_patches, spacings
+from convwright.backends.triton.few_weights.tiles import Patch, best_patches, spacings, tap_block
 from convwright.backends.triton.operands import (
     channel_constants,
     depth_constants,
     group_constants,
     group_sizes,
-    pair,
     shape_reason,
     size_reason,
     weight_depth,
@@ -31,8 +30,7 @@ ALGORITHM = "few-weights"
 NAME = f"triton/{ALGORITHM}"
 _DTYPES = (DType.FP16, DType.BF16, DType.FP32)
 _MOST_OUTPUTS = 16
-# A thread keeps a sum for each tap.
-_MOST_TAPS = 121
+# A thread keeps a sum for each tap of a block.
 _MOST_WEIGHTS = 400
 
 
@@ -62,11 +60,9 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 
 def _few_reason(problem: ConvProblem) -> str | None:
-    (_, outputs), taps = group_sizes(problem), prod(pair(problem.taps, 1))
+    (_, outputs), taps = group_sizes(problem), prod(tap_block(problem))
     if outputs > _MOST_OUTPUTS:
         return f"serves at most {_MOST_OUTPUTS} output channels in a group, got {outputs}"
-    if taps > _MOST_TAPS:
-        return f"serves at most {_MOST_TAPS} taps in a plane, got {taps}"
     if taps * outputs > _MOST_WEIGHTS:
         return f"serves at most {_MOST_WEIGHTS} weights for each plane of an input channel, got {taps * outputs}"
     return weight_reason(problem)
@@ -80,10 +76,12 @@ def blocks(problem: ConvProblem, patch: Patch) -> int:
 def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]:
     """What the kernel of the sums is compiled for."""
     (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
+    rows, columns = tap_block(problem)
     window = window_constants(problem) | group_constants(problem) | channel_constants(problem)
     window |= depth_constants(problem) | weight_depth(problem)
     return window | weight_strides(problem) | {
         "GAP_H": gap_h, "GAP_W": gap_w, "APART_H": apart_h, "APART_W": apart_w,
+        "TAPS_H": rows, "TAPS_W": columns,
         "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,
         "PARTS": patch.parts, "STEPS": patch.steps(problem), "CHANNELS": patch.channels, "LANES": patch.lanes,
         "LEVELS": (patch.sums(problem) - 1).bit_length(),

@@ -22,6 +22,7 @@ _WARP = 32
 # Sums that a thread may keep, and all registers that it may take.
 _MOST_SUMS, _MOST_REGISTERS = 128, 200
 _OTHER_REGISTERS = 40
+_MOST_TAPS_UNDIVIDED, _MOST_TAPS_OF_A_BLOCK = 121, 64  # in a plane
 # For each access to memory the compiler walks through all that is written out, and from each such step once more.
 _MOST_WALKED, _STEPS_OF_A_READ, _STEPS_OF_A_SUM = 1.5e8, 5, 2
 # Of a multiprocessor; where lanes of several warps add up their sums, they do so in shared memory.
@@ -66,7 +67,7 @@ class Patch(Configuration):
 
     def sums(self, problem: ConvProblem) -> int:
         """Of one lane."""
-        return prod(pair(problem.taps, 1)) * self.outputs * self.inputs
+        return prod(tap_block(problem)) * self.outputs * self.inputs
 
     def shared_bytes(self, problem: ConvProblem) -> int:
         """An upper bound on what a block needs to add up the sums of several lanes."""
@@ -75,7 +76,8 @@ class Patch(Configuration):
 
     def blocks_of_a_part(self, problem: ConvProblem) -> int:
         _, outputs = group_sizes(problem)
-        return -(-problem.c // (self.channels * self.inputs)) * (outputs // self.outputs) * depth(problem.taps, 1)
+        blocks = depth(problem.taps, 1) * prod(tap_blocks(problem))
+        return -(-problem.c // (self.channels * self.inputs)) * (outputs // self.outputs) * blocks
 
     def patches(self, problem: ConvProblem) -> int:
         """Of all images."""
@@ -99,6 +101,25 @@ _ACROSS_CHANNELS = tuple(
 PATCHES = tuple(
     Patch(rows, columns, *lanes) for (rows, columns), lanes in product(_SIZES, (*_ALONG_ROWS, *_ACROSS_CHANNELS))
 )
+
+
+def tap_block(problem: ConvProblem) -> tuple[int, int]:
+    """Rows and columns of taps whose sums a thread keeps: all of a plane, or of a large filter a block of those that
+    cover it, the last of which may reach beyond."""
+    (R, S), (rows, columns) = pair(problem.taps, 1), tap_blocks(problem)
+    return -(-R // rows), -(-S // columns)
+
+
+def tap_blocks(problem: ConvProblem) -> tuple[int, int]:
+    """Into how many blocks the rows and columns of taps in a plane are divided."""
+    R, S = pair(problem.taps, 1)
+    rows = columns = 1
+    while R * S > _MOST_TAPS_UNDIVIDED and -(-R // rows) * -(-S // columns) > _MOST_TAPS_OF_A_BLOCK:
+        if -(-R // rows) >= -(-S // columns):
+            rows += 1
+        else:
+            columns += 1
+    return rows, columns
 
 
 def spacings(problem: ConvProblem, patch: Patch) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -171,7 +192,7 @@ def _fits(patch: Patch, problem: ConvProblem) -> bool:
 
 def _accesses(patch: Patch, problem: ConvProblem) -> tuple[int, int]:
     """How many numbers a lane reads of the input for one patch, and of the gradient."""
-    (R, S), ((_, apart_h), (_, apart_w)) = pair(problem.taps, 1), spacings(problem, patch)
+    (R, S), ((_, apart_h), (_, apart_w)) = tap_block(problem), spacings(problem, patch)
     reads = _read(patch.rows, apart_h, R) * _read(patch.columns, apart_w, S)
     return patch.inputs * reads, patch.outputs * patch.rows * patch.columns
 
@@ -183,7 +204,7 @@ def _read(size: int, apart: int, taps: int) -> int:
 
 def _registers(patch: Patch, problem: ConvProblem) -> int:
     """Of a thread, roughly: sums, the patch of the gradient, and two columns of that of the input."""
-    R, _ = pair(problem.taps, 1)
+    R, _ = tap_block(problem)
     (_, apart), _ = spacings(problem, patch)
     held = patch.sums(problem) + patch.outputs * patch.rows * patch.columns + 2 * ((patch.rows - 1) * apart + R)
     return patch.each * held + _OTHER_REGISTERS
