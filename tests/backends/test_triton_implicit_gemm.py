@@ -77,15 +77,15 @@ def refusals(problem: ConvProblem, device: DeviceFacts = H200) -> list[Refusal]:
     ],
 )
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
-    (refusal,) = refusals(ConvProblem.parse(text))
-    assert refusal.id == "triton/implicit-gemm"
-    assert words in refusal.reason
+    found = refusals(ConvProblem.parse(text))
+    assert found[0].id == "triton/implicit-gemm"
+    assert all(words in refusal.reason for refusal in found)
 
 
 @not_interpreted
 def test_an_operand_without_neighbours_is_refused() -> None:
     x = TensorSpec((2, 8, 9, 9), DType.FP16, (2592, 162, 18, 2), 2)
-    (refusal,) = refusals(replace(ConvProblem.parse("mb2ic8ih9oc8kh3 dt:fp16"), x=x))
+    refusal, *_ = refusals(replace(ConvProblem.parse("mb2ic8ih9oc8kh3 dt:fp16"), x=x))
     assert "along the channels or the width of `input`, got strides 2592, 162, 18, 2" in refusal.reason
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from re import escape
 
 import pytest
 
@@ -18,6 +19,8 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
+from convwright.errors import Refused
+from convwright.tuning import asked
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(launch.interpreting(), reason="TRITON_INTERPRET is set: nothing is compiled")
@@ -65,12 +68,32 @@ def test_a_refusal_names_what_it_cannot_serve(text: str, device: DeviceFacts, wo
 
 def test_sums_in_fp16_are_for_those_who_name_them() -> None:
     text = f"{LAYER} dt:fp16"
-    asked = candidates(text, policy=SUMS_IN_FP16)
-    assert [each for each in asked if each.arithmetic is Arithmetic.FP16_ACC32] == candidates(text)
-    more = [each for each in asked if each.algorithm == "implicit-gemm-acc16"]
+    found = candidates(text, policy=SUMS_IN_FP16)
+    assert [each for each in found if each.arithmetic is Arithmetic.FP16_ACC32] == candidates(text)
+    more = [each for each in found if each.algorithm == "implicit-gemm-acc16"]
     assert more
     assert {each.arithmetic for each in more} == {Arithmetic.FP16_ACC16}
     assert not candidates(f"{LAYER} dt:bf16", policy=SUMS_IN_FP16)[len(candidates(f"{LAYER} dt:bf16")) :]
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(arithmetic=frozenset({Arithmetic.FP16_ACC32}))])
+def test_who_does_not_is_told_how(policy: Policy) -> None:
+    (refusal,) = (each for each in offers(f"{LAYER} dt:fp16", policy=policy) if isinstance(each, Refusal))
+    assert refusal.id == "triton/implicit-gemm-acc16"
+    start, _, allowing = refusal.reason.removesuffix(" does").partition(", as ")
+    assert start == "computes in fp16-acc16, which has to be allowed by name"
+    told = eval(allowing, {"Policy": Policy})
+    served = {each.algorithm for each in candidates(f"{LAYER} dt:fp16", policy=told)}
+    assert served == {"implicit-gemm", "implicit-gemm-acc16"}
+
+
+@pytest.mark.parametrize("named", ["implicit-gemm-acc16", "implicit-gemm-acc16[bm=64]"])
+def test_who_asks_for_them_by_name_is_told_as_well(named: str) -> None:
+    with pytest.raises(Refused, match=rf"^triton/{escape(named)} cannot compute .*: computes in fp16-acc16, which has"):
+        asked.named(f"triton/{named}", ConvProblem.parse(f"{LAYER} dt:fp16"), H200, Policy())
+    reason = cw.why(f"{LAYER} dt:fp16", f"triton/{named}", "h200")
+    assert not reason.serves
+    assert "Policy(arithmetic=" in reason.sentence
 
 
 def test_what_is_planned_for_a_device_that_is_elsewhere_lists_them() -> None:

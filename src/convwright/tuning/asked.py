@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from re import fullmatch
 
-from convwright.core.candidate import Candidate, Refusal
+from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy
@@ -28,12 +28,18 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
         own = baseline_of(family, policy)
         return exact[0] if exact else own or family[0]
     for refusal in listing.refusals(offers):
-        if algorithm in (refusal.id, refusal.id.partition("[")[0]):
+        if _is_about(refusal, algorithm):
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
     everything = listing.candidates(listing.direct(problem, device, policy))
     raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {listing.names(everything)}")
+
+
+def _is_about(offer: Offer, algorithm: str) -> bool:
+    """Whether an offer is what was named, or one of its configurations, or refuses all of what it is one of."""
+    refused = isinstance(offer, Refusal) and offer.id == algorithm.partition("[")[0]
+    return refused or algorithm in (offer.id, offer.id.partition("[")[0])
 
 
 def _rewritten(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
@@ -65,6 +71,6 @@ def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts,
         return None  # these have but one
     for direction in (each for each in Direction if each is not problem.direction):
         for offer in listing.of_family(algorithm, problem.asking(direction), device, policy):
-            if algorithm in (offer.id, offer.id.partition("[")[0]):
+            if _is_about(offer, algorithm):
                 return offer.reason if isinstance(offer, Refusal) else f"computes {direction}, not {problem.direction}"
     return None

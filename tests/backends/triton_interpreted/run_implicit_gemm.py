@@ -26,11 +26,11 @@ from backends.triton_interpreted.cases import (
     oracle,
 )
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.gemm.algorithms import algorithms_of
+from convwright.backends.triton.gemm.algorithms import algorithms_of, algorithms_to_be_named
 from convwright.backends.triton.gemm.tiles import TILES, Tile
 from convwright.backends.triton.implicit_gemm.offers import KERNEL
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
-from convwright.core.candidate import Candidate, Refusal, Source
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
@@ -63,10 +63,16 @@ def all_candidates(problem: ConvProblem) -> list[Candidate]:
     ]
 
 
+def unnamed(problem: ConvProblem) -> list[Offer]:
+    """What is offered but for what a policy has to name, which is refused."""
+    named = {each.id for each in algorithms_to_be_named(KERNEL, problem.dtype)}
+    return [offer for offer in listed(KERNEL, problem, CPU) if offer.id not in named]
+
+
 def whole(problem: ConvProblem) -> dict[str, Candidate]:
     """By the names of the algorithms, of each what the interpreter has least to do for: its arithmetic is the same in
     every tile, and those in parts have tests of their own."""
-    offers = listed("implicit-gemm", problem, CPU)
+    offers = unnamed(problem)
     found = [offer for offer in offers if isinstance(offer, Candidate)]
     assert found == offers
     steps = sorted((each for each in found if not Tile.of(each).in_parts), key=turns, reverse=True)
@@ -129,7 +135,7 @@ def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, da
     layouts = st.sampled_from([Layout.NCHW, Layout.NHWC])
     specs = {role: replace(getattr(drawn_problem, role).dense(data.draw(layouts)), dtype=dtype) for role in "xy"}
     problem = replace(drawn_problem.asking(Direction.FORWARD), **specs, w=replace(drawn_problem.w, dtype=dtype))
-    offers = listed("implicit-gemm", problem, CPU)
+    offers = unnamed(problem)
     if problem.groups > 1 and min(problem.w.shape[1], problem.k // problem.groups) < 8:
         assert all(isinstance(offer, Refusal) for offer in offers)
         return

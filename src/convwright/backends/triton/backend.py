@@ -32,8 +32,6 @@ _KERNELS: Mapping[Direction, tuple[str, ...]] = {
     Direction.BACKWARD_DATA: ("input_gradient", "direct"),
     Direction.BACKWARD_WEIGHT: ("weight_gradient", "few_weights"),
 }
-# Those that offer more where a policy names an arithmetic that no flag of PyTorch's allows.
-_MORE_WHERE_NAMED = frozenset({"implicit_gemm"})
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
 
 
@@ -55,9 +53,7 @@ class TritonKernels:
             if reason is not None:
                 yield Refusal(home.NAME, reason)
                 continue
-            yield from home.offers(problem, device)
-            if kernel in _MORE_WHERE_NAMED:
-                yield from home.offers_where_named(problem, device, policy)
+            yield from home.offers(problem, device, policy)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         reason = _device_reason(device)

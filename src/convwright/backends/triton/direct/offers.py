@@ -26,6 +26,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 ALGORITHM = "direct"
@@ -41,7 +42,7 @@ _MOST_SUMS = 2**31
 _MOST_INPUTS_IN_LANES = 8
 
 
-def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
     reason = refusal_reason(problem)
     if reason is not None:

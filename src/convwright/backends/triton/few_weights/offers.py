@@ -24,6 +24,7 @@ from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 ALGORITHM = "few-weights"
@@ -34,7 +35,7 @@ _MOST_OUTPUTS = 16
 _MOST_WEIGHTS = 400
 
 
-def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
     reason = refusal_reason(problem)
     if reason is not None:

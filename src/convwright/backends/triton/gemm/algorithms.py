@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.core.candidate import Candidate
-from convwright.core.dtype import Arithmetic, DType
+from convwright.core.dtype import Arithmetic, DType, native_arithmetic
+from convwright.core.policy import Policy
 
 DTYPES = (DType.FP16, DType.BF16, DType.FP32)
 NARROW_DTYPES = (DType.INT8, DType.FP8_E4M3, DType.FP8_E5M2)
@@ -60,6 +61,15 @@ _ARITHMETIC = {
 def algorithms_to_be_named(kernel: str, dtype: DType) -> tuple[Algorithm, ...]:
     """Those in an arithmetic so coarse that only a policy which names it lets them be offered."""
     return (Algorithm(f"{kernel}-acc16", Arithmetic.FP16_ACC16),) if dtype is DType.FP16 else ()
+
+
+def why_not_named(algorithm: Algorithm, dtype: DType, policy: Policy) -> str | None:
+    """Why an algorithm is not offered that ``policy`` has to name the arithmetic of; None where it does or need not."""
+    coarse = algorithm.arithmetic
+    if coarse is not Arithmetic.FP16_ACC16 or coarse in (policy.arithmetic or ()):
+        return None
+    named = f'Policy(arithmetic={{"{native_arithmetic(dtype, tf32=False)}", "{coarse}"}})'
+    return f"computes in {coarse}, which has to be allowed by name, as {named} does"
 
 
 def algorithm_of(candidate: Candidate, kernel: str) -> Algorithm:

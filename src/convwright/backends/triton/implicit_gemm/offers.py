@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -14,6 +14,7 @@ from convwright.backends.triton.gemm.algorithms import (
     algorithms_to_be_named,
     arithmetic_constants,
     step_constants,
+    why_not_named,
 )
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.tiles import best_tiles, sums_bytes, tiles_of
@@ -51,20 +52,11 @@ _OLDEST_WITH_FP8 = 89
 _MOST_OF_INT8 = (2**31 - 1) // 2**14
 
 
-def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
-    return _offers_of(algorithms_of(KERNEL, problem.dtype), problem, device)
-
-
-def offers_where_named(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """The same in an arithmetic that only a policy which names it allows."""
-    algorithms = algorithms_to_be_named(KERNEL, problem.dtype)
-    return _offers_of([each for each in algorithms if each.arithmetic in (policy.arithmetic or ())], problem, device)
-
-
-def _offers_of(algorithms: Iterable[Algorithm], problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    reason = refusal_reason(problem) or _architecture_reason(problem, device)
-    for algorithm in algorithms:
+    refused = refusal_reason(problem) or _architecture_reason(problem, device)
+    for algorithm in (*algorithms_of(KERNEL, problem.dtype), *algorithms_to_be_named(KERNEL, problem.dtype)):
+        reason = refused or why_not_named(algorithm, problem.dtype, policy)
         if reason is not None:
             yield Refusal(algorithm.id, reason)
             continue

@@ -25,6 +25,7 @@ from convwright.backends.triton.operands import (
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 KERNEL = "input-gradient"
@@ -33,7 +34,7 @@ NAME = f"triton/{KERNEL}"
 _MOST_PHASES = 64
 
 
-def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
     reason = refusal_reason(problem)
     for algorithm in algorithms_of(KERNEL, problem.dtype):

@@ -24,6 +24,7 @@ from convwright.backends.triton.weight_gradient.tiles import PartedTile, best_co
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 NAME = "triton/weight-gradient"
@@ -31,7 +32,7 @@ _PITCH = 64  # a multiple of which are all addresses of a packed gradient's rows
 _PACK_TILE = {"PIXELS": 64, "CHANNELS": 32}
 
 
-def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
     for algorithm in algorithms(problem.dtype):
         reason = refusal_reason(problem, algorithm)

@@ -29,6 +29,7 @@ from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 NAME = f"triton/{KERNEL}"
@@ -44,7 +45,7 @@ _POINTS_OF_PLANES = 1024
 _POINTS_OF_A_WARP = 128
 
 
-def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
+def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
     refused = refusal_reason(problem)
     for algorithm in ALGORITHMS:
