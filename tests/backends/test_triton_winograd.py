@@ -15,10 +15,11 @@ from backends.triton_interpreted.cases import PLANES, Case, listed
 from backends.triton_interpreted.winograd_cases import SAME, every_tile
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
+from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.launch import Launch
 from convwright.backends.triton.multiprocessor import shared_limit
-from convwright.backends.triton.winograd.algorithms import ALGORITHMS, algorithm_of
+from convwright.backends.triton.winograd.algorithms import ALGORITHMS, KERNEL
 from convwright.backends.triton.winograd.plan import WinogradPlan
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -150,7 +151,7 @@ def test_every_tile_compiles_and_fits_in_shared_memory(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for candidate in every_tile(LAYER)[:: 1 if device is H200 else 3]:
-        tile, algorithm = Tile.of(candidate), algorithm_of(candidate)
+        tile, algorithm = Tile.of(candidate), algorithm_of(candidate, KERNEL)
         transform, products = (call.compile(device.architecture) for call in kernel_calls(candidate))
         bound = tile.shared_bytes(4, split=algorithm.split)
         assert products.metadata.shared <= bound <= shared_limit(device), candidate.id
@@ -224,7 +225,7 @@ def test_a_prepared_weight_is_the_transformed_one_and_the_weight_itself(flip: bo
     taps = weight.flip(2, 3) if flip else weight
     expected = torch.einsum("ir,kcrs,js->ijkc", g, taps.double(), g).reshape(16, 16, 18)
     for candidate in every_tile(problem):
-        split = algorithm_of(candidate).split
+        split = algorithm_of(candidate, KERNEL).split
         prepared = WinogradPlan(candidate, H200, [cast(Launch, None)] * 2).prepare(weight)
         assert prepared.is_contiguous()
         parts = prepared[: -9 * 18 * 16].view(-1, 16, 16, 20)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
-from convwright.backends.triton.winograd.algorithms import algorithm_of
+from convwright.backends.triton.winograd.algorithms import KERNEL
 from convwright.backends.triton.winograd.offers import (
     constants,
     transform_blocks,
@@ -29,5 +30,5 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
     # are few, nothing is assumed.
     bias = problem.dtype.value, problem.dtype.nbytes
     pointers = {"points": WORKSPACE, "w": WORKSPACE, "x": x, "bias": bias, "residual": y, "y": y}
-    told = constants(problem, algorithm_of(candidate), tile)
+    told = constants(problem, algorithm_of(candidate, KERNEL), tile)
     return transform, KernelCall(winograd, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)

@@ -33,6 +33,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 NAME = f"triton/{KERNEL}"
+_MOST_TILES = 2
 # Of fewer channels the transforms take as long as the products that they save.
 _LEAST_CHANNELS = 16
 _MOST_POINTS_BYTES = 2**30
@@ -53,7 +54,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
         if reason is not None:
             yield Refusal(algorithm.id, reason)
             continue
-        for tile in best_tiles(problem, device, packed=algorithm.packed, count=algorithm.tiles):
+        for tile in best_tiles(problem, device, packed=algorithm.packed, count=_MOST_TILES):
             yield candidate_of(problem, algorithm, tile)
 
 

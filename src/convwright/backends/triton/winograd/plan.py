@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.weight import packed
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
-from convwright.backends.triton.winograd.algorithms import algorithm_of
+from convwright.backends.triton.winograd.algorithms import KERNEL
 from convwright.backends.triton.winograd.call import kernel_calls
 from convwright.backends.triton.winograd.patches import pitch
 from convwright.core.candidate import Candidate
@@ -31,7 +32,7 @@ class WinogradPlan(SequencePlan):
         problem = self.candidate.problem
         weight = weight.flip(2, 3) if problem.flip else weight
         transformed = pad(_transformed(weight), (0, pitch(problem) - problem.c))
-        parts = packed(transformed, split=True) if algorithm_of(self.candidate).packed else transformed
+        parts = packed(transformed, split=True) if algorithm_of(self.candidate, KERNEL).packed else transformed
         return torch.cat((parts.flatten(), weight.permute(2, 3, 1, 0).flatten()))
 
 
