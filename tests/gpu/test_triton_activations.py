@@ -7,15 +7,13 @@ import torch
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import Case, Operands, activated, activating, listed, oracle
+from backends.triton_interpreted.cases import Case, Operands, activated, activating, oracle
 from convwright.backends.triton.backend import TritonKernels
-from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
-from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.machine import device_facts
+from gpu.own_kernels import candidates
 from gpu.right import relative
 
 pytestmark = [
@@ -32,33 +30,16 @@ LARGEST_ERROR = {
 DTYPES = [DType.FP16, DType.BF16, DType.FP32]
 
 
-@pytest.fixture(scope="module")
-def device() -> DeviceFacts:
-    return device_facts("cuda")
-
-
-def run(candidate: Candidate, device: DeviceFacts, given: Operands) -> torch.Tensor:
-    plan = BACKEND.build(candidate, device)
-    given.out.fill_(float("nan"))
-    return plan(given.x, plan.prepare(given.w), given.bias, given.residual, given.out)
-
-
-def offered(algorithm: str, problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
-    found = [each for each in listed(algorithm, problem, device) if isinstance(each, Candidate)]
-    assert found
-    return found
-
-
 @pytest.mark.parametrize("activation", Activation)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_activation_is_what_its_formula_says(
-    algorithm: str, dtype: DType, activation: Activation, device: DeviceFacts
+    algorithm: str, dtype: DType, activation: Activation, live: DeviceFacts
 ) -> None:
     problem, given = activating(activation, dtype, "cuda")
     expected = activated(given, activation)
-    for candidate in offered(algorithm, problem, device)[::4]:
-        y = run(candidate, device, given)
+    for candidate in candidates(algorithm, problem, live)[::4]:
+        y = given.computed(BACKEND.build(candidate, live))
         close = torch.isclose(y, expected, rtol=RELATIVE[dtype], atol=ABSOLUTE, equal_nan=True)
         assert close.all(), (candidate.id, given.x[~close], y[~close], expected[~close])
 
@@ -67,12 +48,12 @@ def test_an_activation_is_what_its_formula_says(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_it_stands_behind_residual_and_bias(
-    algorithm: str, dtype: DType, activation: Activation, device: DeviceFacts
+    algorithm: str, dtype: DType, activation: Activation, live: DeviceFacts
 ) -> None:
     case = Case((2, 64, 28, 30), (8, 64, 3, 3), padding=((1, 1), (1, 1)), epilogue=f"residual+bias+{activation}")
     problem = case.problem(dtype, Layout.NCHW, Layout.NCHW)
     given = Operands.of(problem, "cuda", integers=False)
     expected = oracle(problem, given)
-    for candidate in offered(algorithm, problem, device)[::4]:
-        error = relative(run(candidate, device, given), expected)
+    for candidate in candidates(algorithm, problem, live)[::4]:
+        error = relative(given.computed(BACKEND.build(candidate, live)), expected)
         assert error < LARGEST_ERROR[candidate.arithmetic], (candidate.id, float(error))

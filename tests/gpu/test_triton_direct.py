@@ -18,7 +18,6 @@ from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.machine import device_facts
 from convwright.tensors import empty, torch_dtype
 from gpu.right import relative
 
@@ -44,11 +43,6 @@ LAYERS = {
 LARGEST_ERROR = {DType.FP32: 2e-6, DType.FP16: 6e-4, DType.BF16: 5e-3}
 
 
-@pytest.fixture(scope="module")
-def device() -> DeviceFacts:
-    return device_facts("cuda")
-
-
 def in_planes(case: Case, dtype: DType) -> ConvProblem:
     return case.problem(dtype, Layout.NCHW, Layout.NCHW)
 
@@ -57,32 +51,26 @@ def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
     return [each for each in listed(ALGORITHM, problem, device) if isinstance(each, Candidate)]
 
 
-def run(candidate: Candidate, device: DeviceFacts, given: Operands) -> torch.Tensor:
-    plan = BACKEND.build(candidate, device)
-    given.out.fill_(float("nan"))
-    return plan(given.x, plan.prepare(given.w), given.bias, given.residual, given.out)
-
-
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
 @pytest.mark.parametrize("name", CASES | VOLUMES)
-def test_small_integers_come_out_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_small_integers_come_out_exactly(name: str, dtype: DType, live: DeviceFacts) -> None:
     case = (CASES | VOLUMES)[name]
     problem = in_planes(replace(case, w=(min(case.w[0], 5), *case.w[1:])), dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
-    for candidate in offered(problem, device)[::2]:
-        assert torch.equal(run(candidate, device, given), expected), candidate.id
+    for candidate in offered(problem, live)[::2]:
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 @pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16, DType.BF16])
 @pytest.mark.parametrize("layout", [Layout.NCHW, Layout.NHWC])
 @pytest.mark.parametrize("name", GROUPED)
-def test_groups_are_kept_apart(name: str, dtype: DType, layout: Layout, device: DeviceFacts) -> None:
+def test_groups_are_kept_apart(name: str, dtype: DType, layout: Layout, live: DeviceFacts) -> None:
     problem = GROUPED[name].problem(dtype, layout, layout)
     given = Operands.of(problem, "cuda", integers=True)
     expected = oracle(problem, given)
-    for candidate in offered(problem, device):
-        y = run(candidate, device, given)
+    for candidate in offered(problem, live):
+        y = given.computed(BACKEND.build(candidate, live))
         if "silu" in str(problem.epilogue):
             assert torch.allclose(y.double(), expected, rtol=1e-2, atol=1e-6), candidate.id
         else:
@@ -90,7 +78,7 @@ def test_groups_are_kept_apart(name: str, dtype: DType, layout: Layout, device: 
 
 
 @pytest.mark.parametrize("strip", STRIPS)
-def test_every_strip_handles_its_tails(strip: Strip, device: DeviceFacts) -> None:
+def test_every_strip_handles_its_tails(strip: Strip, live: DeviceFacts) -> None:
     groups = 5 if strip.across else 1
     shapes = (2, groups * 3, 45, 137), (groups * 3, 3, 3, 2)
     if strip.split > 1:
@@ -102,19 +90,19 @@ def test_every_strip_handles_its_tails(strip: Strip, device: DeviceFacts) -> Non
         expected = exact(oracle(problem, given), problem)
         for outputs in range(1, problem.k // groups + 1):  # those of a group in parts, of which the last may be short
             candidate = candidate_of(problem, replace(strip, outputs=outputs))
-            assert torch.equal(run(candidate, device, given), expected), candidate.id
+            assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 @pytest.mark.parametrize("dtype", LARGEST_ERROR)
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_are_right_and_the_same_from_run_to_run(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_layers_are_right_and_the_same_from_run_to_run(name: str, dtype: DType, live: DeviceFacts) -> None:
     problem = in_planes(LAYERS[name], dtype)
     given = Operands.of(problem, "cuda", integers=False)
     expected = oracle(problem, given)
-    for candidate in offered(problem, device):
-        y = run(candidate, device, given).clone()
+    for candidate in offered(problem, live):
+        y = given.computed(BACKEND.build(candidate, live)).clone()
         assert relative(y, expected) < LARGEST_ERROR[dtype], candidate.id
-        assert torch.equal(run(candidate, device, given), y), candidate.id
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), y), candidate.id
 
 
 STRIDED = [
@@ -132,25 +120,26 @@ STRIDED = [
 @pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16, DType.BF16])
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])
 @pytest.mark.parametrize("text", STRIDED)
-def test_gradients_of_inputs_come_out_exactly(text: str, tag: str, dtype: DType, device: DeviceFacts) -> None:
+def test_gradients_of_inputs_come_out_exactly(text: str, tag: str, dtype: DType, live: DeviceFacts) -> None:
     problem = ConvProblem.parse(f"{text} dir:backward_data dt:{dtype} tag:{tag}")
-    found = offered(problem, device)
+    found = offered(problem, live)
     assert found or (tag == "nhwc" and problem.groups < 3)
     given = problem_space.operands(problem, 1)
     expected = problem_space.oracle(problem, given).to(torch_dtype(dtype)).cuda()
     dy, weight = given[Role.DY].cuda(), given[Role.W].cuda()
     for candidate in found:
-        plan = BACKEND.build(candidate, device)
+        plan = BACKEND.build(candidate, live)
         out = empty(problem.output, torch.device("cuda")).fill_(float("nan"))
         assert torch.equal(plan(dy, plan.prepare(weight), out=out), expected), candidate.id
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
 @pytest.mark.parametrize("place", ["x", "w"])
-def test_what_is_not_finite_lands_where_it_belongs(value: float, place: str, device: DeviceFacts) -> None:
+def test_what_is_not_finite_lands_where_it_belongs(value: float, place: str, live: DeviceFacts) -> None:
     problem = in_planes(Case((1, 4, 16, 140), (2, 4, 3, 3), padding=SAME, epilogue="relu"), DType.FP32)
     given = Operands.of(problem, "cuda", integers=False)
     getattr(given, place)[0, 3, 1, 1] = value
     expected = oracle(problem, given).float()
-    for candidate in offered(problem, device):
-        assert torch.allclose(run(candidate, device, given), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+    for candidate in offered(problem, live):
+        y = given.computed(BACKEND.build(candidate, live))
+        assert torch.allclose(y, expected, rtol=1e-5, atol=1e-5, equal_nan=True), candidate.id

@@ -19,12 +19,10 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.error_rule import error_objection
-from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
 from convwright.tensors import torch_dtype
 from gpu.right import relative
 
@@ -51,84 +49,72 @@ DTYPES = [DType.FP16, DType.BF16, DType.FP32]
 LARGEST_ERROR = {DType.FP32: 2e-6, DType.FP16: 6e-4, DType.BF16: 5e-3}
 
 
-@pytest.fixture(scope="module")
-def device() -> DeviceFacts:
-    return device_facts("cuda")
-
-
 def of_layer(name: str, dtype: DType, layouts: tuple[Layout, Layout]) -> ConvProblem:
     return gradient((FEW | LAYERS)[name], dtype, Layout.NCHW, *layouts)
-
-
-def computed(plan: Plan, given: Operands) -> torch.Tensor:
-    """On an output and a workspace full of NaN."""
-    given.out.fill_(float("nan"))
-    workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8, device="cuda")
-    return plan(given.x, given.dy, out=given.out, workspace=workspace)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layouts", [*LAYOUTS, *MIXED])
 @pytest.mark.parametrize("name", [*FEW, *LAYERS])
 def test_small_integers_come_out_exactly(
-    name: str, layouts: tuple[Layout, Layout], dtype: DType, device: DeviceFacts
+    name: str, layouts: tuple[Layout, Layout], dtype: DType, live: DeviceFacts
 ) -> None:
     problem = of_layer(name, dtype, layouts)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
-    found = offered(problem, device)
+    found = offered(problem, live)
     assert found
     for candidate in found[:: 8 if layouts in MIXED else 4]:
-        assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 # In portions, since each of them has to be compiled.
 @pytest.mark.parametrize("first", range(12))
 @pytest.mark.parametrize("layout", [Layout.NCHW, Layout.NHWC])
-def test_every_patch_handles_its_tails(layout: Layout, first: int, device: DeviceFacts) -> None:
+def test_every_patch_handles_its_tails(layout: Layout, first: int, live: DeviceFacts) -> None:
     dtype = DTYPES[first % len(DTYPES)]
     for number in range(len(WINDOWS)):
         problem = ragged(number, dtype, layout)
         given = Operands.of(problem, "cuda", integers=True)
         expected = given.expected(problem).to(torch_dtype(dtype))
         for candidate in all_patches(problem, 1 + first % 3)[first * len(WINDOWS) + number :: 12 * len(WINDOWS)]:
-            assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
+            assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 @pytest.mark.parametrize("name", ["depthwise 7x7, flipped", "causal", "groups of four"])
-def test_the_gradient_is_written_wherever_the_weight_lies(name: str, device: DeviceFacts) -> None:
+def test_the_gradient_is_written_wherever_the_weight_lies(name: str, live: DeviceFacts) -> None:
     dense = of_layer(name, DType.FP32, LAYOUTS[0])
     for problem in (dense, with_gaps(dense)):
         given = Operands.of(problem, "cuda", integers=True)
         expected = given.expected(problem).float()
         for parts in (1, 3):
-            plan = BACKEND.build(all_patches(problem, parts)[0], device)
-            assert torch.equal(computed(plan, given), expected), plan.candidate.id
+            plan = BACKEND.build(all_patches(problem, parts)[0], live)
+            assert torch.equal(given.computed(plan), expected), plan.candidate.id
 
 
 @pytest.mark.parametrize("parts", [2, 7, 33, 256, 300, 1046])
-def test_any_number_of_parts_is_added(parts: int, device: DeviceFacts) -> None:
+def test_any_number_of_parts_is_added(parts: int, live: DeviceFacts) -> None:
     problem = of_layer("depthwise", DType.FP32, LAYOUTS[0])
     given = Operands.of(problem, "cuda", integers=True)
     assert sum_call(problem, parts).constants["PARTS"] == parts
-    plan = BACKEND.build(all_patches(problem, parts)[0], device)
-    assert torch.equal(computed(plan, given), given.expected(problem).float())
+    plan = BACKEND.build(all_patches(problem, parts)[0], live)
+    assert torch.equal(given.computed(plan), given.expected(problem).float())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layouts", LAYOUTS)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_are_right_and_equal_calls_have_equal_bits(
-    name: str, layouts: tuple[Layout, Layout], dtype: DType, device: DeviceFacts
+    name: str, layouts: tuple[Layout, Layout], dtype: DType, live: DeviceFacts
 ) -> None:
     problem = of_layer(name, dtype, layouts)
     given = Operands.of(problem, "cuda", integers=False)
     expected = given.expected(problem)
-    for candidate in offered(problem, device):
-        plan = BACKEND.build(candidate, device)
-        once = computed(plan, given).clone()
+    for candidate in offered(problem, live):
+        plan = BACKEND.build(candidate, live)
+        once = given.computed(plan).clone()
         assert relative(once, expected) < LARGEST_ERROR[dtype], candidate.id
-        assert torch.equal(computed(plan, given), once), candidate.id
+        assert torch.equal(given.computed(plan), once), candidate.id
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -139,7 +125,7 @@ def test_layers_are_right_and_equal_calls_have_equal_bits(
     ids=["3x3", "103,968 terms"],
 )
 def test_errors_keep_the_rule_on_every_kind_of_data(
-    case: Case, layouts: tuple[Layout, Layout], dtype: DType, device: DeviceFacts
+    case: Case, layouts: tuple[Layout, Layout], dtype: DType, live: DeviceFacts
 ) -> None:
     """Beside PyTorch's own call with TF32 off, infinities and NaNs among the data."""
     problem = gradient(case, dtype, Layout.NCHW, *layouts)
@@ -152,8 +138,8 @@ def test_errors_keep_the_rule_on_every_kind_of_data(
 
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         baseline = check.errors(by_torch)
-    for candidate in offered(problem, device):
-        plan = BACKEND.build(candidate, device)
+    for candidate in offered(problem, live):
+        plan = BACKEND.build(candidate, live)
         errors = check.errors(lambda given, plan=plan: plan(given[Role.X], given[Role.DY]))
         assert error_objection(problem, errors, baseline, Policy()) is None, candidate.id
 
@@ -162,7 +148,7 @@ def test_errors_keep_the_rule_on_every_kind_of_data(
 @pytest.mark.parametrize("place", ["x", "dy"])
 @pytest.mark.parametrize("layouts", LAYOUTS)
 def test_what_is_not_finite_lands_where_it_belongs(
-    layouts: tuple[Layout, Layout], place: str, value: float, device: DeviceFacts
+    layouts: tuple[Layout, Layout], place: str, value: float, live: DeviceFacts
 ) -> None:
     """At an image's last pixel, which patches that reach beyond it read for pixels that are not there."""
     problem = gradient(Case((2, 5, 23, 29), (5, 1, 3, 3), groups=5), DType.FP32, Layout.NCHW, *layouts)
@@ -171,8 +157,8 @@ def test_what_is_not_finite_lands_where_it_belongs(
     getattr(given, place)[1, 1, -1, -1] = value
     expected = given.expected(problem).float()
     assert not expected.isfinite().all()
-    for candidate in [*offered(problem, device), *all_patches(problem, 2)[::37]]:
-        dw = computed(BACKEND.build(candidate, device), given)
+    for candidate in [*offered(problem, live), *all_patches(problem, 2)[::37]]:
+        dw = given.computed(BACKEND.build(candidate, live))
         assert torch.allclose(dw, expected, rtol=0, atol=0, equal_nan=True), candidate.id
 
 
@@ -181,10 +167,10 @@ def first(problem: ConvProblem, parts: int) -> Candidate:
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_a_plan_can_be_captured_in_a_graph(parts: int, device: DeviceFacts) -> None:
+def test_a_plan_can_be_captured_in_a_graph(parts: int, live: DeviceFacts) -> None:
     problem = of_layer("depthwise 7x7", DType.FP32, LAYOUTS[0])
     given = Operands.of(problem, "cuda", integers=True)
-    plan = BACKEND.build(first(problem, parts), device)
+    plan = BACKEND.build(first(problem, parts), live)
     workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -196,11 +182,11 @@ def test_a_plan_can_be_captured_in_a_graph(parts: int, device: DeviceFacts) -> N
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_a_plan_runs_on_the_current_stream_and_on_addresses(parts: int, device: DeviceFacts) -> None:
+def test_a_plan_runs_on_the_current_stream_and_on_addresses(parts: int, live: DeviceFacts) -> None:
     problem = of_layer("depthwise 7x7", DType.FP16, LAYOUTS[1])
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem).half()
-    plan = BACKEND.build(first(problem, parts), device)
+    plan = BACKEND.build(first(problem, parts), live)
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
@@ -229,7 +215,7 @@ def test_a_depthwise_weights_gradient_is_computed_by_it_where_it_is_asked_for() 
 
 
 @pytest.mark.parametrize("layout", [Layout.NCHW, Layout.NHWC])
-def test_offsets_beyond_32_bits(layout: Layout, device: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(layout: Layout, live: DeviceFacts) -> None:
     case = Case((40, 64, 1024, 1024), (64, 1, 1, 1), groups=64)
     problem = gradient(case, DType.FP16, Layout.NCHW, layout, layout)
     if torch.cuda.mem_get_info()[0] < 2 * (problem.x.nbytes + problem.y.nbytes):
@@ -241,6 +227,6 @@ def test_offsets_beyond_32_bits(layout: Layout, device: DeviceFacts) -> None:
     )
     x[39, 63, 1023, 1000:] = 1
     dy[39, 63, 1023, 1020:] = 2
-    dw = BACKEND.build(offered(problem, device)[0], device)(x, dy)
+    dw = BACKEND.build(offered(problem, live)[0], live)(x, dy)
     assert dw[63].item() == 8
     assert dw.sum().item() == 8

@@ -18,12 +18,10 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.error_rule import error_objection
-from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
 from gpu.right import relative
 
 pytest.importorskip("triton")
@@ -50,11 +48,6 @@ LARGEST_ERROR = {
 EVERY = CASES | VOLUMES | WIDE_GROUPS
 
 
-@pytest.fixture(scope="module")
-def device() -> DeviceFacts:
-    return device_facts("cuda")
-
-
 def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
     """All of the implicit GEMM that are in parts or have more stages than others of the same tile."""
     found = [each for each in BACKEND.candidates(problem, device, Policy()) if isinstance(each, Candidate)]
@@ -68,71 +61,64 @@ def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
     return [each for each in gemms if Tile.of(each).in_parts or each in deeper]
 
 
-def computed(plan: Plan, given: Operands) -> torch.Tensor:
-    """On an output and a workspace full of NaN."""
-    given.out.fill_(float("nan"))
-    workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8, device="cuda")
-    return plan(given.x, plan.prepare(given.w), given.bias, given.residual, given.out, workspace)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", LAYERS)
-def test_what_is_offered_computes_small_integers_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_what_is_offered_computes_small_integers_exactly(name: str, dtype: DType, live: DeviceFacts) -> None:
     problem = LAYERS[name].problem(dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
-    found = offered(problem, device)
+    found = offered(problem, live)
     assert any(Tile.of(each).in_parts for each in found)
     for candidate in found:
-        assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 # Each case with another number of parts, among which are some that steps do not divide into.
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("name", "parts"), [*zip(EVERY, cycle((2, 3, 5)), strict=False)])
-def test_every_kind_of_problem_may_be_in_parts(name: str, parts: int, dtype: DType, device: DeviceFacts) -> None:
+def test_every_kind_of_problem_may_be_in_parts(name: str, parts: int, dtype: DType, live: DeviceFacts) -> None:
     problem = EVERY[name].problem(dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
     for candidate in of_parts(problem, parts):
-        assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 @pytest.mark.parametrize(("x", "y"), PLANES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("name", "parts"), [("odd channels", 3), ("slice of a wider buffer", 5), ("stem", 2)])
 def test_operands_may_lie_in_planes(
-    name: str, parts: int, dtype: DType, x: Layout, y: Layout, device: DeviceFacts
+    name: str, parts: int, dtype: DType, x: Layout, y: Layout, live: DeviceFacts
 ) -> None:
     problem = CASES[name].problem(dtype, x, y)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
     for candidate in of_parts(problem, parts)[::2]:
-        assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 @pytest.mark.parametrize("parts", [16, 36, 72])
-def test_many_parts_add_up(parts: int, device: DeviceFacts) -> None:
+def test_many_parts_add_up(parts: int, live: DeviceFacts) -> None:
     problem = LAYERS["3x3 of 256 on 14x14"].problem(DType.FP16)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
     for candidate in of_parts(problem, parts):
-        assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", LAYERS)
-def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, live: DeviceFacts) -> None:
     problem = LAYERS[name].problem(dtype)
     given = Operands.of(problem, "cuda", integers=False)
     expected = oracle(problem, given)
-    for candidate in offered(problem, device):
-        error = relative(computed(BACKEND.build(candidate, device), given), expected)
+    for candidate in offered(problem, live):
+        error = relative(given.computed(BACKEND.build(candidate, live)), expected)
         assert error <= LARGEST_ERROR[candidate.arithmetic], f"{candidate.id}: {error:.2e}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_errors_keep_the_rule_on_every_kind_of_data(dtype: DType, device: DeviceFacts) -> None:
+def test_errors_keep_the_rule_on_every_kind_of_data(dtype: DType, live: DeviceFacts) -> None:
     """Beside PyTorch's own call with TF32 off, infinities and NaNs among the data."""
     problem = Case((1, 128, 14, 14), (96, 128, 3, 3), padding=SAME).problem(dtype)
     check = ErrorCheck(problem, "cuda")
@@ -140,14 +126,14 @@ def test_errors_keep_the_rule_on_every_kind_of_data(dtype: DType, device: Device
         baseline = check.errors(lambda given: F.conv2d(given[Role.X], given[Role.W], padding=1))
     for candidate in of_parts(problem, 5):
         if candidate.arithmetic is not Arithmetic.TF32:
-            plan = BACKEND.build(candidate, device)
+            plan = BACKEND.build(candidate, live)
             errors = check.errors(lambda given, plan=plan: plan(given[Role.X], plan.prepare(given[Role.W])))
             assert error_objection(problem, errors, baseline, Policy()) is None, candidate.id
 
 
 @pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FFFFFFF])
 @pytest.mark.parametrize("place", ["x", "w"])
-def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str, device: DeviceFacts) -> None:
+def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str, live: DeviceFacts) -> None:
     problem = Case((2, 64, 9, 10), (70, 64, 3, 3), padding=SAME).problem(DType.FP32)
     given = Operands.of(problem, "cuda", integers=False)
     special = torch.tensor(bits, dtype=torch.uint32).view(torch.float32)
@@ -158,37 +144,37 @@ def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str, device
         loose = (
             {"rtol": 1e-4, "atol": 1e-4} if candidate.arithmetic is Arithmetic.TF32X3 else {"rtol": 0.1, "atol": 0.5}
         )
-        y = computed(BACKEND.build(candidate, device), given)
+        y = given.computed(BACKEND.build(candidate, live))
         assert torch.allclose(y, expected, equal_nan=True, **loose), candidate.id
 
 
-def test_infinities_of_both_signs_in_two_parts_make_nan(device: DeviceFacts) -> None:
+def test_infinities_of_both_signs_in_two_parts_make_nan(live: DeviceFacts) -> None:
     problem = Case((1, 128, 1, 2), (3, 128, 1, 1)).problem(DType.FP32)
     given = Operands.of(problem, "cuda", integers=True)
     given.w.fill_(1)
     given.x[0, 0, 0, 0], given.x[0, 127, 0, 0] = float("inf"), float("-inf")
     given.x[0, 0, 0, 1] = float("inf")
     for candidate in of_parts(problem, 4):
-        y = computed(BACKEND.build(candidate, device), given)
+        y = given.computed(BACKEND.build(candidate, live))
         assert y[0, :, 0, 0].isnan().all(), candidate.id
         assert y[0, :, 0, 1].eq(float("inf")).all(), candidate.id
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_equal_calls_have_equal_bits(dtype: DType, device: DeviceFacts) -> None:
+def test_equal_calls_have_equal_bits(dtype: DType, live: DeviceFacts) -> None:
     problem = LAYERS["3x3 of 256 on 14x14"].problem(dtype)
     given = Operands.of(problem, "cuda", integers=False)
-    for candidate in offered(problem, device):
-        plan = BACKEND.build(candidate, device)
-        once = computed(plan, given).clone()
+    for candidate in offered(problem, live):
+        plan = BACKEND.build(candidate, live)
+        once = given.computed(plan).clone()
         for _ in range(5):
-            assert torch.equal(computed(plan, given), once), candidate.id
+            assert torch.equal(given.computed(plan), once), candidate.id
 
 
-def test_a_plan_can_be_captured_in_a_graph(device: DeviceFacts) -> None:
+def test_a_plan_can_be_captured_in_a_graph(live: DeviceFacts) -> None:
     problem = LAYERS["3x3 of 256 on 14x14"].problem(DType.FP32)
     given = Operands.of(problem, "cuda", integers=True)
-    plan = BACKEND.build(of_parts(problem, 6)[0], device)
+    plan = BACKEND.build(of_parts(problem, 6)[0], live)
     weight = plan.prepare(given.w)
     workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -201,13 +187,13 @@ def test_a_plan_can_be_captured_in_a_graph(device: DeviceFacts) -> None:
     assert torch.equal(given.out, exact(oracle(problem, given), problem))
 
 
-def test_a_plan_runs_on_the_current_stream_and_on_addresses(device: DeviceFacts) -> None:
+def test_a_plan_runs_on_the_current_stream_and_on_addresses(live: DeviceFacts) -> None:
     problem = LAYERS["1x1 of 2048 on 7x7"].problem(DType.FP16)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
     assert given.bias is not None
     assert given.residual is not None
-    plan = BACKEND.build(of_parts(problem, 4, TILES[1:])[0], device)
+    plan = BACKEND.build(of_parts(problem, 4, TILES[1:])[0], live)
     weight = plan.prepare(given.w)
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
@@ -224,7 +210,7 @@ def test_a_plan_runs_on_the_current_stream_and_on_addresses(device: DeviceFacts)
     assert torch.equal(given.out, expected)
 
 
-def test_offsets_of_an_input_beyond_32_bits(device: DeviceFacts) -> None:
+def test_offsets_of_an_input_beyond_32_bits(live: DeviceFacts) -> None:
     """One pixel of each image, 2^26 elements from the next."""
     problem = Case((40, 64, 1024, 1024), (16, 64, 1, 1), stride=(1024, 1024)).problem(DType.FP16)
     if torch.cuda.mem_get_info()[0] < 2 * problem.x.nbytes:
@@ -232,7 +218,7 @@ def test_offsets_of_an_input_beyond_32_bits(device: DeviceFacts) -> None:
     x = torch.empty(problem.x.shape, dtype=torch.float16, device="cuda", memory_format=torch.channels_last).zero_()
     x[39, :, 0, 0] = 1
     w = torch.ones(problem.w.shape, dtype=torch.float16, device="cuda")
-    plan = BACKEND.build(of_parts(problem, 2)[0], device)
+    plan = BACKEND.build(of_parts(problem, 2)[0], live)
     y = plan(x, plan.prepare(w))
     assert y[39].eq(64).all()
     assert y[:39].eq(0).all()

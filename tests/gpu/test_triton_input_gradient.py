@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import convwright as cw
-from backends.triton_interpreted.cases import PLANES, Case, listed
+from backends.triton_interpreted.cases import PLANES, Case
 from backends.triton_interpreted.input_gradient_cases import STRIDED, Operands, all_tiles, gradient
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.input_gradient.offers import KERNEL
@@ -21,8 +21,8 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
 from convwright.tensors import torch_dtype
+from gpu.own_kernels import candidates
 from gpu.right import relative
 
 pytest.importorskip("triton")
@@ -48,21 +48,9 @@ LARGEST_ERROR = {
 }
 
 
-@pytest.fixture(scope="module")
-def device() -> DeviceFacts:
-    return device_facts("cuda")
-
-
-def candidates(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
-    offers = listed(KERNEL, problem, device)
-    found = [offer for offer in offers if isinstance(offer, Candidate)]
-    assert found == offers, offers
-    return found
-
-
 def some(name: str, problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
     """All that are offered for a layer, and every fifth for a small problem: each kernel has to be compiled."""
-    return candidates(problem, device)[:: 1 if name in LAYERS else 5]
+    return candidates(KERNEL, problem, device)[:: 1 if name in LAYERS else 5]
 
 
 def assert_exact(candidate: Candidate, device: DeviceFacts, given: Operands, expected: torch.Tensor) -> None:
@@ -72,51 +60,51 @@ def assert_exact(candidate: Candidate, device: DeviceFacts, given: Operands, exp
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*STRIDED, *LAYERS])
-def test_small_integers_come_out_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_small_integers_come_out_exactly(name: str, dtype: DType, live: DeviceFacts) -> None:
     problem = gradient((STRIDED | LAYERS)[name], dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem)
-    for candidate in some(name, problem, device):
-        assert_exact(candidate, device, given, expected)
+    for candidate in some(name, problem, live):
+        assert_exact(candidate, live, given, expected)
 
 
 @pytest.mark.parametrize(("dy", "dx"), PLANES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*STRIDED, *LAYERS])
-def test_operands_may_lie_in_planes(name: str, dtype: DType, dy: Layout, dx: Layout, device: DeviceFacts) -> None:
+def test_operands_may_lie_in_planes(name: str, dtype: DType, dy: Layout, dx: Layout, live: DeviceFacts) -> None:
     problem = gradient((STRIDED | LAYERS)[name], dtype, dy, dx)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem)
-    for candidate in candidates(problem, device)[::8]:
-        assert_exact(candidate, device, given, expected)
+    for candidate in candidates(KERNEL, problem, live)[::8]:
+        assert_exact(candidate, live, given, expected)
 
 
 # In sixths, since each of them has to be compiled. 70 channels make a step of the sum run across taps, 56 do not.
 @pytest.mark.parametrize(("channels", "first"), [(70, 0), (56, 1), (70, 2), (56, 3), (70, 4), (56, 5)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_tile_handles_its_tails(dtype: DType, channels: int, first: int, device: DeviceFacts) -> None:
+def test_every_tile_handles_its_tails(dtype: DType, channels: int, first: int, live: DeviceFacts) -> None:
     problem = gradient(Case((3, 70, 9, 18), (channels, 70, 2, 3), (1, 2), ((1, 0), (0, 1))), dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem)
     for candidate in all_tiles(problem)[first::6]:
-        assert_exact(candidate, device, given, expected)
+        assert_exact(candidate, live, given, expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*STRIDED, *LAYERS])
-def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, live: DeviceFacts) -> None:
     problem = gradient((STRIDED | LAYERS)[name], dtype)
     given = Operands.of(problem, "cuda", integers=False)
     expected = given.expected(problem)
-    for candidate in some(name, problem, device):
-        dx = given.computed(BACKEND.build(candidate, device))
+    for candidate in some(name, problem, live):
+        dx = given.computed(BACKEND.build(candidate, live))
         error = relative(dx, expected)
         assert error <= LARGEST_ERROR[candidate.arithmetic], f"{candidate.id}: {error:.2e}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["ResNet 3x3", "odd image"])
-def test_errors_keep_the_rule_on_every_kind_of_data(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_errors_keep_the_rule_on_every_kind_of_data(name: str, dtype: DType, live: DeviceFacts) -> None:
     """Beside PyTorch's own call with TF32 off, infinities and NaNs among the data."""
     problem = gradient(LAYERS[name], dtype)
     check = ErrorCheck(problem, "cuda")
@@ -131,16 +119,16 @@ def test_errors_keep_the_rule_on_every_kind_of_data(name: str, dtype: DType, dev
 
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         baseline = check.errors(by_torch)
-    for candidate in candidates(problem, device):
+    for candidate in candidates(KERNEL, problem, live):
         if candidate.arithmetic is not Arithmetic.TF32:
-            plan = BACKEND.build(candidate, device)
+            plan = BACKEND.build(candidate, live)
             errors = check.errors(lambda given, plan=plan: plan(given[Role.DY], plan.prepare(given[Role.W])))
             assert error_objection(problem, errors, baseline, Policy()) is None, candidate.id
 
 
 @pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FFFFFFF])
 @pytest.mark.parametrize("place", ["dy", "w"])
-def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str, device: DeviceFacts) -> None:
+def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str, live: DeviceFacts) -> None:
     # No tap reaches beyond dy, where a weight that is not finite would meet a zero.
     problem = gradient(Case((2, 70, 12, 16), (64, 70, 2, 2), (2, 2)), DType.FP32)
     given = Operands.of(problem, "cuda", integers=False)
@@ -149,28 +137,28 @@ def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str, device
     on_cpu = Operands(given.dy.cpu(), given.w.cpu(), given.out.cpu())
     expected = on_cpu.expected(problem).float().cuda()
     assert not expected.isfinite().all()
-    for candidate in candidates(problem, device):
+    for candidate in candidates(KERNEL, problem, live):
         loose = (
             {"rtol": 1e-4, "atol": 1e-4} if candidate.arithmetic is Arithmetic.TF32X3 else {"rtol": 0.1, "atol": 0.5}
         )
-        dx = given.computed(BACKEND.build(candidate, device))
+        dx = given.computed(BACKEND.build(candidate, live))
         assert torch.allclose(dx, expected, equal_nan=True, **loose), candidate.id
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_equal_calls_have_equal_bits(dtype: DType, device: DeviceFacts) -> None:
+def test_equal_calls_have_equal_bits(dtype: DType, live: DeviceFacts) -> None:
     problem = gradient(LAYERS["ResNet 3x3"], dtype)
     given = Operands.of(problem, "cuda", integers=False)
-    for candidate in candidates(problem, device):
-        plan = BACKEND.build(candidate, device)
+    for candidate in candidates(KERNEL, problem, live):
+        plan = BACKEND.build(candidate, live)
         once = given.computed(plan).clone()
         assert torch.equal(given.computed(plan), once), candidate.id
 
 
-def test_a_plan_can_be_captured_in_a_graph(device: DeviceFacts) -> None:
+def test_a_plan_can_be_captured_in_a_graph(live: DeviceFacts) -> None:
     problem = gradient(LAYERS["ResNet 3x3"], DType.FP16)
     given = Operands.of(problem, "cuda", integers=True)
-    plan = BACKEND.build(candidates(problem, device)[0], device)
+    plan = BACKEND.build(candidates(KERNEL, problem, live)[0], live)
     weight = plan.prepare(given.w)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -181,11 +169,11 @@ def test_a_plan_can_be_captured_in_a_graph(device: DeviceFacts) -> None:
     assert torch.equal(given.out, given.expected(problem).half())
 
 
-def test_a_plan_runs_on_the_current_stream_and_on_addresses(device: DeviceFacts) -> None:
+def test_a_plan_runs_on_the_current_stream_and_on_addresses(live: DeviceFacts) -> None:
     problem = gradient(LAYERS["ResNet 3x3"], DType.FP16)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem).half()
-    plan = BACKEND.build(candidates(problem, device)[0], device)
+    plan = BACKEND.build(candidates(KERNEL, problem, live)[0], live)
     assert isinstance(plan, Launchable)
     weight = plan.prepare(given.w)
     stream = torch.cuda.Stream()
@@ -214,21 +202,21 @@ def test_a_gradient_in_fp32_is_computed_by_it_where_tf32_is_off(memory_format: t
     assert (x.grad.double() - exact.grad).norm() / exact.grad.norm() < 1e-6
 
 
-def test_a_transposed_convolution_is_computed_by_it(device: DeviceFacts) -> None:
+def test_a_transposed_convolution_is_computed_by_it(live: DeviceFacts) -> None:
     x, w = torch.randn(4, 96, 20, 21, device="cuda").half(), torch.randn(96, 40, 4, 4, device="cuda").half()
     y = cw.conv_transpose2d(x, w, stride=2, padding=1, algorithm="triton/input-gradient")
     exact = F.conv_transpose2d(x.double(), w.double(), stride=2, padding=1)
     assert (y.double() - exact).norm() / exact.norm() < 6e-4
 
 
-def test_offsets_beyond_32_bits(device: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
     problem = gradient(Case((40, 64, 1024, 1024), (16, 64, 1, 1), (1, 2)), DType.FP16)
     if torch.cuda.mem_get_info()[0] < 2 * (problem.x.nbytes + problem.y.nbytes):
         pytest.skip(f"needs {2 * (problem.x.nbytes + problem.y.nbytes):,} bytes of free GPU memory")
     dy = torch.empty(problem.y.shape, dtype=torch.float16, device="cuda", memory_format=torch.channels_last).zero_()
     dy[39].fill_(1)
     w = torch.ones(problem.w.shape, dtype=torch.float16, device="cuda")
-    plan = BACKEND.build(candidates(problem, device)[0], device)
+    plan = BACKEND.build(candidates(KERNEL, problem, live)[0], live)
     dx = plan(dy, plan.prepare(w))
     assert dx[39, :, :, ::2].eq(16).all()
     assert dx[39, :, :, 1::2].eq(0).all()

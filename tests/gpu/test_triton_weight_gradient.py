@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import convwright as cw
-from backends.triton_interpreted.cases import Case, listed
+from backends.triton_interpreted.cases import Case
 from backends.triton_interpreted.weight_gradient_cases import (
     ALGORITHM,
     ALL_CASES,
@@ -25,13 +25,12 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.error_rule import error_objection
-from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
 from convwright.tensors import torch_dtype
+from gpu.own_kernels import candidates
 from gpu.right import relative
 
 pytest.importorskip("triton")
@@ -58,72 +57,53 @@ LARGEST_ERROR = {
 }
 
 
-@pytest.fixture(scope="module")
-def device() -> DeviceFacts:
-    return device_facts("cuda")
-
-
-def candidates(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
-    offers = listed(ALGORITHM, problem, device)
-    found = [offer for offer in offers if isinstance(offer, Candidate)]
-    assert found == offers, offers
-    return found
-
-
 def some(name: str, problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
     """All that are offered for a layer, and every fourth for a small problem: each kernel has to be compiled."""
-    return candidates(problem, device)[:: 1 if name in LAYERS else 4]
-
-
-def computed(plan: Plan, given: Operands) -> torch.Tensor:
-    """On an output and a workspace full of NaN."""
-    given.out.fill_(float("nan"))
-    workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8, device="cuda")
-    return plan(given.x, given.dy, out=given.out, workspace=workspace)
+    return candidates(ALGORITHM, problem, device)[:: 1 if name in LAYERS else 4]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*NAMES, *LAYERS])
-def test_small_integers_come_out_exactly(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_small_integers_come_out_exactly(name: str, dtype: DType, live: DeviceFacts) -> None:
     problem = gradient((ALL_CASES | LAYERS)[name], dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
-    for candidate in some(name, problem, device):
-        assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
+    for candidate in some(name, problem, live):
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 # In sixths, since each of them has to be compiled.
 @pytest.mark.parametrize(("parts", "first"), [(1, 0), (3, 1), (1, 2), (3, 3), (1, 4), (3, 5)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_tile_handles_its_tails(dtype: DType, parts: int, first: int, device: DeviceFacts) -> None:
+def test_every_tile_handles_its_tails(dtype: DType, parts: int, first: int, live: DeviceFacts) -> None:
     plain = Case((3, 70, 9, 18), (35, 70, 2, 1), padding=((1, 0), (0, 0)), stride=(2, 2))
     grouped = replace(plain, x=(3, 140, 9, 18), w=(70, 70, 2, 1), groups=2)
     problem = gradient(grouped if first % 2 else plain, dtype)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem).to(torch_dtype(dtype))
     for candidate in all_tiles(problem, parts)[first::6]:
-        assert torch.equal(computed(BACKEND.build(candidate, device), given), expected), candidate.id
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 @pytest.mark.parametrize("name", ["flipped", "1-D", "ResNet 3x3", "one plane of a volume", "groups of a volume"])
-def test_the_gradient_is_written_wherever_the_weight_lies(name: str, device: DeviceFacts) -> None:
+def test_the_gradient_is_written_wherever_the_weight_lies(name: str, live: DeviceFacts) -> None:
     dense = gradient((ALL_CASES | LAYERS)[name], DType.FP32, Layout.NCHW)
     for problem in (dense, with_gaps(dense)):
         given = Operands.of(problem, "cuda", integers=True)
         expected = given.expected(problem).float()
         for parts in (1, 3):
-            plan = BACKEND.build(all_tiles(problem, parts)[0], device)
-            assert torch.equal(computed(plan, given), expected), plan.candidate.id
+            plan = BACKEND.build(all_tiles(problem, parts)[0], live)
+            assert torch.equal(given.computed(plan), expected), plan.candidate.id
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*NAMES, *LAYERS])
-def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, device: DeviceFacts) -> None:
+def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, live: DeviceFacts) -> None:
     problem = gradient((ALL_CASES | LAYERS)[name], dtype)
     given = Operands.of(problem, "cuda", integers=False)
     expected = given.expected(problem)
-    for candidate in some(name, problem, device):
-        dw = computed(BACKEND.build(candidate, device), given)
+    for candidate in some(name, problem, live):
+        dw = given.computed(BACKEND.build(candidate, live))
         error = relative(dw, expected)
         assert error <= LARGEST_ERROR[candidate.arithmetic], f"{candidate.id}: {error:.2e}"
 
@@ -134,7 +114,7 @@ def test_errors_stay_within_what_the_arithmetic_allows(name: str, dtype: DType, 
     [Case((2, 64, 28, 28), (48, 64, 3, 3), padding=SAME), Case((32, 16, 57, 57), (24, 16, 1, 1))],
     ids=["3x3", "103,968 terms"],
 )
-def test_errors_keep_the_rule_on_every_kind_of_data(case: Case, dtype: DType, device: DeviceFacts) -> None:
+def test_errors_keep_the_rule_on_every_kind_of_data(case: Case, dtype: DType, live: DeviceFacts) -> None:
     """Beside PyTorch's own call with TF32 off, infinities and NaNs among the data."""
     problem = gradient(case, dtype)
     check = ErrorCheck(problem, "cuda")
@@ -145,28 +125,28 @@ def test_errors_keep_the_rule_on_every_kind_of_data(case: Case, dtype: DType, de
 
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         baseline = check.errors(by_torch)
-    for candidate in candidates(problem, device):
+    for candidate in candidates(ALGORITHM, problem, live):
         if candidate.arithmetic is not Arithmetic.TF32:
-            plan = BACKEND.build(candidate, device)
+            plan = BACKEND.build(candidate, live)
             errors = check.errors(lambda given, plan=plan: plan(given[Role.X], given[Role.DY]))
             assert error_objection(problem, errors, baseline, Policy()) is None, candidate.id
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_equal_calls_have_equal_bits(dtype: DType, device: DeviceFacts) -> None:
+def test_equal_calls_have_equal_bits(dtype: DType, live: DeviceFacts) -> None:
     problem = gradient(LAYERS["ResNet 3x3"], dtype)
     given = Operands.of(problem, "cuda", integers=False)
-    for candidate in candidates(problem, device):
-        plan = BACKEND.build(candidate, device)
-        once = computed(plan, given).clone()
-        assert torch.equal(computed(plan, given), once), candidate.id
+    for candidate in candidates(ALGORITHM, problem, live):
+        plan = BACKEND.build(candidate, live)
+        once = given.computed(plan).clone()
+        assert torch.equal(given.computed(plan), once), candidate.id
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_a_plan_can_be_captured_in_a_graph(parts: int, device: DeviceFacts) -> None:
+def test_a_plan_can_be_captured_in_a_graph(parts: int, live: DeviceFacts) -> None:
     problem = gradient(LAYERS["ResNet 3x3"], DType.FP32)
     given = Operands.of(problem, "cuda", integers=True)
-    plan = BACKEND.build(all_tiles(problem, parts)[0], device)
+    plan = BACKEND.build(all_tiles(problem, parts)[0], live)
     workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -178,11 +158,11 @@ def test_a_plan_can_be_captured_in_a_graph(parts: int, device: DeviceFacts) -> N
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_a_plan_runs_on_the_current_stream_and_on_addresses(parts: int, device: DeviceFacts) -> None:
+def test_a_plan_runs_on_the_current_stream_and_on_addresses(parts: int, live: DeviceFacts) -> None:
     problem = gradient(LAYERS["ResNet 3x3"], DType.FP16)
     given = Operands.of(problem, "cuda", integers=True)
     expected = given.expected(problem).half()
-    plan = BACKEND.build(all_tiles(problem, parts)[0], device)
+    plan = BACKEND.build(all_tiles(problem, parts)[0], live)
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
@@ -211,7 +191,7 @@ def test_a_weights_gradient_in_fp32_is_computed_by_it_where_tf32_is_off() -> Non
     assert (w.grad.double() - exact.grad).norm() / exact.grad.norm() < 1e-6
 
 
-def test_offsets_beyond_32_bits(device: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
     problem = gradient(Case((40, 64, 1024, 1024), (16, 64, 1, 1)), DType.FP16)
     if torch.cuda.mem_get_info()[0] < 2 * (problem.x.nbytes + problem.y.nbytes):
         pytest.skip(f"needs {2 * (problem.x.nbytes + problem.y.nbytes):,} bytes of free GPU memory")
@@ -221,6 +201,6 @@ def test_offsets_beyond_32_bits(device: DeviceFacts) -> None:
     )
     x[39, :, 1023, 1000:].fill_(1)
     dy[39, 3, 1023, 1023] = 2
-    dw = BACKEND.build(candidates(problem, device)[0], device)(x, dy)
+    dw = BACKEND.build(candidates(ALGORITHM, problem, live)[0], live)(x, dy)
     assert dw[3].eq(2).all()
     assert dw.sum().item() == 128

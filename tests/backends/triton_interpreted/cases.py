@@ -14,6 +14,7 @@ from convwright.core.candidate import Offer
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
@@ -138,6 +139,14 @@ class Operands:
             filled(problem.x), filled(problem.w), filled(bias) if epilogue.bias else None,
             filled(problem.y) if epilogue.residual else None, empty(problem.y, device).fill_(float("nan")),
         )  # fmt: skip
+
+    def computed(self, plan: Plan) -> Tensor:
+        """With an output and a workspace full of NaN."""
+        self.out.fill_(float("nan"))
+        workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8, device=self.x.device)
+        packed = plan.prepare(self.w)
+        assert plan(self.x, packed, self.bias, self.residual, self.out, workspace) is self.out
+        return self.out
 
 
 def listed(algorithm: str, problem: ConvProblem, device: DeviceFacts) -> list[Offer]:

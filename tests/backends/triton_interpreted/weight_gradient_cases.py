@@ -14,6 +14,7 @@ from convwright.backends.triton.weight_gradient.tiles import tiles
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
+from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.tensors import empty
@@ -58,6 +59,13 @@ class Operands:
         """In float64, by PyTorch's autograd."""
         zeros = torch.zeros(problem.w.shape, device=self.x.device)
         return oracle(problem, {Role.X: self.x, Role.W: zeros, Role.DY: self.dy})
+
+    def computed(self, plan: Plan) -> Tensor:
+        """With an output and a workspace full of NaN."""
+        self.out.fill_(float("nan"))
+        workspace = torch.full((plan.workspace_bytes,), 0xFF, dtype=torch.uint8, device=self.x.device)
+        assert plan(self.x, self.dy, out=self.out, workspace=workspace) is self.out
+        return self.out
 
 
 def all_tiles(problem: ConvProblem, parts: int) -> list[Candidate]:
