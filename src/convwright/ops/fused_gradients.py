@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from convwright.core.tensor_spec import TensorSpec
 from convwright.ops import ambient
 from convwright.ops.autograd import Gradients
 from convwright.ops.call import Call
+from convwright.ops.on_device import on_device
 from convwright.ops.posed import gradient_problems
 from convwright.ops.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
@@ -103,19 +105,19 @@ def with_shared_work(fused: Sequence[Choice | None], plain: Sequence[Choice | No
 class FusedGradients:
     """Both gradients made ready, for operands that lie as their problems say, the output's among them."""
 
-    __slots__ = ("_bias", "_device", "_masks", "_needs", "_several", "_steps")
+    __slots__ = ("_masks", "_needs", "_run")
 
     def __init__(self, choices: Sequence[Choice | None], call: Call) -> None:
         to_input, to_weight = choices
-        self._steps = [None if choice is None else _Step(choice, call.x.device) for choice in choices]
+        steps = [None if choice is None else _Step(choice, call.x.device) for choice in choices]
         with_bias = call.bias is not None and call.bias.requires_grad
         self._needs = (to_input is not None, to_weight is not None, with_bias)
         chosen = to_weight or to_input
         assert chosen is not None
         problem = chosen.candidate.problem
-        self._bias = TensorSpec((problem.k,), problem.dtype)
         self._masks = tuple(spec.alignment - 1 for spec in (problem.y, problem.x, problem.w, problem.y))
-        self._device, self._several = call.x.device, torch.cuda.device_count() > 1
+        bias = TensorSpec((problem.k,), problem.dtype) if with_bias else None
+        self._run = on_device(partial(_gradients, steps, bias), call.x.device)
 
     def __call__(
         self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None, needs: tuple[bool, bool, bool]
@@ -125,9 +127,6 @@ class FusedGradients:
         if needs != self._needs or self._is_astray(dy, x, w, y):
             return None
         try:
-            if self._several and torch.cuda.current_device() != self._device.index:
-                with torch.cuda.device(self._device):
-                    return self._run(dy, x, w, y)
             return self._run(dy, x, w, y)
         except SHORTAGES as error:
             if not is_shortage(error):
@@ -140,12 +139,15 @@ class FusedGradients:
         given = (dy, x, w, dy if y is None else y)
         return any(tensor.data_ptr() & mask for tensor, mask in zip(given, self._masks, strict=True))
 
-    def _run(self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None) -> Gradients:
-        to_input, to_weight = self._steps
-        db = empty(self._bias, dy.device) if self._needs[2] else None
-        dx = None if to_input is None else to_input(dy, w, y, None)
-        dw = None if to_weight is None else to_weight(x, dy, y, db)
-        return dx, dw, db
+
+def _gradients(
+    steps: Sequence[_Step | None], bias: TensorSpec | None, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None
+) -> Gradients:
+    to_input, to_weight = steps
+    db = None if bias is None else empty(bias, dy.device)
+    dx = None if to_input is None else to_input(dy, w, y, None)
+    dw = None if to_weight is None else to_weight(x, dy, y, db)
+    return dx, dw, db
 
 
 class _Step:

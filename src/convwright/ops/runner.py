@@ -12,6 +12,7 @@ from torch import Tensor
 from convwright.backends.torch_native.own import TorchPlan
 from convwright.core.direction import Direction
 from convwright.core.plan import Plan
+from convwright.ops.on_device import on_device
 from convwright.ops.workspace import workspace
 from convwright.shortage import SHORTAGES
 from convwright.tensors import empty, spec_of
@@ -44,8 +45,7 @@ def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant
     run = _with_extras(_bound(plan, pack, device, relief), plan, operands)
     if device.type == "cpu":
         return run
-    run = _aligned(run, plan, torchs_own, packed=pack is not None)
-    return _on_device(run, device) if torch.cuda.device_count() > 1 else run
+    return on_device(_aligned(run, plan, torchs_own, packed=pack is not None), device)
 
 
 def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | None:
@@ -135,19 +135,6 @@ def _aligned(run: Runner, plan: Plan, torchs_own: Plan, *, packed: bool) -> Runn
         return (torchs_own if astray else run)(first, second, bias, residual, out)
 
     return checked
-
-
-def _on_device(run: Runner, device: torch.device) -> Runner:
-    """``run`` with the operands' GPU as the current one."""
-    current = torch._C._cuda_getDevice
-
-    def switched(*operands: Tensor | None) -> Tensor:
-        if current() == device.index:
-            return run(*operands)
-        with torch.cuda.device(device):
-            return run(*operands)
-
-    return switched
 
 
 class _Kept:

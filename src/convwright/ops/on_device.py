@@ -1,0 +1,25 @@
+"""The operands' GPU as the current one, where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+Made = TypeVar("Made")
+
+
+def on_device(run: Callable[..., Made], device: torch.device) -> Callable[..., Made]:
+    """``run`` with ``device`` as the current GPU; ``run`` itself where there is no other."""
+    if device.type == "cpu" or torch.cuda.device_count() < 2:
+        return run
+    current = torch._C._cuda_getDevice
+
+    def switched(*operands: torch.Tensor | None) -> Made:
+        if current() == device.index:
+            return run(*operands)
+        with torch.cuda.device(device):
+            return run(*operands)
+
+    return switched
