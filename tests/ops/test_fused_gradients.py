@@ -11,11 +11,13 @@ from backends.interpreted import passes_in_the_interpreter
 from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
 from convwright.ops.call import Call
 from convwright.ops.form import CONV2D
 from convwright.ops.fused_gradients import are_faster, fused_problems, with_shared_work
+from convwright.ops.posed import Wanted
 from convwright.ops.request import Request
 from convwright.tuning.session import Choice
 
@@ -77,8 +79,12 @@ def call_of(*, activation: str | None = "relu", residual: bool = False) -> Call:
     return Call(CONV2D, x, w, b, added, None, Request(False, 1, 1, 1, 8, activation, None, None))
 
 
+def asked_for(call: Call, policy: Policy = Policy()) -> list[ConvProblem | None]:
+    return fused_problems(call.problem(), Wanted.of(call), policy, CPU)
+
+
 def test_where_no_kernel_fuses_it_nothing_is_asked() -> None:
-    assert fused_problems(call_of().problem(), call_of(), CPU) == []
+    assert asked_for(call_of()) == []
 
 
 @pytest.mark.parametrize(
@@ -95,8 +101,8 @@ def test_what_is_asked_where_one_does(
 ) -> None:
     monkeypatch.setattr("convwright.ops.fused_gradients._is_fused", lambda problem, device: True)
     call = call_of(**asked)  # type: ignore[arg-type]
-    found = [str(each.epilogue) for each in fused_problems(call.problem(), call, CPU) if each is not None]
-    assert found == problems
+    assert [str(each.epilogue) for each in asked_for(call) if each is not None] == problems
+    assert asked_for(call, Policy(objective="energy")) == []
 
 
 def test_gradients_in_the_interpreter() -> None:

@@ -20,19 +20,16 @@ from convwright.ops import ambient
 from convwright.ops.autograd import Training
 from convwright.ops.behind import activated, behind, torchs_own
 from convwright.ops.call import Call
-from convwright.ops.fused_gradients import FusedGradients, are_faster, fused_problems, with_shared_work
+from convwright.ops.fused_gradients import FusedGradients, fused_choices, fused_problems
 from convwright.ops.look_cost import LONG_LOOK_US, look_host_us
 from convwright.ops.node_cost import node_host_us
-from convwright.ops.posed import gradient_problems
+from convwright.ops.posed import FROM_OUTPUT, Wanted, gradient_problems
 from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.relief import bound
 from convwright.ops.runner import Runner
 from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, capturing, session
-
-# The activations whose derivative is told by the output alone.
-FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
 # The interval of a quick search's few samples of the host may be very wide, their median is no further off than so.
 _DOUBT = 1.25
@@ -88,7 +85,7 @@ def _choice(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: st
 
 
 def _gradient_choices(problem: ConvProblem, call: Call, device: DeviceFacts) -> list[Choice | None]:
-    posed = gradient_problems(problem, call)
+    posed = gradient_problems(problem, Wanted.of(call))
     return [None if each is None else _choice(each, device, call, None) for each in posed]
 
 
@@ -96,15 +93,8 @@ def _fused_choices(
     problem: ConvProblem, call: Call, plain: list[Choice | None], device: DeviceFacts
 ) -> list[Choice | None] | None:
     """Choices for gradients with what stands ahead of them, where these are surely faster."""
-    posed, last = fused_problems(problem, call, device), session().last
-    try:
-        found = [None if each is None else _choice(each, device, call, None) for each in posed]
-    except Refused:
-        found = []
-    if found and are_faster(found, plain):
-        return with_shared_work(found, plain)
-    session().last = last
-    return None
+    posed = fused_problems(problem, Wanted.of(call), call.request.policy or Policy(), device)
+    return fused_choices(posed, plain, lambda each: _choice(each, device, call, None))
 
 
 def _trained(

@@ -17,54 +17,63 @@ from torch import Tensor
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
-from convwright.core.epilogue import Activation, Epilogue, activation_named
+from convwright.core.epilogue import Epilogue
 from convwright.core.fusing import is_rare
 from convwright.core.plan import Plan
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.ops import ambient
+from convwright.errors import Refused
 from convwright.ops.autograd import Gradients
 from convwright.ops.call import Call
 from convwright.ops.on_device import on_device
-from convwright.ops.posed import gradient_problems
+from convwright.ops.posed import FROM_OUTPUT, Wanted, gradient_problems
 from convwright.ops.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import empty
 from convwright.tuning import listing
 from convwright.tuning.choose import TIE
-from convwright.tuning.session import Choice
+from convwright.tuning.session import Choice, session
 
 
-def fused_problems(problem: ConvProblem, call: Call, device: DeviceFacts) -> list[ConvProblem | None]:
+def fused_problems(
+    problem: ConvProblem, wanted: Wanted, policy: Policy, device: DeviceFacts
+) -> list[ConvProblem | None]:
     """Those of the gradients of input and weight with what stands ahead of them, None where none is wanted; an empty
-    list where nothing stands there, or no kernel fuses it."""
-    if problem.direction is not Direction.FORWARD or not _may_fuse(call):
+    list where nothing stands there, or no kernel fuses it, or more than speed is asked for."""
+    activation = problem.epilogue.activation
+    if problem.direction is not Direction.FORWARD or activation not in FROM_OUTPUT:
         return []
-    to_input, to_weight = gradient_problems(problem, call)
-    with_bias = call.bias is not None and call.bias.requires_grad
-    if with_bias and to_weight is None:
+    # The residual's gradient is the one ahead of the activation itself.
+    if policy.objective is not Objective.TIME or wanted.residual or (wanted.bias and not wanted.w):
         return []
-    activation = activation_named(call.request.activation)
+    to_input, to_weight = gradient_problems(problem, wanted)
     asked = [
         to_input and replace(to_input, epilogue=Epilogue(activation=activation)),
-        to_weight and replace(to_weight, epilogue=Epilogue(bias=with_bias, activation=activation)),
+        to_weight and replace(to_weight, epilogue=Epilogue(bias=wanted.bias, activation=activation)),
     ]
     rare = [each for each in asked if each is not None and is_rare(each)]
     return asked if rare and all(_is_fused(each, device) for each in rare) else []
 
 
-def _may_fuse(call: Call) -> bool:
-    """Whether nobody has asked for anything but speed, or for the gradient ahead of the activation itself."""
-    policy = call.request.policy or Policy()
-    wants_residual = call.residual is not None and call.residual.requires_grad
-    is_told = activation_named(call.request.activation) in (Activation.NONE, Activation.RELU)
-    return is_told and not wants_residual and policy.objective is Objective.TIME and ambient.current() is None
-
-
 def _is_fused(problem: ConvProblem, device: DeviceFacts) -> bool:
     offers = listing.direct(problem, device, Policy())
     return any(isinstance(offer, Candidate) and offer.backend != "torch" for offer in offers)
+
+
+def fused_choices(
+    asked: Sequence[ConvProblem | None], plain: Sequence[Choice | None], choose: Callable[[ConvProblem], Choice]
+) -> list[Choice | None] | None:
+    """Choices for such gradients, where these are surely faster than ``plain``."""
+    last = session().last
+    try:
+        found = [None if each is None else choose(each) for each in asked]
+    except Refused:
+        found = []
+    if found and are_faster(found, plain):
+        return with_shared_work(found, plain)
+    session().last = last
+    return None
 
 
 def are_faster(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -> bool:
@@ -110,7 +119,7 @@ class FusedGradients:
     def __init__(self, choices: Sequence[Choice | None], call: Call) -> None:
         to_input, to_weight = choices
         steps = [None if choice is None else _Step(choice, call.x.device) for choice in choices]
-        with_bias = call.bias is not None and call.bias.requires_grad
+        with_bias = Wanted.of(call).bias
         self._needs = (to_input is not None, to_weight is not None, with_bias)
         chosen = to_weight or to_input
         assert chosen is not None

@@ -21,9 +21,10 @@ from convwright.ops.autograd import Training
 from convwright.ops.beyond import beyond
 from convwright.ops.call import Call, as_batch
 from convwright.ops.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
-from convwright.ops.decide import FROM_OUTPUT, training
+from convwright.ops.decide import training
 from convwright.ops.form import CONV2D
 from convwright.ops.meetings import Verdict, meetings
+from convwright.ops.posed import FROM_OUTPUT
 from convwright.ops.regions import Kept, base_of, check_apart, log_write, version_of
 from convwright.ops.request import Request
 from convwright.ops.slots import Slot

@@ -23,7 +23,7 @@ from convwright.measuring.machine import device_facts
 from convwright.ops import ambient
 from convwright.ops.call import Call
 from convwright.ops.fused_gradients import fused_problems
-from convwright.ops.posed import posed
+from convwright.ops.posed import Wanted, posed, trained
 from convwright.ops.request import Request
 from convwright.settings import QUICK_BUDGET_US, Mode
 from convwright.tuning.session import session
@@ -160,9 +160,10 @@ def _are_known(problems: list[ConvProblem], call: Call) -> bool:
 
 def _posed_fused(call: Call) -> list[ConvProblem]:
     """Those of its gradients that kernels fuse with what stands ahead of them."""
-    if not call.trains:
+    wanted, policy = Wanted.of(call), call.request.policy or Policy()
+    if not any(wanted):
         return []
-    fused = fused_problems(call.problem(), call, device_facts(call.x.device))
+    fused = fused_problems(trained(call.problem(), wanted), wanted, policy, device_facts(call.x.device))
     return [problem for problem in fused if problem is not None]
 
 

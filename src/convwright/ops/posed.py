@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.ops.call import Call
@@ -16,19 +18,44 @@ _GRADIENTS = {
 }
 
 
+# The activations whose derivative is told by the output alone.
+FROM_OUTPUT = (Activation.NONE, Activation.RELU)
+
+
+class Wanted(NamedTuple):
+    """Of which operands of a call a gradient is wanted."""
+
+    x: bool = False
+    w: bool = False
+    bias: bool = False
+    residual: bool = False
+
+    @classmethod
+    def of(cls, call: Call) -> Wanted:
+        operands = (call.x, call.w, call.bias, call.residual)
+        return cls(*(call.trains and tensor is not None and tensor.requires_grad for tensor in operands))
+
+
 def posed(call: Call) -> list[ConvProblem]:
     """All of them; raises in words where the call is bad or no problem known here."""
-    problem = call.problem()
-    gradients = gradient_problems(problem, call) if call.trains else ()
-    return [problem, *(gradient for gradient in gradients if gradient is not None)]
+    wanted = Wanted.of(call)
+    problem = trained(call.problem(), wanted)
+    return [problem, *(gradient for gradient in gradient_problems(problem, wanted) if gradient is not None)]
 
 
-def gradient_problems(problem: ConvProblem, call: Call) -> list[ConvProblem | None]:
+def trained(problem: ConvProblem, wanted: Wanted) -> ConvProblem:
+    """Without an activation whose derivative only autograd can take, where a gradient is wanted behind it."""
+    if not any(wanted) or problem.epilogue.activation in FROM_OUTPUT:
+        return problem
+    return replace(problem, epilogue=replace(problem.epilogue, activation=Activation.NONE))
+
+
+def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem | None]:
     """For the input and for the weight of a call that poses ``problem``, None where no gradient is wanted."""
     behind = _with_dense_output(problem)
     return [
-        _with_dense_output(behind.asking(direction)) if tensor.requires_grad else None
-        for direction, tensor in zip(_GRADIENTS[problem.direction], (call.x, call.w), strict=True)
+        _with_dense_output(behind.asking(direction)) if is_wanted else None
+        for direction, is_wanted in zip(_GRADIENTS[problem.direction], (wanted.x, wanted.w), strict=True)
     ]
 
 
