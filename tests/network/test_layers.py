@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import convwright as cw
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
@@ -19,6 +20,7 @@ from convwright.errors import BadInput, Refused
 from convwright.network.example import Subject
 from convwright.network.layers import LayerCall, convolutions_of, record
 from convwright.ops.describe import problem_of, transposed_problem_of
+from convwright.ops.posed import Wanted
 
 X = torch.randn(2, 3, 9, 9)
 
@@ -63,7 +65,7 @@ def test_modules_go_by_their_paths_and_pose_what_conv2d_would_be_asked() -> None
     assert second.problem == problem_of(middle, conv.weight.detach(), conv.bias.detach(), stride=2, padding=1, groups=2)
     assert (first.has_bias, second.has_bias) == (False, True)
     assert second.problem.epilogue == Epilogue(bias=True)
-    assert not any(layer.needs_input_grad or layer.needs_weight_grad for layer in (first, second))
+    assert not any(any(layer.wanted) for layer in (first, second))
 
 
 @pytest.mark.parametrize(("rank", "kind"), [(1, nn.Conv1d), (2, nn.Conv2d), (3, nn.Conv3d)])
@@ -251,12 +253,56 @@ def test_the_gradients_that_a_training_step_needs() -> None:
     model = sequential()
     model[1].weight.requires_grad_(False)
     first, second = convolutions_of(model, X, backward=True)
-    assert (first.needs_input_grad, first.needs_weight_grad) == (False, True)
-    assert (second.needs_input_grad, second.needs_weight_grad) == (True, False)
+    assert first.wanted == Wanted(w=True)
+    assert second.wanted == Wanted(x=True, bias=True)
     assert [problem.direction for problem in second.problems()] == [Direction.FORWARD, Direction.BACKWARD_DATA]
     gradient = list(second.problems())[1]
     assert not gradient.epilogue
     assert gradient.y.shape == second.problem.y.shape
+
+
+@pytest.mark.parametrize(
+    ("activation", "residual", "trains", "epilogue"),
+    [
+        ("relu", False, False, "bias+relu"),
+        ("silu", False, False, "bias+silu"),
+        ("relu", True, True, "residual+bias+relu"),
+        ("silu", True, True, "residual+bias"),  # whose derivative is autograd's
+        (None, True, True, "residual+bias"),
+    ],
+)
+def test_what_a_call_of_ours_computes_behind_a_convolution_is_a_part_of_it(
+    activation: str | None, residual: bool, trains: bool, epilogue: str
+) -> None:
+    def forward(net: Any, x: Tensor) -> Tensor:
+        y, conv = net.first(x), net.conv
+        z = y if residual else None
+        return torch.relu(cw.conv2d(y, conv.weight, conv.bias, padding=1, activation=activation, residual=z))
+
+    model = Net(forward, first=nn.Conv2d(3, 3, 1), conv=nn.Conv2d(3, 3, 3, padding=1))
+    first, layer = convolutions_of(model, X, backward=trains)
+    assert (layer.name, str(layer.problem.epilogue), layer.calls) == ("functional#1", epilogue, 1)
+    assert layer.wanted == (Wanted(x=True, w=True, bias=True, residual=residual) if trains else Wanted())
+    assert layer.follows == ()
+    assert [follower.op for follower in first.follows] == ["conv2d"]
+
+
+@pytest.mark.parametrize("image", [X, X[0]])
+def test_a_call_of_ours_in_words_and_on_one_image(image: Tensor) -> None:
+    def forward(net: Any, x: Tensor) -> Tensor:
+        return cw.conv2d(x, net.conv.weight, None, 1, "same", activation="relu")
+
+    (layer,) = convolutions_of(Net(forward, conv=nn.Conv2d(3, 3, 3)), image)
+    assert (layer.problem.n, layer.problem.y.shape[1:]) == (len(image) if image.dim() == 4 else 1, image.shape[-3:])
+
+
+def test_under_autocast_a_sum_in_another_dtype_is_pytorchs() -> None:
+    def forward(net: Any, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return cw.conv2d(x, net.conv.weight, padding=1, activation="relu", residual=x)
+
+    (layer,) = convolutions_of(Net(forward, conv=nn.Conv2d(3, 3, 3)), X)
+    assert (str(layer.problem.dtype), str(layer.problem.epilogue)) == ("bf16", "none")
 
 
 def test_nothing_of_the_model_changes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from io import StringIO
 from math import inf, nan
 from typing import Any
@@ -13,6 +14,8 @@ from rich.console import Console
 from torch import nn
 
 import convwright as cw
+from backends.interpreted import passes_in_the_interpreter
+from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.network.tuned import Tuned, tune
@@ -216,3 +219,24 @@ def test_what_is_left_out_is_said() -> None:
 def test_mistakes(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         tune(model(), X, store=Store.open(None), **options)
+
+
+def test_gradients_with_what_stands_ahead_of_them_where_kernels_fuse_it() -> None:
+    net = nn.Sequential(nn.Conv2d(2, 2, 3, groups=2), nn.Conv2d(2, 2, 3, groups=2, bias=False))
+    tuned = tune(net, X, device="h200", plan_only=True, backward=True, store=Store.open(None))
+    rare = [each for each in tuned.problems if is_rare(each.posed.problem)]
+    if find_spec("triton") is None:
+        assert rare == []
+        return
+    (fused,) = rare
+    assert (fused.posed.names, str(fused.posed.problem.epilogue)) == (("0",), "bias")
+    assert fused.candidate is not None
+    assert fused.candidate.algorithm == "few-weights"
+    out = StringIO()
+    print_tuned(tuned, Console(file=out, width=200))
+    (line,) = (line for line in out.getvalue().splitlines() if "dir:backward_weight ep:bias" in line)
+    assert "triton/few-weights[" in line
+
+
+def test_a_tuned_model_trains_without_a_search() -> None:
+    passes_in_the_interpreter("run_tuned_training.py")

@@ -17,6 +17,7 @@ from convwright.network.distinct import Posed, distinct
 from convwright.network.layers import LayerCall
 from convwright.network.suggestion import Kind
 from convwright.network.trails import Follower
+from convwright.ops.posed import Wanted
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.findings import Findings
@@ -28,7 +29,7 @@ TORCH = finding("torch/default", 100.0)
 
 def call(*behind: str, bias: bool = False, name: str = "conv", calls: int = 1) -> LayerCall:
     follows = tuple(Follower(op, name) for op in behind)
-    return LayerCall(name, PROBLEM, bias, calls, needs_input_grad=False, needs_weight_grad=False, follows=follows)
+    return LayerCall(name, PROBLEM, bias, calls, follows=follows)
 
 
 def found(*rows: Finding, policy: Policy = Policy()) -> Findings:
@@ -133,7 +134,7 @@ def test_the_other_layout_is_named_as_pytorch_names_it() -> None:
 
 def test_distinct_problems_come_with_the_most_arithmetic_first() -> None:
     large, small = ConvProblem.parse("ic8ih16oc8kh3"), ConvProblem.parse("ic8ih8oc8kh3")
-    layers = [replace(call(name="a"), problem=small), replace(call(name="b"), problem=large, needs_weight_grad=True)]
+    layers = [replace(call(name="a"), problem=small), replace(call(name="b"), problem=large, wanted=Wanted(w=True))]
     layers.append(replace(call(name="c"), problem=small))
     found_ = distinct(layers)
     assert [each.names for each in found_] == [("b",), ("b",), ("a", "c")]

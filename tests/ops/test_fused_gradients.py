@@ -80,7 +80,7 @@ def call_of(*, activation: str | None = "relu", residual: bool = False) -> Call:
 
 
 def asked_for(call: Call, policy: Policy = Policy()) -> list[ConvProblem | None]:
-    return fused_problems(call.problem(), Wanted.of(call), policy, CPU)
+    return fused_problems(call.problem(), Wanted.at(call), policy, CPU)
 
 
 def test_where_no_kernel_fuses_it_nothing_is_asked() -> None:

@@ -63,7 +63,7 @@ def findings(
 
 BOTH = findings([known("torch/default", 100.0, facts(ON_CPU)), known("reference/gemm", 50.0, facts(ON_CPU))])
 
-LAYER = LayerCall("conv", PROBLEM, has_bias=False, calls=1, needs_input_grad=False, needs_weight_grad=False)
+LAYER = LayerCall("conv", PROBLEM, has_bias=False, calls=1)
 POSED = Posed(PROBLEM, (LAYER,))
 
 

@@ -20,7 +20,9 @@ from convwright.measuring.machine import device_facts
 from convwright.ops import functional
 from convwright.ops.ambient import AUTO, algorithms
 from convwright.ops.describe import problem_of, transposed_problem_of
-from convwright.tuning.session import session
+from convwright.ops.fused_gradients import fused_choices, fused_problems
+from convwright.ops.posed import Wanted, gradient_problems
+from convwright.tuning.session import Choice, session
 
 _FUNCTIONS: dict[tuple[bool, int], Callable[..., Tensor]] = {
     (False, 1): functional.conv1d, (False, 2): functional.conv2d, (False, 3): functional.conv3d,
@@ -70,29 +72,28 @@ class Converted:
         """By direction the id of what computes this layer for an input like the last one; empty before the first.
 
         A direction is there where the last call asked for it: those of the gradients where they were wanted. Where
-        nothing is named this is the session's choice. PyTorch's own call may still serve in its place where a layer's
-        shapes never come again, or where finding the choice would cost the host more than it saves.
+        nothing is named this is the session's choice, for a gradient together with what stands ahead of it if that is
+        surely faster. PyTorch's own call may still serve in its place where a layer's shapes never come again, or where
+        finding the choice would cost the host more than it saves.
         """
         if self._seen is None:
             return {}
-        device, wish, own = device_facts(self._seen[3]), self._wish, self._direction
-        asked = {direction: self._problem().asking(direction) for direction in self._directions()}
-        return {
-            str(direction): session()
-            .choose(problem, device, wish.policy or Policy(), wish.named(direction, own))
-            .candidate.id
-            for direction, problem in asked.items()
-        }
+        device, wish, wanted = device_facts(self._seen[3]), self._wish, self._seen[-1]
+        policy, problem = wish.policy or Policy(), self._problem()
+
+        def choose(asked: ConvProblem) -> Choice:
+            return session().choose(asked, device, policy, wish.named(asked.direction, self._direction))
+
+        main = choose(problem)
+        chosen = [None if each is None else choose(each) for each in gradient_problems(problem, wanted)]
+        if not wish.algorithms:
+            chosen = fused_choices(fused_problems(problem, wanted, policy, device), chosen, choose) or chosen
+        every = (choice.candidate for choice in (main, *chosen) if choice is not None)
+        return {str(candidate.problem.direction): candidate.id for candidate in every}
 
     @property
     def _direction(self) -> Direction:
         return Direction.BACKWARD_DATA if self._form[0] else Direction.FORWARD
-
-    def _directions(self) -> list[Direction]:
-        assert self._seen is not None
-        *_, of_input, of_weight = self._seen
-        other = Direction.FORWARD if self._form[0] else Direction.BACKWARD_DATA
-        return [self._direction, *[other] * of_input, *[Direction.BACKWARD_WEIGHT] * of_weight]
 
     def _problem(self) -> ConvProblem:
         assert self._seen is not None
@@ -108,9 +109,8 @@ class Converted:
         return problem_of(x, weight, bias, **dict(zip(names, window, strict=True)))
 
     def _compute(self, x: Tensor, weight: Tensor, bias: Tensor | None, *window: Any) -> Tensor:
-        wish, grad = self._wish, torch.is_grad_enabled()
-        of_input, of_weight = grad and x.requires_grad, grad and weight.requires_grad
-        self._seen = (x.shape, x.stride(), x.dtype, x.device, window, of_input, of_weight)
+        wish = self._wish
+        self._seen = (x.shape, x.stride(), x.dtype, x.device, window, Wanted.of(x, weight, bias))
         with wish.around(self._direction):
             return _FUNCTIONS[self._form](x, weight, bias, *window, policy=wish.policy)
 

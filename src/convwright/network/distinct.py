@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from convwright.core.problem import ConvProblem
@@ -30,11 +30,13 @@ class Posed:
         return sum(layer.calls for layer in self.layers)
 
 
-def distinct(layers: Iterable[LayerCall]) -> tuple[Posed, ...]:
+def distinct(
+    layers: Iterable[LayerCall], poses: Callable[[LayerCall], Iterable[ConvProblem]] = LayerCall.problems
+) -> tuple[Posed, ...]:
     """What the layers pose, that with the most arithmetic first: who stops a long search has done what matters."""
     posed: dict[ConvProblem, list[LayerCall]] = {}
     for layer in layers:
-        for problem in layer.problems():
+        for problem in dict.fromkeys(poses(layer)):
             posed.setdefault(problem, []).append(layer)
     found = (Posed(problem, tuple(who)) for problem, who in posed.items())
     return tuple(sorted(found, key=lambda each: -each.problem.flops * each.calls))

@@ -13,6 +13,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from convwright.ops.call import Call
+from convwright.ops.composite import told
+
 _C: Any = torch._C
 _aten = torch.ops.aten
 _ORDER = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -43,7 +46,8 @@ _TRANSPOSED = {function for function, order in (_FUNCTIONS | _OPERATORS).items()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convolution:
-    """One call, with the arguments of ``torch.nn.functional.conv2d`` or ``conv_transpose2d``."""
+    """One call, with the arguments of ``torch.nn.functional.conv2d`` or ``conv_transpose2d``, and what one of ours
+    computes behind it."""
 
     x: Tensor
     w: Tensor
@@ -54,6 +58,12 @@ class Convolution:
     groups: int
     transposed: bool
     output_padding: int | Sequence[int]
+    residual: Tensor | None = None
+    activation: str | None = None
+
+    @property
+    def operands(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        return self.x, self.w, self.bias, self.residual
 
 
 class Watcher:
@@ -74,6 +84,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(told(functions.around))
         stack.enter_context(_Operators(watcher, functions))
         stack.enter_context(functions)
         yield
@@ -84,11 +95,14 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self.watcher = watcher
         self.told = False  # of the convolution that is being computed now
+        self.silent = False  # while one of our own calls is computed, and told of
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.silent:
+            return func(*args, **kwargs)
         if func not in _FUNCTIONS or _transformed():
             result = func(*args, **kwargs)
             self.watcher.function(func, args, kwargs, result)
@@ -99,6 +113,18 @@ class _Functions(TorchFunctionMode):
         finally:
             self.told = False
         self.watcher.convolution(_call(func, _FUNCTIONS[func], args, kwargs), result)
+        return result
+
+    def around(self, call: Call, compute: Callable[[], Tensor]) -> Tensor:
+        """Tell of one of our own calls as one, whatever PyTorch's functions it is computed by here."""
+        if _transformed() or self.silent:
+            return compute()
+        self.silent = True
+        try:
+            result = compute()
+            self.watcher.convolution(_ours(call), result)
+        finally:
+            self.silent = False
         return result
 
 
@@ -112,7 +138,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in _OPERATORS and not self.functions.told:
+        if func in _OPERATORS and not (self.functions.told or self.functions.silent):
             self.watcher.convolution(_call(func, _OPERATORS[func], args, kwargs or {}), result)
         return result
 
@@ -120,6 +146,14 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _transformed() -> bool:
     """Inside vmap and its like a function sees tensors that only the operators below it turn into real ones."""
     return _C._functorch.peek_interpreter_stack() is not None
+
+
+def _ours(call: Call) -> Convolution:
+    request = call.request
+    return Convolution(
+        call.x, call.w, call.bias, request.stride, request.padding, request.dilation, request.groups,
+        call.form.transposed, request.output_padding, call.residual, request.activation,
+    )  # fmt: skip
 
 
 def _call(function: Any, order: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Convolution:

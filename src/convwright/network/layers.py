@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from convwright.core.direction import Direction
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput, ConvwrightError
 from convwright.network.example import Model, Subject
 from convwright.network.in_words import in_words
@@ -21,7 +21,10 @@ from convwright.network.intercept import Convolution, Watcher, watching
 from convwright.network.trails import Follower, Trail, Trails
 from convwright.network.unchanged import unchanged
 from convwright.ops.autocast import autocasting, cast, uncast
+from convwright.ops.call import as_batch
 from convwright.ops.describe import problem_of, transposed_problem_of
+from convwright.ops.fused_gradients import fused_problems
+from convwright.ops.posed import Wanted, gradient_problems, trained
 from convwright.tensors import core_dtype
 
 
@@ -31,27 +34,25 @@ class LayerCall:
 
     ``name`` is the path of its module ("layer1.0.conv1"), or "functional#3" behind the path of the module that calls
     the function itself. ``problem`` is the forward problem, or for a transposed convolution the backward_data problem
-    that it is; ``needs_input_grad`` and ``needs_weight_grad`` say which
-    backward problems a training step poses. ``follows`` is what comes directly behind it and could be fused.
+    that it is; ``wanted`` says which gradients a training step takes. ``follows`` is what comes directly behind it and
+    could be fused, unless something is already.
     """
 
     name: str
     problem: ConvProblem
     has_bias: bool
     calls: int
-    needs_input_grad: bool
-    needs_weight_grad: bool
+    wanted: Wanted = Wanted()
     follows: tuple[Follower, ...] = ()
 
     def problems(self) -> Iterator[ConvProblem]:
         """The problem itself and those of the gradients that are needed."""
         yield self.problem
-        behind = _behind(self.problem)
-        if self.needs_input_grad:
-            transposed = self.problem.direction is Direction.BACKWARD_DATA
-            yield behind.asking(Direction.FORWARD if transposed else Direction.BACKWARD_DATA)
-        if self.needs_weight_grad:
-            yield behind.asking(Direction.BACKWARD_WEIGHT)
+        yield from (each for each in gradient_problems(self.problem, self.wanted) if each is not None)
+
+    def fused_problems(self, policy: Policy, device: DeviceFacts) -> Iterator[ConvProblem]:
+        """Those of the gradients with what stands ahead of them, which a step asks for where kernels fuse that."""
+        yield from (each for each in fused_problems(self.problem, self.wanted, policy, device) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +117,24 @@ class _Recorder(Watcher):
         self.trails = Trails()
         self._paths = {} if module is None else dict(_paths(module))
         self._running: list[nn.Module] = []
-        self._seen: dict[tuple[str, ConvProblem, bool, bool], _Seen] = {}
+        self._seen: dict[tuple[str, ConvProblem, Wanted], _Seen] = {}
         self._functional: dict[str, list[object]] = {}
         self._left_out: dict[str, str] = {}
         self._device: torch.device | None = None
 
     def convolution(self, call: Convolution, output: Tensor) -> None:
         name = self._name(call.w)
-        self.trails.pass_by(torch.conv2d, (call.x,), {}, output, self._path())
+        self.trails.pass_by(torch.conv2d, (call.x, call.residual), {}, output, self._path())
+        wanted = Wanted.of(*call.operands)
         try:
-            problem = _problem(call)
+            problem = trained(_problem(call), wanted)
         except ConvwrightError as error:
             self._left_out[name] = str(error)
             return
-        grad = torch.is_grad_enabled()
-        needs = (grad and call.x.requires_grad, grad and call.w.requires_grad)
-        key = (name, problem, *needs)
-        seen = self._seen.setdefault(key, _Seen(LayerCall(name, problem, call.bias is not None, 0, *needs)))
-        seen.trails.append(self.trails.begin(output))
+        seen = self._seen.setdefault(
+            (name, problem, wanted), _Seen(LayerCall(name, problem, call.bias is not None, 0, wanted))
+        )
+        seen.trails.append(self.trails.begin(output, ended=call.activation is not None or call.residual is not None))
         self._device = self._device or call.x.device
 
     def function(
@@ -186,20 +187,14 @@ def _paths(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
             yield module, path.replace("_orig_mod.", "").removesuffix("_orig_mod")
 
 
-def _behind(problem: ConvProblem) -> ConvProblem:
-    """With the gradient that arrives at its output dense in the output's layout, as conv2d takes it to be."""
-    layout = problem.output.layout if problem.output.layout is not Layout.STRIDED else Layout.NCHW
-    dense = problem.output.dense(layout)
-    return replace(problem, y=dense) if problem.direction is Direction.FORWARD else replace(problem, x=dense)
-
-
 def _problem(call: Convolution) -> ConvProblem:
     """The problem that a call poses; what is none for a reason of its own is refused in words."""
-    x, w, bias = call.x.detach(), call.w.detach(), None if call.bias is None else call.bias.detach()
+    x, w = call.x.detach(), call.w.detach()
+    bias, residual = (None if each is None else each.detach() for each in (call.bias, call.residual))
     if torch.amp.is_autocast_available(x.device.type) and autocasting(x):
         x, w, bias = uncast(x, lambda: cast(x, w, bias))
     if x.dim() == w.dim() - 1:
-        x = x.unsqueeze(0)
+        x, residual = x.unsqueeze(0), as_batch(residual)
     if x.numel() == 0:
         raise BadInput(f"its input is empty: {tuple(x.shape)}")
     if x.layout is not torch.strided or w.layout is not torch.strided:
@@ -211,7 +206,9 @@ def _problem(call: Convolution) -> ConvProblem:
     }  # fmt: skip
     if call.transposed:
         return transposed_problem_of(x, w, bias, output_padding=call.output_padding, **window)
-    return problem_of(x, w, bias, **window)
+    if residual is not None and residual.dtype is not x.dtype:
+        return problem_of(x, w, bias, **window)  # under autocast, which leaves such a sum to PyTorch
+    return problem_of(x, w, bias, residual=residual, activation=call.activation, **window)
 
 
 def _agreeing(first: tuple[Follower, ...], others: list[tuple[Follower, ...]]) -> Iterator[Follower]:

@@ -39,8 +39,9 @@ class Trails:
         self._at: Any = WeakIdKeyDictionary()  # tensor → (trail, followers before it)
         self._begun = 0
 
-    def begin(self, output: Tensor) -> Trail:
-        trail = Trail(self._begun)
+    def begin(self, output: Tensor, *, ended: bool = False) -> Trail:
+        """Follow a convolution's output; one that has ``ended`` is followed by nothing."""
+        trail = Trail(self._begun, ended=ended)
         self._begun += 1
         self._at[output] = (trail, 0)
         return trail

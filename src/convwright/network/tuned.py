@@ -147,8 +147,9 @@ def tune(
     """Search for the best candidate of every convolution that ``model`` runs on ``example``.
 
     ``example`` is a tensor, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the gradients that
-    a training step needs. ``budget_us`` is for each problem, by default that of ``mode``. Findings go to the store
-    problem by problem: who stops it with Ctrl-C loses the problem at hand, and the next run goes on from there.
+    a training step needs, and where kernels fuse what stands ahead of those, them with that. ``budget_us`` is for each
+    problem, by default that of ``mode``. Findings go to the store problem by problem: who stops it with Ctrl-C loses
+    the problem at hand, and the next run goes on from there.
 
     With ``plan_only``, which is mode "heuristic", candidates are listed with their workspaces and nothing is timed.
     That alone is possible for a device that is elsewhere ("h200"). The model runs once, where it is, so that its
@@ -170,13 +171,13 @@ def tune(
     tell, begun = progress_to(progress), perf_counter()
     recording = record(Subject.of(model, example), backward=backward)
     facts = where(device, recording)
-    everything = distinct(recording.layers)
-    found = []
+    policy, found = policy or Policy(), []
+    everything = distinct(recording.layers, lambda each: (*each.problems(), *each.fused_problems(policy, facts)))
     with using(store) as kept:
         for done, posed in enumerate(everything):
             tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
             start = perf_counter()
-            findings = find(posed.problem, facts, policy or Policy(), mode=wanted, store=kept, budget_us=budget_us)
+            findings = find(posed.problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us)
             found.append(TunedProblem(posed, findings, perf_counter() - start))
     tell(len(everything), len(everything), "")
     session().forget()  # so that calls that were decided before are decided anew, with what is known now

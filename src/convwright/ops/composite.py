@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ PLAIN = {Tensor, torch.nn.Parameter}
 _COMPUTED_ON = ("cpu", "cuda")
 _LAYOUTS = (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
 EMPTY = "an operand is empty"
+Around = Callable[[Call, Callable[[], Tensor]], Tensor]
 
 
 def foreign(*operands: Tensor | None) -> str | None:
@@ -93,10 +96,31 @@ def check_storage(x: Tensor, named: Mapping[str, object]) -> None:
             raise BadInput(f"`{name}` must be on {x.device} like `input`, got one on {tensor.device}")
 
 
+class _Around(threading.local):
+    by: Around | None = None
+
+
+_around = _Around()
+
+
+@contextmanager
+def told(around: Around) -> Iterator[None]:
+    """Inside, ``around(call, compute)`` computes those calls of this thread that are more than one of PyTorch's."""
+    before, _around.by = _around.by, around
+    try:
+        yield
+    finally:
+        _around.by = before
+
+
 def composite(call: Call) -> Tensor:
     """``activation(F.conv2d(input, weight, bias, …) + residual)``."""
     if call.request.activation is None and call.residual is None and call.out is None:
         return call.torchs_own()
+    return _composed(call) if _around.by is None else _around.by(call, lambda: _composed(call))
+
+
+def _composed(call: Call) -> Tensor:
     activation = activation_named(call.request.activation)
     y = call.torchs_own()
     if call.residual is not None:

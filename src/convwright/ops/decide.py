@@ -85,7 +85,7 @@ def _choice(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: st
 
 
 def _gradient_choices(problem: ConvProblem, call: Call, device: DeviceFacts) -> list[Choice | None]:
-    posed = gradient_problems(problem, Wanted.of(call))
+    posed = gradient_problems(problem, Wanted.at(call))
     return [None if each is None else _choice(each, device, call, None) for each in posed]
 
 
@@ -93,7 +93,7 @@ def _fused_choices(
     problem: ConvProblem, call: Call, plain: list[Choice | None], device: DeviceFacts
 ) -> list[Choice | None] | None:
     """Choices for gradients with what stands ahead of them, where these are surely faster."""
-    posed = fused_problems(problem, Wanted.of(call), call.request.policy or Policy(), device)
+    posed = fused_problems(problem, Wanted.at(call), call.request.policy or Policy(), device)
     return fused_choices(posed, plain, lambda each: _choice(each, device, call, None))
 
 

@@ -119,7 +119,7 @@ class FusedGradients:
     def __init__(self, choices: Sequence[Choice | None], call: Call) -> None:
         to_input, to_weight = choices
         steps = [None if choice is None else _Step(choice, call.x.device) for choice in choices]
-        with_bias = Wanted.of(call).bias
+        with_bias = Wanted.at(call).bias
         self._needs = (to_input is not None, to_weight is not None, with_bias)
         chosen = to_weight or to_input
         assert chosen is not None

@@ -160,7 +160,7 @@ def _are_known(problems: list[ConvProblem], call: Call) -> bool:
 
 def _posed_fused(call: Call) -> list[ConvProblem]:
     """Those of its gradients that kernels fuse with what stands ahead of them."""
-    wanted, policy = Wanted.of(call), call.request.policy or Policy()
+    wanted, policy = Wanted.at(call), call.request.policy or Policy()
     if not any(wanted):
         return []
     fused = fused_problems(trained(call.problem(), wanted), wanted, policy, device_facts(call.x.device))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
@@ -16,8 +19,6 @@ _GRADIENTS = {
     Direction.FORWARD: (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT),
     Direction.BACKWARD_DATA: (Direction.FORWARD, Direction.BACKWARD_WEIGHT),
 }
-
-
 # The activations whose derivative is told by the output alone.
 FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
@@ -31,14 +32,19 @@ class Wanted(NamedTuple):
     residual: bool = False
 
     @classmethod
-    def of(cls, call: Call) -> Wanted:
-        operands = (call.x, call.w, call.bias, call.residual)
-        return cls(*(call.trains and tensor is not None and tensor.requires_grad for tensor in operands))
+    def of(cls, *operands: Tensor | None) -> Wanted:
+        """Of a call with these, in this order."""
+        trains = torch.is_grad_enabled()
+        return cls(*(trains and tensor is not None and tensor.requires_grad for tensor in operands))
+
+    @classmethod
+    def at(cls, call: Call) -> Wanted:
+        return cls.of(call.x, call.w, call.bias, call.residual)
 
 
 def posed(call: Call) -> list[ConvProblem]:
     """All of them; raises in words where the call is bad or no problem known here."""
-    wanted = Wanted.of(call)
+    wanted = Wanted.at(call)
     problem = trained(call.problem(), wanted)
     return [problem, *(gradient for gradient in gradient_problems(problem, wanted) if gradient is not None)]
 
