@@ -120,8 +120,16 @@ def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> No
     console.print(table)
     for target, timing in timings.items():
         if timing.unstable:
-            console.print(f"unstable: {target}: {timing.unstable}", style="yellow", soft_wrap=True)
+            console.print(f"{_how_unstable(timing)}: {target}: {timing.unstable}", style="yellow", soft_wrap=True)
     print_conditions([Measured(timing.conditions, timing.samples) for timing in timings.values()], console, device=True)
+
+
+def _how_unstable(timing: Timing) -> str:
+    """What is said of a time that something speaks against: the same as a search says where it believes none of it."""
+    from convwright.core.finding import UNSTABLE
+    from convwright.tuning.trials.doubt import doubt
+
+    return f"may be {UNSTABLE}" if doubt(timing, 0.0) is None else UNSTABLE
 
 
 def _cells(timing: Timing, verdict: Verdict | None) -> dict[str, str]:

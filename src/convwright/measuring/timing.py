@@ -21,7 +21,7 @@ class Timing(Record):
     taken of, one for each round that counts; timings with the same ``run`` can be compared pairwise. ``discarded``
     rounds do not count, since the device was slowed down or, on a CPU, other work had the cores; ``disturbed`` is true
     where the latter was so in too many to discard them. ``background`` names the other work that showed, ``unstable``
-    says why not to trust the figure, and the cure.
+    says why the figure may be so, and the cure.
 
     The rest is known where ``measure`` was asked for it: ``peak_extra_bytes`` is the most memory that the call holds
     beyond what was held before it, ``energy`` what it draws, ``conditions`` what all this was measured under.
