@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from convwright.core.candidate import Candidate
-from convwright.core.error_rule import absolute_objection
+from convwright.core.error_rule import absolute_objection, error_objection
 from convwright.core.policy import Policy
 from convwright.measuring.data import Kind
 from convwright.measuring.error import ErrorCheck
@@ -26,6 +28,15 @@ def check(candidate: Candidate, policy: Policy = Policy()) -> None:
     assert objection is None, f"{candidate.id}: {objection}"
     trial.call()()
     torch.cuda.synchronize()
+
+
+def check_beside(own: Candidate, candidates: Iterable[Candidate]) -> None:
+    """Their errors keep the rule beside PyTorch's own call, on every kind of data."""
+    bench, errors = Bench(own.problem, device_facts("cuda"), Mode.FULL, seed=0), ErrorCheck(own.problem, "cuda").errors
+    baseline = errors(Trial(own, bench).run)
+    for candidate in candidates:
+        objection = error_objection(own.problem, errors(Trial(candidate, bench).run), baseline, Policy())
+        assert objection is None, f"{candidate.id}: {objection}"
 
 
 def relative(y: torch.Tensor, expected: torch.Tensor) -> float:

@@ -6,12 +6,16 @@ import pytest
 import torch
 
 import convwright as cw
+from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
+from convwright.rewrites import rewrite
 from convwright.tuning import listing
+from convwright.tuning.asked import named
 from convwright.tuning.find import resolved
-from gpu.right import check
+from gpu.own_kernels import candidates
+from gpu.right import check, check_beside
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,9 +40,20 @@ def test_what_is_turned_around_is_right(text: str) -> None:
     turned = [candidate for candidate in offers if "as-forward(" in candidate.id]
     assert any(candidate.leaf.backend == "triton" for candidate in turned)
     for candidate in turned:
+        # Nobody explains the errors of PyTorch's own call and of cuDNN's where they multiply less often.
         if not candidate.leaf.saves_products:
             # Folding fills a filter up with taps of 0, and a NaN times 0 is one.
             check(candidate, Policy(finite_inputs="space-to-depth(" in candidate.id))
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_our_own_that_saves_products_keeps_the_error_rule(layout: str, live: DeviceFacts) -> None:
+    """Beside PyTorch's own call with TF32 off, infinities and NaNs among the data."""
+    problem = ConvProblem.parse(f"mb64ic256ih14oc256kh3ph1 dir:backward_data tag:{layout}")
+    turn = rewrite("as-forward")
+    turned = [turn.wrap(problem, (), leaf) for leaf in candidates("winograd", turn.inner(problem, ()), live)]
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        check_beside(named("torch/default", problem, live, resolved(Policy(), problem, live)), turned)
 
 
 def test_a_gradient_in_fp32_is_computed_by_it_where_tf32_is_off() -> None:
