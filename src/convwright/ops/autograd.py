@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,11 +19,10 @@ from convwright.ops.proving import Proving
 from convwright.ops.request import Request
 from convwright.ops.runner import Runner
 
-if TYPE_CHECKING:
-    from convwright.ops.fused_gradients import FusedGradients
-
 _aten: Any = torch.ops.aten
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+# Of dy, x, w, y and what is wanted; None where it does not serve.
+Fused = Callable[..., Gradients | None]
 
 
 class Training:
@@ -47,7 +46,7 @@ class Training:
         forward: Runner,
         to_input: Runner | None,
         to_weight: Runner | None,
-        fused: FusedGradients | None = None,
+        fused: Fused | None = None,
     ) -> None:
         self.gradient = gradient
         self.forward = forward
