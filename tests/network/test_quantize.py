@@ -270,6 +270,7 @@ def test_layers_that_are_too_far_off_are_kept(net: Net) -> None:
     assert kept.merged == ()
     assert type(made.model.get_submodule(kept.name)) is nn.Conv2d
     assert len(made.in_int8) == 1
+    assert len(cw.quantize(net, images(), max_layer_error=inf).in_int8) == 2
     nothing = cw.quantize(net, images(), max_layer_error=1e-9)
     assert nothing.in_int8 == ()
     assert nothing.error == 0.0
@@ -361,6 +362,22 @@ def test_a_model_in_int8_can_be_advised_and_compiled_ones_are_taken_as_they_were
     assert names.isdisjoint({"stem", "shared"})
 
 
+def test_a_weight_that_is_made_of_others_is_taken_as_it_is() -> None:
+    conv, x = nn.Conv2d(3, 4, 1), images()[0]
+    meant = cw.quantize(conv, [x]).model(x)
+    normed = torch.nn.utils.parametrizations.weight_norm(copy.deepcopy(conv))
+    made = cw.quantize(normed, [x])
+    assert isinstance(made.model, Int8Conv)
+    torch.testing.assert_close(made.model(x), meant, rtol=0, atol=0.01 * float(meant.abs().max()))
+
+
+def test_made_in_inference_mode_it_is_the_same(net: Net) -> None:
+    with torch.inference_mode():
+        made = cw.quantize(net, images())
+    assert not any(tensor.is_inference() for tensor in (*made.model.parameters(), *made.model.buffers()))
+    assert torch.equal(made.model(images()[0]), cw.quantize(net, images()).model(images()[0]))
+
+
 def test_a_weight_or_an_input_inside_that_is_not_finite_keeps_its_layer() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)).eval()
     with torch.no_grad():
@@ -407,14 +424,14 @@ def broken(x: Tensor) -> Iterator[Tensor]:
         (lambda net, x: cw.quantize(net, broken(x)), "^sample 1 holds a NaN or an infinity, of which int8 has none"),
         (lambda net, x: cw.quantize(net, [x / 0]), "^sample 0 holds a NaN or an infinity"),
         (lambda net, x: cw.quantize(net, [x.to("meta")]), '^sample 0 is on "meta"'),
-        (lambda net, x: cw.quantize(net, [x, x[:, :2]]), "^the model does not run on"),
+        (lambda net, x: cw.quantize(net, [x, x[:, :2]]), "^sample 1: the model does not run on its example: Runt"),
         (lambda net, x: cw.quantize(net.forward, [x]), "^`model` must be an nn.Module that is not scripted, got met"),
         (lambda net, x: cw.quantize(torch.jit.script(nn.Conv2d(3, 3, 1)), [x]), "not scripted, got RecursiveScriptMod"),
         (lambda net, x: cw.quantize(nn.LazyConv2d(3, 1), [x]), "must have all its parameters"),
         (lambda net, x: cw.quantize(net, [x], keep=["stim"]), "^`keep` names 'stim', the model's convolutions are 'st"),
         (lambda net, x: cw.quantize(net, [x], keep="stem"), "^`keep` must be a sequence of paths .*, got 'stem'"),
         (lambda net, x: cw.quantize(net, [x], ranges="best"), "^`ranges` must be one of mse, largest, got 'best'"),
-        (lambda net, x: cw.quantize(net, [x], max_layer_error=0.0), "^`max_layer_error` takes a finite number ab"),
+        (lambda net, x: cw.quantize(net, [x], max_layer_error=0.0), "^`max_layer_error` must be above 0"),
         (lambda net, x: cw.quantize(net, [x], policy="fast"), "^`policy` must be a Policy or None"),
         (lambda net, x: cw.quantize(nn.ModuleList([Uncopied()]), [x]), "^`model` cannot be copied: TypeError: no cop"),
     ],

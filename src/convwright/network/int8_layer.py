@@ -75,10 +75,10 @@ class Int8Conv(nn.Module):
         return {"forward": self._calls.choice(x, self._operands(), dtype).candidate.id}
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as PyTorch's
+        """The result in the dtype of ``input``, or the one that autocast computes convolutions in."""
         return _computed(self, input)
 
-    def compute(self, x: Tensor) -> Tensor:
-        """The layer's result, in the dtype in which PyTorch's own convolution would give it here."""
+    def _compute(self, x: Tensor) -> Tensor:
         self._check_device(x)
         lowered = autocasting(x)
         dtype = lowered_dtype(x) if lowered else x.dtype
@@ -94,6 +94,7 @@ class Int8Conv(nn.Module):
         return y if batch is x else y.squeeze(0)
 
     def extra_repr(self) -> str:
+        """What stands in ``repr`` of it."""
         said = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         usual = {"padding": (0,) * len(self.stride), "dilation": (1,) * len(self.stride), "groups": 1}
         usual |= {"padding_mode": "zeros", "activation": Activation.NONE}
@@ -146,4 +147,4 @@ def _computed(layer: Int8Conv, x: Tensor) -> Tensor:
     if x.requires_grad and torch.is_grad_enabled():
         raise BadInput("an int8 layer is for inference, and a gradient is wanted here: call it in torch.no_grad()")
     with torch.no_grad():
-        return layer.compute(x)
+        return layer._compute(x)

@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from convwright.core.policy import Policy, check_policy
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
-from convwright.naming import check_above_0, one_of
+from convwright.naming import is_above_0, one_of
 from convwright.network.calibration import CutOff, Ranges, Seen
 from convwright.network.converted import is_convertible
 from convwright.network.deviation import Deviation
@@ -67,17 +67,19 @@ def quantize(
     """
     begun, ranges = perf_counter(), one_of(Ranges, "`ranges`", ranges)
     check_policy(policy)
-    check_above_0("`max_layer_error`", max_layer_error)
-    copied = _copied(model)
-    work = _Work(copied, _kept(keep, copied), progress_to(progress), 5 if ranges is Ranges.MSE else 4)
-    given = Samples(samples, work.tell)
-    work.steps *= len(given)
-    own = work.look(given)
-    work.calibrate(given, ranges, policy)
-    work.compare(given, max_layer_error)
-    made = work.exchanged()
-    error = _error(given.run(made, "in int8"), own)
-    work.end()
+    if not is_above_0(max_layer_error):
+        raise BadInput(f"`max_layer_error` must be above 0 (relative L2), got {max_layer_error!r}")
+    with torch.inference_mode(False), torch.no_grad():  # or else the state could not be written to outside of it
+        copied = _copied(model)
+        work = _Work(copied, _kept(keep, copied), progress_to(progress), 5 if ranges is Ranges.MSE else 4)
+        given = Samples(samples, work.tell)
+        work.steps *= len(given)
+        own = work.look(given)
+        work.calibrate(given, ranges, policy)
+        work.compare(given, max_layer_error)
+        made = work.exchanged()
+        error = _error(given.run(made, "in int8"), own)
+        work.end()
     where = next((tensor.device for tensor in (*made.parameters(), *made.buffers())), None)
     return Quantized(
         made, device_facts(where), ranges, max_layer_error, len(given), tuple(work.layers.values()), error,
@@ -172,7 +174,10 @@ class _Work:
 
     def _record(self, samples: Samples, number: int) -> Recording:
         self.tell(f"convolutions, sample {number}")
-        return record(samples.subject(self.model, number))
+        try:
+            return record(samples.subject(self.model, number))
+        except BadInput as error:
+            raise BadInput(f"sample {number}: {error}") from error
 
     def _in_order(self, calls: Mapping[str, object], left_out: Mapping[str, object]) -> dict[str, nn.Module | None]:
         """Every convolution by its path, modules in the model's order; behind them those that are none."""
