@@ -43,15 +43,18 @@ PAGES = (
         (
             "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv2d_into",
             "algorithms", "enable", "disable", "enabled", "last_choice", "convert", "revert", "plan",
-            "BoundPlan", "emit_c", "emit_c_dynamic",
+            "BoundPlan", "convwright.network.int8_layer:Int8Conv", "emit_c", "emit_c_dynamic",
         ),
     ),
     Page(
         "knowing.md",
         "Knowing",
         "What there is, what it takes, and what could be had: [finding](../finding.md), [advice](../advise.md), "
-        "[tuning](../tune.md), [measuring](../measuring.md).",
-        ("find", "show", "why", "advise", "tune", "measure", "measure_together", "compare", "device_facts", "Store"),
+        "[tuning](../tune.md), [int8](../quantize.md), [measuring](../measuring.md).",
+        (
+            "find", "show", "why", "advise", "tune", "quantize", "measure", "measure_together", "compare",
+            "device_facts", "Store",
+        ),
     ),
     Page(
         "describing.md",
@@ -78,7 +81,8 @@ PAGES = (
             "convwright.tuning.session:Choice",
             "convwright.network.advice:Advice", "convwright.network.advice:LayerAdvice",
             "convwright.network.suggestion:Suggestion", "convwright.network.tuned:Tuned",
-            "convwright.network.tuned:TunedProblem", "Timing", "convwright.measuring.compare:Verdict",
+            "convwright.network.tuned:TunedProblem", "convwright.network.quantized:Quantized",
+            "convwright.network.quantized:QuantizedLayer", "Timing", "convwright.measuring.compare:Verdict",
             "convwright.measuring.energy:Energy", "convwright.measuring.kernels:Kernel", "EmittedC",
         ),
     ),

@@ -14,6 +14,7 @@
     with cw.enabled(): model(x)                           # every F.conv* and nn.Conv* of any library, unmodified
     cw.convert(model, choices={"stem": "cudnn/gemm"})     # its layers, each by the algorithm that is named
     cw.tune(model, example)                               # every convolution of a model, remembered
+    cw.quantize(model, samples)                           # its convolutions in int8, and what each costs in accuracy
     cw.plan("ic64ih56oc64kh3ph1")                         # one candidate made ready, on tensors or on addresses
     cw.conv2d_into(buffer[:, 8:12], x, w)                 # into a slice of a larger buffer
     cw.last_choice()                                      # what ran, and what it saved
@@ -52,6 +53,7 @@ _HOMES = {
     "why": "convwright.ops.face",
     "advise": "convwright.network.advise",
     "tune": "convwright.network.tuned",
+    "quantize": "convwright.network.quantize",
     "last_choice": "convwright.ops.face",
     "conv1d": "convwright.ops.functional",
     "conv2d": "convwright.ops.functional",
@@ -105,6 +107,7 @@ if TYPE_CHECKING:
     from convwright.network.advise import advise as advise
     from convwright.network.convert import convert as convert
     from convwright.network.convert import revert as revert
+    from convwright.network.quantize import quantize as quantize
     from convwright.network.tuned import tune as tune
     from convwright.ops.ambient import algorithms as algorithms
     from convwright.ops.describe_module import problem_of_module as problem_of_module

@@ -32,6 +32,16 @@ def test_a_model_that_was_tuned_and_advice(capsys: pytest.CaptureFixture[str]) -
     assert "layers" in capsys.readouterr().out
 
 
+def test_a_model_in_int8(capsys: pytest.CaptureFixture[str]) -> None:
+    made = cw.quantize(MODEL, [torch.randn(1, 4, 12, 12)], keep=["2"])
+    cw.show(made)
+    said = capsys.readouterr().out
+    assert "1 of 2 convolutions in int8" in said
+    assert "2: is to be kept" in said
+
+
 def test_anything_else_is_refused() -> None:
-    with pytest.raises(cw.BadInput, match=r"^`show` takes what `find`, `advise` and `tune` give back, got 3$"):
+    with pytest.raises(
+        cw.BadInput, match=r"^`show` takes what `find`, `advise`, `tune` and `quantize` give back, got 3$"
+    ):
         cw.show(3)  # type: ignore[arg-type]

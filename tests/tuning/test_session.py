@@ -20,7 +20,7 @@ import convwright as cw
 from convwright import flags
 from convwright.backends.reference.backend import Reference
 from convwright.core.candidate import Candidate
-from convwright.core.dtype import DType
+from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
@@ -165,6 +165,20 @@ def test_a_problem_is_searched_once(fake: FakeTuner, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tuner, "measure_candidates", None)
     monkeypatch.setattr("convwright.tuning.session.find", None)
     assert made.choose(PROBLEM, CPU, Policy(), None) is first
+
+
+def test_a_choice_at_once_is_what_is_known_and_searches_for_nothing(fake: FakeTuner) -> None:
+    here = Session(Mode.QUICK, Store.open(None))
+    assert here.at_once(PROBLEM, CPU, Policy()).candidate.id == "torch/default"
+    assert fake.calls == []
+    assert here.chosen == ()
+    searched = here.choose(PROBLEM, CPU, Policy(), None)
+    assert searched.candidate.id == "reference/gemm"
+    assert here.at_once(PROBLEM, CPU, Policy()) is searched
+    again = Session(Mode.QUICK, here.store)
+    assert again.at_once(PROBLEM, CPU, Policy()).candidate.id == "reference/gemm"
+    with pytest.raises(Refused, match=r"^nothing that computes .* is allowed: "):
+        here.at_once(PROBLEM, CPU, Policy(arithmetic=frozenset({Arithmetic.INT8})))
 
 
 def test_another_policy_and_other_flags_are_other_questions(fake: FakeTuner) -> None:

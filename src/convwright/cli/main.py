@@ -18,6 +18,7 @@ from convwright.cli.bench import bench
 from convwright.cli.emit_c import emit_c
 from convwright.cli.explain import explain
 from convwright.cli.find import find
+from convwright.cli.quantize import quantize
 from convwright.cli.show_env import show_env
 from convwright.cli.store import store_app
 from convwright.cli.time import time_
@@ -40,6 +41,7 @@ app.command("bench")(bench)
 app.command("emit-c")(emit_c)
 app.command("explain")(explain)
 app.command("find")(find)
+app.command("quantize")(quantize)
 app.command("show-env")(show_env)
 app.add_typer(store_app, name="store")
 app.command("time")(time_)

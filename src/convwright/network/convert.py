@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from torch import nn
@@ -15,6 +14,7 @@ from convwright.errors import BadInput
 from convwright.naming import one_of
 from convwright.network.converted import Converted, Wish, is_convertible, to_converted, to_original
 from convwright.network.example import check_complete
+from convwright.network.paths import fitting
 
 Choices = Mapping[str, str | Mapping[str, str]]
 Model = TypeVar("Model", bound=nn.Module)
@@ -65,11 +65,8 @@ def revert(model: Model) -> Model:
 def _wishes(choices: Choices, layers: list[str]) -> dict[str, Wish]:
     found: dict[str, Wish] = {}
     for pattern, asked in choices.items():
-        fitting = [name for name in layers if fnmatchcase(name, pattern)]
-        if not fitting:
-            known = ", ".join(map(repr, layers[:8])) + (", …" if len(layers) > 8 else "")
-            raise BadInput(f"`choices` names {pattern!r}, the model's convolutions are {known or 'none'}")
-        found |= dict.fromkeys(fitting, Wish(_by_direction(pattern, asked), None))
+        named = fitting(pattern, layers, argument="choices")
+        found |= dict.fromkeys(named, Wish(_by_direction(pattern, asked), None))
     return found
 
 

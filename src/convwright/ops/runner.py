@@ -53,7 +53,7 @@ def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | No
     weight = weight.detach()
     if plan.prepare(weight) is weight:
         return None
-    return _Kept(plan.prepare) if weights_constant else plan.prepare
+    return Kept(plan.prepare) if weights_constant else plan.prepare
 
 
 def _bound(plan: Plan, pack: Pack | None, device: torch.device, relief: Relief) -> Runner:
@@ -137,7 +137,7 @@ def _aligned(run: Runner, plan: Plan, torchs_own: Plan, *, packed: bool) -> Runn
     return checked
 
 
-class _Kept:
+class Kept:
     """Packs a weight once per stream, and again when autograd has counted a write to it."""
 
     __slots__ = ("_by_stream", "_prepare")

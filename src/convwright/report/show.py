@@ -8,16 +8,18 @@ from rich.console import Console
 
 from convwright.errors import BadInput
 from convwright.network.advice import Advice
+from convwright.network.quantized import Quantized
 from convwright.network.tuned import Tuned
 from convwright.report.advice import print_advice
 from convwright.report.output import console, output
+from convwright.report.quantized import print_quantized
 from convwright.report.table import print_findings
 from convwright.report.tuned import print_tuned
 from convwright.tuning.findings import Findings
 
 
-def show(found: Findings | Advice | Tuned, *, refusals: bool = True) -> None:
-    """Print what ``find``, ``advise`` or ``tune`` gave back as a table, as the command of that name does.
+def show(found: Findings | Advice | Tuned | Quantized, *, refusals: bool = True) -> None:
+    """Print what ``find``, ``advise``, ``tune`` or ``quantize`` gave back as a table, as the command of that name does.
 
     Args:
         refusals: Of ``find`` also what was refused, and why.
@@ -34,8 +36,10 @@ def show(found: Findings | Advice | Tuned, *, refusals: bool = True) -> None:
         print_advice(found, where)
     elif isinstance(found, Tuned):
         print_tuned(found, where)
+    elif isinstance(found, Quantized):
+        print_quantized(found, where)
     else:
-        raise BadInput(f"`show` takes what `find`, `advise` and `tune` give back, got {found!r}")
+        raise BadInput(f"`show` takes what `find`, `advise`, `tune` and `quantize` give back, got {found!r}")
 
 
 def _console() -> Console:

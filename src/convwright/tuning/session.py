@@ -118,6 +118,14 @@ class Session:
             choice = self.last = self._chosen[key]
         return choice
 
+    def at_once(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
+        """The same without a search: what is chosen or known already, or else the first that is allowed."""
+        chosen = self._chosen.get(_question(problem, device, policy, None))
+        known = chosen or self._remembered(problem, device, policy, self.mode)
+        if known is not None:
+            return known
+        return self._chosen_of(find(problem, device, policy, mode=Mode.HEURISTIC, store=self.store), policy)
+
     @property
     def chosen(self) -> tuple[Choice, ...]:
         """All choices that hold by now."""
@@ -214,9 +222,12 @@ class Session:
             return known
         with self._beside.searching():
             found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside)
+        return self._chosen_of(found, policy)
+
+    def _chosen_of(self, found: Findings, policy: Policy) -> Choice:
         if found.choice is None:
             return self._unmeasured(found)
-        return _choice(found.choice, found.baseline, device, policy)
+        return _choice(found.choice, found.baseline, found.device, policy)
 
     def _mode(self, policy: Policy) -> Mode:
         """How much is done for a choice. What PyTorch's flags ask to be the same must not hang on what a quick

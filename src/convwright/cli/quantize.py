@@ -1,0 +1,69 @@
+"""``convwright quantize``: what a model's convolutions would cost in accuracy in int8."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from convwright.cli.interrupt import stoppable
+
+TARGET = "module:function or path/to/file.py:function, which returns a model, or a model and an example of its input."
+
+
+def quantize(
+    target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
+    *,
+    samples: Annotated[
+        str | None,
+        typer.Option(
+            help="module:function or path/to/file.py:function, which returns an iterable of inputs; by default the "
+            "example is the one sample."
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A layer to keep in its precision, by its path or a pattern (layer1.*).")
+    ] = None,
+    ranges: Annotated[
+        str, typer.Option(help="Up to where inputs are held: mse (least squared error) or largest (of the samples).")
+    ] = "mse",
+    max_layer_error: Annotated[
+        float, typer.Option(help="Most error of a layer's result (relative L2); layers that are further off are kept.")
+    ] = 0.1,
+    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What each convolution of a model costs in accuracy where it computes in int8, and what that is of the whole.
+
+    Scales are calibrated on the samples. The model is not changed, and nothing is written: cw.quantize gives the model.
+    """
+
+    from convwright.cli.targets import called, load, stdout_kept
+    from convwright.core.policy import Policy
+    from convwright.errors import BadInput
+    from convwright.network.example import Subject
+    from convwright.network.quantize import quantize as make
+    from convwright.report.output import output
+    from convwright.report.plain import as_json as strict_json
+    from convwright.report.progress import progress_bar
+    from convwright.report.quantized import print_quantized
+
+    policy = Policy(max_workspace_bytes=max_workspace, deterministic=deterministic)
+    kept = stoppable("before the model was calibrated; searches that were done are remembered")
+    with kept, stdout_kept(as_json), progress_bar() as progress:
+        model = called(target, load(target))
+        given = None if samples is None else called(samples, load(samples))
+        if isinstance(model, tuple):
+            subject = Subject.made(model, by=target)
+            model, given = subject.model, [subject.example] if given is None else given
+        if given is None:
+            raise BadInput(f"{target!r} returned no example beside the model, so --samples must say where inputs are")
+        made = make(
+            model, given,
+            keep=keep or (), ranges=ranges, max_layer_error=max_layer_error, policy=policy, progress=progress,
+        )  # fmt: skip
+    if as_json:
+        print(strict_json(made.to_json()))
+    else:
+        print_quantized(made, output())
