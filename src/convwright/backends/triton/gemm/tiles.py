@@ -91,3 +91,9 @@ TILES = {
     Arithmetic.TF32: _TF32,
     Arithmetic.TF32X3: _TF32X3,
 }
+
+
+def tiles(arithmetic: Arithmetic, *, split: bool) -> tuple[Tile, ...]:
+    """All that there are for it."""
+    # Where parts of the weight are loaded, addresses take the registers that a limit is to save: dozens would spill.
+    return tuple(replace(tile, regs=None) for tile in TILES[arithmetic]) if split else TILES[arithmetic]

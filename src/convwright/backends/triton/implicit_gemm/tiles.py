@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from convwright.backends.triton.gemm.tiles import TILES, Tile
+from convwright.backends.triton.gemm.tiles import Tile, tiles
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
@@ -53,7 +53,7 @@ def best_tiles(
     hide latency.
     """
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
-    fitting = [tile for tile in TILES[arithmetic] if tile.shared_bytes(nbytes, split=split) <= limit]
+    fitting = [tile for tile in tiles(arithmetic, split=split) if tile.shared_bytes(nbytes, split=split) <= limit]
 
     def cycles(tile: Tile) -> float:
         return _cycles(tile, problem, arithmetic, device, split) * (_DOUBT if tile.in_parts else 1)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from convwright.backends.triton.gemm.tiles import TILES, Tile
+from convwright.backends.triton.gemm.tiles import Tile, tiles
 from convwright.backends.triton.input_gradient.phases import Phase, phases
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
@@ -32,12 +30,6 @@ def best_tiles(
 
     fitting = [tile for tile in tiles(arithmetic, split=split) if tile.shared_bytes(nbytes, split=split) <= limit]
     return tuple(sorted(fitting, key=cycles)[:count])
-
-
-def tiles(arithmetic: Arithmetic, *, split: bool) -> tuple[Tile, ...]:
-    """All that there are for it."""
-    # Where parts of the weight are loaded, addresses take the registers that a limit is to save: dozens would spill.
-    return tuple(replace(tile, regs=None) for tile in TILES[arithmetic]) if split else TILES[arithmetic]
 
 
 def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
