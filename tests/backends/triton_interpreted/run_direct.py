@@ -119,8 +119,29 @@ def test_strips_handle_their_tails(place: int, strip: Strip) -> None:
     layout = Layout.NHWC if strip.across and (place + place // 8) % 2 else Layout.NCHW
     problem = case.problem(DType.FP32, layout, layout)
     given = Operands.of(problem, "cpu", integers=True)
-    candidate = candidate_of(problem, replace(strip, outputs=outputs))
+    packed = 1 if layout is Layout.NHWC and place % 4 else None
+    candidate = candidate_of(problem, replace(strip, outputs=outputs, packed=packed))
     assert torch.equal(run(candidate, given), exact(oracle(problem, given), problem))
+
+
+@pytest.mark.parametrize(
+    ("text", "flip"),
+    [
+        ("g4mb2ic8ih7iw5oc12kh3kw2ph1 tag:nhwc ep:bias+relu", True),
+        ("g3ic6id4ih5iw7oc3kd2kh3kw3pd1ph1 tag:nhwc", False),
+        ("g4mb2ic4ih9iw8oc8kh3kw5sh2ph1pw2 tag:nhwc dir:backward_data", True),
+        ("g5ic5iw40oc5kw7pw3 tag:nhwc dir:backward_data ep:silu", False),
+    ],
+)
+def test_a_weight_may_be_packed(text: str, flip: bool) -> None:
+    problem = replace(ConvProblem.parse(text), flip=flip)
+    given = problem_space.operands(problem, 1)
+    expected = problem_space.oracle(problem, given)
+    ways = {Strip.of(each).packed: each for each in reversed(largest(offered(problem)))}
+    assert ways.keys() == {None, 1}
+    for candidate in ways.values():
+        y = problem_space.run(BACKEND.build(candidate, CPU), given)
+        torch.testing.assert_close(y.double(), expected, rtol=2e-6, atol=2e-6 if "silu" in text else 0)
 
 
 # As many taps as are a loop in the compiled kernel.

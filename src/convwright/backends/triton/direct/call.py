@@ -23,7 +23,8 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
     read, written = (max(nbytes, min(each.alignment, aligned)) for each in (sweep.read, sweep.written))
     if sweep.columns_together > 1:
         written = min(sweep.written.alignment, max(written, sweep.columns_together * nbytes))
-    pointers = {"x": read, "w": nbytes, "bias": nbytes, "residual": written, "y": written, "z": read}
+    weight = sweep.groups_together * nbytes if strip.packed else nbytes
+    pointers = {"x": read, "w": weight, "bias": nbytes, "residual": written, "y": written, "z": read}
     absent = _absent(candidate)
     told = constants(problem, strip) | dict.fromkeys(absent)
     named = {name: (problem.dtype.value, alignment) for name, alignment in pointers.items() if name not in absent}

@@ -129,7 +129,8 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
         "ACROSS": strip.across == 1, "CHANNELS_LAST": sweep.in_lanes_only, "OUTPUTS": strip.outputs,
         "TOGETHER": sweep.columns_together, "LARGE": sweep.is_large,
     }  # fmt: skip
-    return told | _lying_constants(sweep) | _weight_constants(problem) | _window_constants(problem, sweep)
+    lying = weight_lying(problem, strip)
+    return told | _lying_constants(sweep) | _weight_constants(problem, lying) | _window_constants(sweep, lying)
 
 
 def _lying_constants(sweep: Sweep) -> dict[str, int]:
@@ -142,19 +143,28 @@ def _lying_constants(sweep: Sweep) -> dict[str, int]:
     return told
 
 
-def _weight_constants(problem: ConvProblem) -> dict[str, int]:
-    """Strides of the weight as it lies, along a group and along the channels that are outputs and inputs here."""
-    told = weight_strides(problem) | {"W_T": weight_depth(problem)["W_T"]}
-    told["W_G"] = problem.k // problem.groups * told["W_K"]
-    if problem.direction is Direction.BACKWARD_DATA:
-        told |= {"W_K": told["W_C"], "W_C": told["W_K"]}
-    return told
+def weight_lying(problem: ConvProblem, strip: Strip) -> dict[str, int]:
+    """Strides of the weight: as it lies, or packed with its groups last."""
+    outputs = problem.k // problem.groups
+    if not strip.packed:
+        told = weight_strides(problem) | {"W_T": weight_depth(problem)["W_T"]}
+        return told | {"W_G": outputs * told["W_K"]}
+    _, channels, *taps = problem.w.shape
+    R, S = pair(tuple(taps), 1)
+    tap = problem.groups
+    told = {"W_G": 1, "W_S": tap, "W_R": S * tap, "W_T": R * S * tap, "W_C": prod(taps) * tap}
+    return told | {"W_K": channels * told["W_C"]}
 
 
-def _window_constants(problem: ConvProblem, sweep: Sweep) -> dict[str, object]:
+def _weight_constants(problem: ConvProblem, lying: dict[str, int]) -> dict[str, int]:
+    """Strides along the groups and along the channels that are outputs and inputs here."""
+    K, C = ("W_C", "W_K") if problem.direction is Direction.BACKWARD_DATA else ("W_K", "W_C")
+    return {"W_G": lying["W_G"], "W_K": lying[K], "W_C": lying[C]}
+
+
+def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, object]:
     """Of each dimension its sizes and windows, and of a phase's taps how far they lie apart in the weight."""
     told: dict[str, object] = {}
-    lying = weight_strides(problem) | weight_depth(problem)
     names = ("D", "Z", "T"), ("H", "P", "R"), ("W", "Q", "S")
     for (read, written, taps), track in zip(names, sweep.tracks, strict=True):
         stride = lying[f"W_{taps}"]

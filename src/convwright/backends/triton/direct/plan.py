@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from convwright.backends.triton.direct.call import kernel_calls
+from convwright.backends.triton.direct.tiles import Strip
 from convwright.backends.triton.sequence_plan import Operand, RarePlan
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
@@ -17,7 +18,7 @@ class DirectPlan(SingleKernelPlan):
     kernel_calls = staticmethod(kernel_calls)
 
     def prepare(self, weight: Tensor) -> Tensor:
-        return weight  # it is read by its strides
+        return _prepared(self.candidate, weight)
 
 
 class DirectGradientPlan(RarePlan):
@@ -30,7 +31,14 @@ class DirectGradientPlan(RarePlan):
         return [(Operand.FIRST, Operand.SECOND, Operand.OUT, Operand.Z)]
 
     def prepare(self, weight: Tensor) -> Tensor:
+        return _prepared(self.candidate, weight)
+
+
+def _prepared(candidate: Candidate, weight: Tensor) -> Tensor:
+    """The weight itself, which is read by its strides, or with its groups last."""
+    if not Strip.of(candidate).packed:
         return weight
+    return weight.reshape(candidate.problem.groups, -1, *weight.shape[1:]).movedim(0, -1).contiguous()
 
 
 def plan_class(candidate: Candidate) -> type[DirectPlan] | type[DirectGradientPlan]:

@@ -17,7 +17,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 _AT_ONCE_BYTES = 16
-_MOST_WRITTEN_OUT = 100
+_MOST_WRITTEN_OUT = 36
 _ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
 
 
@@ -98,11 +98,16 @@ class Sweep:
         a row."""
         columns, most = self.tracks[2], _AT_ONCE_BYTES // self.read.dtype.nbytes
         if self.in_lanes_only:
-            return gcd(self.groups, most) if self.inputs == 1 else 1
+            return self.groups_together if self.inputs == 1 else 1
         if columns.stride > 1:
             return 1
         apart = columns.dilation if columns.most_taps > 1 else 0
         return gcd(apart, most, *(phase.before for phase in columns.phases))
+
+    @property
+    def groups_together(self) -> int:
+        """How many groups one instruction reads where they lie side by side."""
+        return gcd(self.groups, _AT_ONCE_BYTES // self.read.dtype.nbytes)
 
     @property
     def is_large(self) -> bool:

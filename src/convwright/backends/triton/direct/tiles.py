@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -12,6 +13,7 @@ from convwright.backends.triton.multiprocessor import sm_count
 from convwright.core.device import DeviceFacts
 
 MOST_STRIPS = 8
+_MOST_OF_A_WAY = 6  # with a weight that is packed, or as it lies
 _MOST_WITH_ROWS, _MOST_WITH_THREADS = 3, 2  # of as many rows, and of threads that compute as many columns of them
 _LANES = 32
 # Registers that sums and weights of a thread may take.
@@ -23,6 +25,8 @@ _MOST_WEIGHTS = 400  # of a plane of an input channel that are written out
 FEW_OUTPUTS = 16
 _MOST_SUMS_OF_A_PART = 16
 _SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
+# To read what lies in as many lines of the cache as a warp has lanes, and to pack a weight ahead of the kernel.
+_CYCLES_APART, _PACKING_CYCLES = 8, 5000
 # How long a step over one channel waits for memory, however few warps there are.
 _WAITING_CYCLES = 600
 
@@ -33,7 +37,7 @@ class Strip(Configuration):
     of a group.
 
     The input channels are split among so many groups of its warps. ``across`` is 1 where its columns are those of all
-    groups of channels.
+    groups of channels; ``packed`` where for these the weight was laid as those lie, side by side.
     """
 
     rows: int
@@ -42,6 +46,7 @@ class Strip(Configuration):
     across: int
     warps: int
     outputs: int = 1
+    packed: int | None = None
 
     @property
     def columns_per_thread(self) -> int:
@@ -76,16 +81,24 @@ STRIPS = (
 def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
     """The ``count`` strips that should be fastest, by estimate, the best first, and few alike."""
     filled = (filled_strip(strip, sweep) for strip in STRIPS)
-    fitting = [strip for strip in filled if strip is not None]
+    fitting = [each for strip in filled if strip is not None for each in _ways(strip, sweep)]
     ranked = sorted(fitting, key=lambda strip: _cycles(strip, sweep, device))
     alike, chosen = Counter[tuple[int, ...]](), []
     for strip in ranked:
-        kind = strip.rows, strip.across
+        way = (strip.packed or 0,)
+        kind = *way, strip.rows, strip.across
         thread = *kind, strip.columns_per_thread
-        if alike[kind] < _MOST_WITH_ROWS and alike[thread] < _MOST_WITH_THREADS:
-            alike.update((kind, thread))
+        if alike[kind] < _MOST_WITH_ROWS and alike[thread] < _MOST_WITH_THREADS and alike[way] < _MOST_OF_A_WAY:
+            alike.update((way, kind, thread))
             chosen.append(strip)
     return tuple(chosen[:count])
+
+
+def _ways(strip: Strip, sweep: Sweep) -> Iterator[Strip]:
+    """With the weight as it lies, and packed where lanes run along it otherwise far apart."""
+    yield strip
+    if sweep.in_lanes_only and sweep.groups > 1:
+        yield replace(strip, packed=1)
 
 
 def filled_strip(strip: Strip, sweep: Sweep) -> Strip | None:
@@ -121,10 +134,16 @@ def _cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
     _, apart = sweep.spacing
     warps = -(-strip.blocks(sweep) // sm_count(device)) * strip.warps
     cycles = 0.0
+    weight_reads = strip.columns_per_thread if strip.across else 1
+    if strip.packed:
+        weight_reads = -(-weight_reads // sweep.groups_together)
+        cycles += _PACKING_CYCLES
+    elif sweep.in_lanes_only:
+        weight_reads *= _CYCLES_APART
     for T, R, S in sweep.windows():
         reads = ((strip.rows - 1) * apart + R) * S * -(-strip.columns_per_thread // sweep.read_together)
         weights = R * S * strip.outputs
-        read = reads + weights * (strip.columns_per_thread if strip.across else 1)
+        read = reads + weights * weight_reads
         instructions = read + weights * strip.rows * strip.columns_per_thread
         issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)
         cycles += -(-sweep.inputs // strip.split) * T * max(issuing, _WAITING_CYCLES + instructions)
