@@ -24,6 +24,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.error import ErrorCheck
 from convwright.tensors import torch_dtype
+from gpu.own_kernels import by_turns
 from gpu.right import relative
 
 pytest.importorskip("triton")
@@ -53,9 +54,7 @@ def of_layer(name: str, dtype: DType, layouts: tuple[Layout, Layout]) -> ConvPro
     return gradient((FEW | LAYERS)[name], dtype, Layout.NCHW, *layouts)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layouts", [*LAYOUTS, *MIXED])
-@pytest.mark.parametrize("name", [*FEW, *LAYERS])
+@pytest.mark.parametrize(("name", "layouts", "dtype"), by_turns([*FEW, *LAYERS], [*LAYOUTS, *MIXED], DTYPES))
 def test_small_integers_come_out_exactly(
     name: str, layouts: tuple[Layout, Layout], dtype: DType, live: DeviceFacts
 ) -> None:
@@ -101,9 +100,7 @@ def test_any_number_of_parts_is_added(parts: int, live: DeviceFacts) -> None:
     assert torch.equal(given.computed(plan), given.expected(problem).float())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layouts", LAYOUTS)
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("name", "layouts", "dtype"), by_turns([*LAYERS], LAYOUTS, DTYPES))
 def test_layers_are_right_and_equal_calls_have_equal_bits(
     name: str, layouts: tuple[Layout, Layout], dtype: DType, live: DeviceFacts
 ) -> None:

@@ -74,8 +74,9 @@ def test_what_is_offered_computes_small_integers_exactly(name: str, dtype: DType
 
 
 # Each case with another number of parts, among which are some that steps do not divide into.
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("name", "parts"), [*zip(EVERY, cycle((2, 3, 5)), strict=False)])
+@pytest.mark.parametrize(
+    ("name", "parts", "dtype"), [*zip(EVERY, cycle((2, 3, 5)), cycle((*DTYPES, DType.FP32)), strict=False)]
+)
 def test_every_kind_of_problem_may_be_in_parts(name: str, parts: int, dtype: DType, live: DeviceFacts) -> None:
     problem = EVERY[name].problem(dtype)
     given = Operands.of(problem, "cuda", integers=True)

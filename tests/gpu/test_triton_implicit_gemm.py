@@ -17,7 +17,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from gpu.own_kernels import candidates
+from gpu.own_kernels import by_turns, candidates
 from gpu.right import relative
 
 pytest.importorskip("triton")
@@ -65,10 +65,11 @@ def test_small_integers_come_out_exactly(name: str, dtype: DType, live: DeviceFa
         assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
-@pytest.mark.parametrize(("x", "y"), PLANES)
-@pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
-@pytest.mark.parametrize("name", ALL_CASES)
-def test_operands_may_lie_in_planes(name: str, dtype: DType, x: Layout, y: Layout, live: DeviceFacts) -> None:
+@pytest.mark.parametrize(
+    ("name", "lying", "dtype"), by_turns([*ALL_CASES], PLANES, [DType.FP16, DType.FP32, DType.BF16, DType.FP32])
+)
+def test_operands_may_lie_in_planes(name: str, lying: tuple[Layout, Layout], dtype: DType, live: DeviceFacts) -> None:
+    x, y = lying
     problem = ALL_CASES[name].problem(dtype, x, y)
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
