@@ -13,7 +13,6 @@ from convwright.backends.triton.multiprocessor import sm_count
 from convwright.core.device import DeviceFacts
 
 MOST_STRIPS = 8
-_MOST_OF_A_WAY = 6  # with a weight that is packed, or as it lies
 _MOST_WITH_ROWS, _MOST_WITH_THREADS = 3, 2  # of as many rows, and of threads that compute as many columns of them
 _LANES = 32
 # Registers that sums and weights of a thread may take.
@@ -79,16 +78,18 @@ STRIPS = (
 
 
 def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
-    """The ``count`` strips that should be fastest, by estimate, the best first, and few alike."""
+    """The ``count`` strips that should be fastest, by estimate, the best first, and few alike: where the weight may be
+    packed, both ways are among them."""
     filled = (filled_strip(strip, sweep) for strip in STRIPS)
     fitting = [each for strip in filled if strip is not None for each in _ways(strip, sweep)]
+    most = count if len({strip.packed for strip in fitting}) < 2 else count * 3 // 4
     ranked = sorted(fitting, key=lambda strip: _cycles(strip, sweep, device))
     alike, chosen = Counter[tuple[int, ...]](), []
     for strip in ranked:
         way = (strip.packed or 0,)
         kind = *way, strip.rows, strip.across
         thread = *kind, strip.columns_per_thread
-        if alike[kind] < _MOST_WITH_ROWS and alike[thread] < _MOST_WITH_THREADS and alike[way] < _MOST_OF_A_WAY:
+        if alike[kind] < _MOST_WITH_ROWS and alike[thread] < _MOST_WITH_THREADS and alike[way] < most:
             alike.update((way, kind, thread))
             chosen.append(strip)
     return tuple(chosen[:count])
