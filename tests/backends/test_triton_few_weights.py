@@ -130,6 +130,9 @@ def test_adding_parts_costs_more_the_more_there_are() -> None:
         ("g256mb8ic256iw4096oc256kw4pw3 dt:fp16", "sm_80", 8),
         ("g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16", "sm_90", 8),
         ("g32mb32ic32ih112oc32kh3ph1 ep:bias+silu", "sm_90", 8),
+        ("g32mb4ic32ih29oc32kh5ph2sh2 ep:bias+silu tag:nhwc", "sm_90", 4),
+        ("mb2ic50ih61oc1kh3ph5dh4 ep:bias", "sm_80", 5),
+        ("g64mb8ic64ih28oc64kh31ph15", "sm_90", 5),
     ],
 )
 def test_what_is_listed_compiles_without_spilling(

@@ -208,6 +208,20 @@ def test_what_overflows_the_dtype_must_be_infinite() -> None:
     assert errors_of(torch.full((1, 1, 4, 4), 65504.0).half(), reference) == (inf, inf)
 
 
+def test_beside_numbers_without_full_precision_an_error_is_one_of_the_least_with_it() -> None:
+    problem = ConvProblem.parse("ic1ih8oc1kh1 dt:fp16")
+    tiny = {Role.X: torch.full((1, 1, 8, 8), 1.3e-6).half(), Role.W: torch.full((1, 1, 1, 1), 0.77).half()}
+    reference = Reference.of(problem, tiny)
+    _, rounded = errors_of(reference.y64.view(problem.y.shape).half(), reference)
+    assert rounded <= 0.5
+    _, halved = errors_of((reference.y64 / 2).view(problem.y.shape).half(), reference)
+    assert halved > 10
+    fifties = {**tiny, Role.X: tiny[Role.X] * 50}
+    reference = Reference.of(problem, fifties)
+    _, flushed = errors_of(torch.zeros(problem.y.shape).half(), reference)
+    assert flushed > 1000
+
+
 def test_nothing_may_come_out_of_nothing() -> None:
     problem = ConvProblem.parse("ic1ih4oc1kh1")
     zeros = {Role.X: torch.zeros(1, 1, 4, 4), Role.W: torch.ones(1, 1, 1, 1)}

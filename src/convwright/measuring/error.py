@@ -24,7 +24,8 @@ _KEPT_BYTES = 2**30
 def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
     """Relative L2 error, and the largest scaled error in units of the output's roundoff.
 
-    Both are inf where infinities and NaNs do not stand where, and with the sign that, float64 has them.
+    Beside numbers so small that the output's dtype has no full precision for them it is scaled by the least for which
+    it has. Both are inf where infinities and NaNs do not stand where, and with the sign that, float64 has them.
     """
     problem = reference.problem
     wanted = problem.operands[reference.role].shape
@@ -38,8 +39,20 @@ def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
         return float("inf"), float("inf")
     difference = (got - reference.y64).where(finite, 0.0).abs()
     l2 = _ratio(difference.norm(), reference.y64.where(finite, 0.0).norm()).item()
-    scaled = _ratio(difference, reference.scale).max().item() if difference.numel() else 0.0
+    scaled = (
+        _ratio(difference, _with_full_precision(reference.scale, output.dtype)).max().item()
+        if difference.numel()
+        else 0.0
+    )
     return l2, scaled / problem.output.dtype.roundoff
+
+
+def _with_full_precision(scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """Each but 0 at least as large as the least number beside which a roundoff is relative: below it, numbers are
+    evenly spaced."""
+    if not dtype.is_floating_point:
+        return scale
+    return torch.where(scale > 0, scale.clamp(min=torch.finfo(dtype).smallest_normal), scale)
 
 
 def _ratio(difference: Tensor, scale: Tensor) -> Tensor:

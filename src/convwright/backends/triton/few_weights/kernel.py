@@ -403,9 +403,9 @@ def few_weights(
         db = out + G * K * C * T * R * S
     channels = c_block + tl.arange(0, CHANNELS) * INPUTS
     if WITH_BIAS:
-        total = _side_by_side(sums[COUNT:], OUTPUTS, BIAS_LEVELS)
-        total = _of_channels(total, CHANNELS, LANES, 1 << BIAS_LEVELS)
-        _store_bias(db, total, channels, k_block, block, G, C, K, OUTPUTS, BIAS_LEVELS)
+        of_bias = _side_by_side(sums[COUNT:], OUTPUTS, BIAS_LEVELS)
+        of_bias = _of_channels(of_bias, CHANNELS, LANES, 1 << BIAS_LEVELS)
+        _store_bias(db, of_bias, channels, k_block, block, G, C, K, OUTPUTS, BIAS_LEVELS)
     # Pixels of a patch beyond the image are zeros, and an infinity that others of that patch read makes NaN of them.
     # Pixel by pixel it does not; few programs need that.
     if RAGGED:
