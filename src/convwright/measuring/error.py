@@ -39,11 +39,8 @@ def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
         return float("inf"), float("inf")
     difference = (got - reference.y64).where(finite, 0.0).abs()
     l2 = _ratio(difference.norm(), reference.y64.where(finite, 0.0).norm()).item()
-    scaled = (
-        _ratio(difference, _with_full_precision(reference.scale, output.dtype)).max().item()
-        if difference.numel()
-        else 0.0
-    )
+    scale = _with_full_precision(reference.scale, output.dtype)
+    scaled = _ratio(difference, scale).max().item() if difference.numel() else 0.0
     return l2, scaled / problem.output.dtype.roundoff
 
 
