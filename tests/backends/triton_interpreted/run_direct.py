@@ -146,11 +146,11 @@ def test_a_weight_may_be_packed(text: str, flip: bool) -> None:
 
 # As many taps as are a loop in the compiled kernel.
 LARGE = [
-    "g2ic2ih20iw40oc2kh15kw13ph7pw6",
-    "g3ic3ih16iw33oc3kh17kw9ph8pw4 tag:nhwc",
-    "ic2iw300oc3kw120pw30dw1",
-    "g2ic2ih18iw35oc2kh21sh2ph10 dir:backward_data",
-    "ic3ih13iw34oc2kh13kw11ph6pw5 dir:backward_data ep:relu",
+    "g2ic2ih9iw34oc2kh7ph3",
+    "g3ic3ih8iw33oc3kh9kw5ph4pw2 tag:nhwc",
+    "ic2iw140oc3kw50pw20dw1",
+    "g2ic2ih11iw33oc2kh11kw7sh2ph5pw3 dir:backward_data",
+    "ic2ih7iw33oc2kh7ph3 dir:backward_data ep:relu",
 ]
 
 
@@ -179,7 +179,7 @@ STRIDED = [
     "g2mb2ic2id5ih4iw34oc2kd3kh3kw3sd2sh2sw2pd1ph1pw1",
     "ic3id6ih3iw33oc2kd2kh1kw3sd3sh1sw2pd2ph0pw1dd1dh0dw1",
     "ic2ih6iw34oc2kh1ph2",  # padding that reaches further than the filter
-    "ic40ih5iw37oc1kh3ph1",
+    "ic20ih4iw35oc1kh3ph1",
     "g3mb1ic6ih7iw33oc3kh3ph1 tag:nhwc",
 ]
 
