@@ -3,7 +3,7 @@
     python benchmarks/tables.py [--write]
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers on one of `PAGES`:
-``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench`` or ``fused-zoo``, and
+``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench``, ``fused-zoo`` or ``own-kernels``, and
 ``<!-- end of table -->``. A table whose record is not there yet is left out. Pages that are made as a whole, and their
 entries in the site's navigation, are written once there is a record to make them of.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import choices_table
 import few_channels_page
 import gtc_page
+import own_kernels_table
 
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
@@ -32,8 +33,11 @@ ZOO_RESULTS = ROOT / "benchmarks" / "results" / "cpu-zoo.jsonl"
 MODELS_RESULTS = ROOT / "benchmarks" / "results" / "cpu-enable-models.jsonl"
 DEEPBENCH_RESULTS = ROOT / "benchmarks" / "results" / "h200-deepbench.jsonl"
 FUSED_RESULTS = ROOT / "benchmarks" / "results" / "h200-fused-zoo.jsonl"
+OWN_RESULTS = ROOT / "benchmarks" / "results" / "h200-own-kernels.jsonl"
 CLINIC_RESULTS = ROOT / "benchmarks" / "results" / "h200-wrapper-clinic.jsonl"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "bench.md", ROOT / "docs" / "wrapper-clinic.md")
+PAGES = (
+    ROOT / "README.md", ROOT / "docs" / "bench.md", ROOT / "docs" / "kernels.md", ROOT / "docs" / "wrapper-clinic.md",
+)  # fmt: skip
 START, END = "<!-- table: find -->", "<!-- end of table -->"
 
 
@@ -177,6 +181,7 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "clinic": (CLINIC_RESULTS, clinic_table),
     "deepbench": (DEEPBENCH_RESULTS, lambda: choices_table.table(_lines(DEEPBENCH_RESULTS))),
     "fused-zoo": (FUSED_RESULTS, lambda: choices_table.table(_lines(FUSED_RESULTS))),
+    "own-kernels": (OWN_RESULTS, lambda: own_kernels_table.table(_lines(OWN_RESULTS))),
 }
 
 

@@ -177,3 +177,27 @@ def test_the_page_of_few_channels(tables: dict[str, Any], tmp_path: Path) -> Non
     page.draw(lines, tmp_path)
     assert [(tmp_path / each).is_file() for each in shown] == [True]
     assert "One output" not in made, "a figure without a line"
+
+
+def test_our_own_kernels_by_the_last_line_of_each_problem(tables: dict[str, Any]) -> None:
+    def told(us: dict[str, float], setting: str) -> dict[str, Any]:
+        return {
+            "setting": setting, "problem": "ic8ih8oc8kh1 dt:fp32 dir:forward ep:none", "conditions": WHERE,
+            "us": {name: {"value": value} for name, value in us.items()}, "relative_l2": dict.fromkeys(us, 1e-7),
+        }  # fmt: skip
+
+    cold = "suite, forward, fp32, nchw, cold cache"
+    lines = [
+        told({"default": 9.0, "benchmark": 9.0, "triton/direct[rows=1]": 1.0}, cold),
+        told({"default": 8.0, "benchmark": 6.0, "triton/a-tf32-packed[b=1]": 1.0, "triton/a-3xtf32[b=1]": 3.0}, cold),
+        told({"default": 8.0, "benchmark": 9.0, "triton/direct[rows=1,packed=1]": 16.0}, "suite, forward, fp32, nchw"),
+    ]
+    made = tables["TABLES"]["own-kernels"][1].__globals__["own_kernels_table"].table(lines)
+    assert made.splitlines()[2:4] == [
+        "| `ic8ih8oc8kh1 dt:fp32` | cold | 6.0 | `triton/a-3xtf32` | 3.0 | 2.00 | 1.0e-07 | 1.0e-07 |",
+        "| `ic8ih8oc8kh1 dt:fp32` | hot | 8.0 | `triton/direct[…,packed=1]` | 16.0 | 0.50 | 1.0e-07 | 1.0e-07 |",
+    ]
+    assert made.splitlines()[5].startswith("a gpu, torch 2.11;")
+
+
+WHERE = {"device": "a gpu", "torch": "2.11"}
