@@ -13,8 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from convwright.errors import ConvwrightError, first_line
 from convwright.tuning.process import end_in_words
@@ -30,6 +32,7 @@ class Stage:
         self._command = [sys.executable, *sys.argv, "--stage", name]
         self._environment = {**os.environ, **environment}
         self._process: subprocess.Popen[str] | None = None
+        self._heard: SimpleQueue[str] | None = None
 
     def start(self) -> None:
         """Start it before it is asked, or without asking."""
@@ -55,6 +58,19 @@ class Stage:
         code = process.wait()
         self._process = None
         return {"failure": f"its process {end_in_words(code)}"}
+
+    def hear(self, *, patience_s: float) -> Answer | None:
+        """The next that it tells without being asked; None where it tells nothing for so long, or no more."""
+        if self._heard is None:
+            self._heard = SimpleQueue()
+            Thread(target=_hear, args=(self._running(), self._heard), daemon=True).start()
+        try:
+            line = self._heard.get(timeout=max(patience_s, 0.0))
+        except Empty:
+            return None
+        if not line:
+            self._heard.put(line)  # it has ended, whoever else wants to hear of it
+        return json.loads(line) if line else None
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
@@ -82,10 +98,29 @@ class Stage:
             self.end()
 
 
-def serve(answer: Callable[[Answer], Answer]) -> None:
-    """Answer until nobody asks any more; in the process of a stage."""
+def _hear(process: subprocess.Popen[str], heard: SimpleQueue[str]) -> None:
+    """Each line that a process writes, and an empty one behind the last."""
+    assert process.stdout is not None
+    with suppress(ValueError):  # somebody has closed it
+        for line in process.stdout:
+            heard.put(line)
+    heard.put("")
+
+
+def answers() -> TextIO:
+    """Where a stage's process writes its answers, a line each."""
     told = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    return told
+
+
+def tell(answer: Answer, told: TextIO) -> None:
+    print(json.dumps(answer), file=told, flush=True)
+
+
+def serve(answer: Callable[[Answer], Answer]) -> None:
+    """Answer until nobody asks any more; in the process of a stage."""
+    told = answers()
     for line in sys.stdin:
         ends = False
         try:
@@ -94,6 +129,6 @@ def serve(answer: Callable[[Answer], Answer]) -> None:
             said = {"failure": f"{type(error).__name__}: {first_line(error)}"}
             # What else was raised may have left the device unusable, which a new process is not.
             ends = not isinstance(error, ConvwrightError)
-        print(json.dumps(said), file=told, flush=True)
+        tell(said, told)
         if ends:
             return

@@ -4,10 +4,11 @@
     python benchmarks/suite_choices.py zoo-sample --dtype fp16,bf16 --layout nhwc --batch 1,32 --epilogue bias+relu \\
         --beside default,compile --weights constant
 
-Three processes take part. One compiles kernels for the rows to come. One searches, within ``--budget-s`` a row, and
-keeps what it finds in a store. The third knows nothing but that store: it takes new inputs, and times the choice
-interleaved with the calls of PyTorch's that ``--beside`` names (see `torch_calls`). On a GPU this is device time, all
-sides alike replayed from CUDA graphs; while one process times, the one that searches waits. Where weights change, what
+Three processes take part. One compiles kernels for the rows to come, for which a suite of few rows waits by
+``--wait-s``. One searches, within ``--budget-s`` a row, and keeps what it finds in a store. The third knows nothing but
+that store: it takes new inputs, and times the choice interleaved with the calls of PyTorch's that ``--beside`` names
+(see `torch_calls`). On a GPU this is device time, all sides alike replayed from CUDA graphs; while one process times,
+the one that searches waits. Where weights change, what
 packs them is a part of the choice's call, as the layout conversions of a candidate are in any case. The errors of all
 sides are taken on the same inputs. With its flag ``benchmark`` on PyTorch takes algorithms that spread an infinity over
 numbers, which none may that is chosen here, but with ``--finite-inputs``: where the error rule objects to what it took,
@@ -23,8 +24,6 @@ said; ``--resume`` leaves out the rows that are there. ``--read`` prints the sum
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ from asked_rows import Asked, rows
 from choices_summary import missing, summary, told
 from pace import Pace, sliced
 from retiming import OURS, attempts, narrowest
-from stages import Answer, Stage, serve
+from stages import Answer, Stage, answers, serve, tell
 from torch import Tensor
 from torch_autotuning import Autotuners, caches
 
@@ -86,11 +85,20 @@ def policy(options: argparse.Namespace) -> Policy:
 
 
 def compiling(options: argparse.Namespace) -> None:
-    """The first process: kernels of the rows in their order, for as long as it is let."""
-    compilers, device = kernels_ahead.compilers(), device_facts(options.device)
+    """The first process: kernels of the rows in their order, for as long as it is let; it tells of each row."""
+    compilers, device, told = kernels_ahead.compilers(), device_facts(options.device), answers()
     for asked in rows(options):
         problem = flagged(asked.question)
         kernels_ahead.compile_kernels(problem, device, policy(options), compilers, options.kernels)
+        tell(asked.question, told)
+
+
+def wait_for_kernels(asked: Asked, compiler: Stage, wait_s: float) -> None:
+    """Until those of a row are compiled, or for so long."""
+    end_s = perf_counter() + wait_s
+    while wait_s > 0 and perf_counter() < end_s:
+        if compiler.hear(patience_s=end_s - perf_counter()) in (asked.question, None):
+            return
 
 
 def searched(options: argparse.Namespace, question: Answer) -> Answer:
@@ -233,6 +241,7 @@ def everything(options: argparse.Namespace) -> None:
         with Stage("compile", environment) as compiler, Stage("search", environment) as searcher, retimer:
             compiler.start()
             for asked in pace.rows(wanted):
+                wait_for_kernels(asked, compiler, options.wait_s)
                 line = one(asked, searcher, retimer, options, pace)
                 kept.append(line)
                 done.append(asked)
@@ -250,7 +259,8 @@ def one(asked: Asked, searcher: Stage, retimer: Stage, options: argparse.Namespa
         "benchmark": "suite choices", "suite": options.suite, "index": asked.index, "name": asked.name,
         "problem": asked.problem.key, "batch": asked.batch, "tf32": asked.tf32,
         "beside": options.beside, "weights": options.weights, "finite_inputs": options.finite_inputs,
-        "search_mode": options.mode, "budget_s": options.budget_s, "seed": SEED, "cache": options.cache,
+        "search_mode": options.mode, "budget_s": options.budget_s, "wait_s": options.wait_s,
+        "seed": SEED, "cache": options.cache,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
     most_s = PATIENCE_S + 5 * options.budget_s
@@ -300,6 +310,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mode", default="full", help="of the search")
     parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a row")
     parser.add_argument("--kernels", type=int, default=24, help="compiled ahead of a row's search at most")
+    parser.add_argument("--wait-s", type=float, default=0.0, help="for a row's kernels at most, ahead of its search")
     parser.add_argument("--time-s", type=float, default=0.3, help="for timing a row, three times that where need be")
     parser.add_argument("--rows", type=sliced, default=slice(None), help="as a slice: from:to, from:to:step")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
@@ -316,7 +327,6 @@ def main() -> None:
     if options.read:
         print(summary([line for path in options.read for line in Lines(path).read()]))
     elif options.stage == "compile":
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         compiling(options)
     elif options.stage:
         serve(partial(STAGES[options.stage], options))

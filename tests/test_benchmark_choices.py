@@ -124,6 +124,29 @@ def test_a_stage_answers_and_is_started_again_where_it_ended(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
+TELLS = """
+import json, sys
+from stages import Stage, answers, tell
+
+if "--stage" in sys.argv:
+    told = answers()
+    print("noise")
+    for row in range(3):
+        tell({"row": row}, told)
+else:
+    with Stage("any", {}) as stage:
+        stage.start()
+        print(json.dumps([stage.hear(patience_s=60.0) for _ in range(5)]))
+"""
+
+
+def test_a_stage_tells_without_being_asked_until_it_ends(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\n{TELLS}")
+    told = json.loads(run(str(script), folder=tmp_path).stdout)
+    assert told == [{"row": 0}, {"row": 1}, {"row": 2}, None, None]
+
+
 def test_a_stage_is_left_time_to_end_what_it_has_begun(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"import sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\n{ANSWERS}")
