@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from convwright.cli.main import main
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.ops.face import find
+from convwright.report.amounts import singular
 from convwright.settings import settings
 from convwright.tuning.keeping.schema import SCHEMA_VERSION
 from convwright.tuning.keeping.store import Store
@@ -239,6 +241,7 @@ def test_show_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     code, out, _ = run(capsys, monkeypatch, "show-env")
     assert code == 0
     assert f"torch {torch.__version__}" in out
+    assert f"{singular(facts['device']['name'])}\n" in re.sub(" +", " ", out).replace(" \n", "\n")
 
 
 @pytest.fixture

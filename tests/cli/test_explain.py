@@ -14,6 +14,7 @@ from convwright.backends.registry import backend
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
+from convwright.report.amounts import singular
 from convwright.tuning.keeping.store import Store
 from tuning.made import measurement
 
@@ -56,14 +57,14 @@ def flat(text: str) -> str:
 def test_what_is_known_is_told_in_prose(run: Run, path: Path) -> None:
     code, out, err = run(PROBLEM, "--device", "cpu", "--store", str(path))
     assert (code, err) == (0, "")
-    assert out.startswith(f"{KEY} on {device_facts('cpu').key}")
+    title, *lines = out.splitlines()
+    assert title == f"{KEY} on {singular(device_facts('cpu').key)}"
     assert "reference/gemm, the winner: 4.00x as fast as PyTorch's own call." in flat(out)
     assert "torch/default: 40.00 µs; 4.00x the winner's time" in flat(out)
     assert "Findings in the store that count: 2, made " in flat(out)
     assert "cudnn/gemm" in out
     assert "reference/direct: " in out
-    _, *told = out.splitlines()  # behind the heading, which names the machine
-    assert all(len(line) <= 110 for line in told)
+    assert all(len(line) <= 110 for line in lines)
 
 
 def test_nothing_runs_and_nothing_is_kept(run: Run, path: Path) -> None:

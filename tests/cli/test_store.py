@@ -236,6 +236,16 @@ def test_a_file_that_is_no_store_is_left_where_it_is(run: Run, tmp_path: Path) -
     assert not (tmp_path / "no").exists()
 
 
+def test_a_store_is_not_exported_over_itself(run: Run, path: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked.sqlite"
+    linked.symlink_to(path)
+    for target in (path, linked):
+        code, out, err = run("export", str(target))
+        assert (code, out) == (2, "")
+        assert err == f"convwright: {target} is the store itself, which its findings would take the place of\n"
+    assert len(names(path)) == 2
+
+
 def test_a_newer_store_is_refused(run: Run, path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")

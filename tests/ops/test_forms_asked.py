@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -114,7 +115,8 @@ def bad(name: str) -> list[tuple[str, dict[str, Any], str]]:
         ("vectors", {"input": x.flatten(), "weight": w.flatten()}, f"{name} takes an `input`"),
         ("channels", {"input": x[:, :3]}, r"`in_channels|`weight` must have|as its first size"),
         ("groups of input", {"groups": 3}, r"`in_channels` \(=4\) must be divisible by `groups` \(=3\)"),
-        ("no groups", {"groups": 0}, "`groups` must be"),
+        ("no groups", {"groups": 0}, "`groups` must be .*at least 1, got 0"),
+        ("groups in halves", {"groups": 0.5}, r"`groups` must be a whole number, got 0\.5"),
         ("negative padding", {"padding": -1}, "`padding` must be at least 0"),
         ("negative stride", {"stride": -2}, "`stride` must be at least 1"),
         ("no stride", {"stride": 0}, "`stride` must be at least 1"),
@@ -129,6 +131,7 @@ def bad(name: str) -> list[tuple[str, dict[str, Any], str]]:
         ("no input", {"input": None}, "`input` must be a tensor, got NoneType"),
         ("no bias", {"bias": 1.0}, "`bias` must be a tensor, got float"),
         ("activation", {"activation": "tanh"}, "activation must be one of none, relu, .* got 'tanh'"),
+        ("activation as a module", {"activation": nn.ReLU()}, r"activation must be one of none, .* got ReLU\(\)"),
         ("residual", {"residual": y[:1]}, "`residual` must have the output's shape"),
         ("residual's dtype", {"residual": y.float()}, r"`residual` must be torch\.float64 on cpu"),
         ("out", {"out": y[:, :1].clone()}, "`out` must have the output's shape"),

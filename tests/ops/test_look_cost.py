@@ -90,6 +90,20 @@ def test_a_node_is_never_said_to_be_cheaper_than_none() -> None:
     assert 1 < without_us <= with_node_us < 5000
 
 
+def test_what_a_caller_has_set_has_no_part_in_what_a_node_costs() -> None:
+    saved: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor)
+        return tensor
+
+    node_host_us.cache_clear()
+    with torch.autograd.graph.saved_tensors_hooks(pack, pack), torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        with_node_us, without_us = node_host_us("cpu")
+    assert saved == []
+    assert 1 < without_us <= with_node_us
+
+
 def test_what_was_asked_for_is_not_weighed() -> None:
     x, w = torch.zeros(2, 4, 8, 8), torch.zeros(4, 4, 3, 3)
 

@@ -39,6 +39,14 @@ def test_a_convolution_takes_no_pairs_as_pytorchs_takes_none() -> None:
         cw.conv2d(X, W, padding=((0, 1), (1, 1)))  # type: ignore[arg-type]
 
 
+def test_a_tensor_without_dimensions_is_no_number_of_a_problem() -> None:
+    for name in ("stride", "dilation", "padding"):
+        with pytest.raises(BadInput, match=rf"`{name}` must be an int.*, got tensor\(2\)"):
+            cw.problem(X, W, **{name: torch.tensor(2)})  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="`input` must be"):
+        ConvProblem.of(torch.tensor(2), W.shape)  # type: ignore[arg-type]
+
+
 def test_modules_with_their_input_or_its_shape() -> None:
     module = nn.Conv2d(4, 6, 3, padding=1)
     posed = ConvProblem.of(X.shape, W.shape, padding=1, epilogue="bias")

@@ -284,7 +284,7 @@ def test_calls_are_computed_whatever_the_store_is_and_it_is_said_once(tmp_path: 
     Store.open(newer).close()
     with closing(sqlite3.connect(newer)) as file:
         file.execute("PRAGMA user_version = 99")
-    corrupt.write_bytes(b"this is no database, but it is long enough to be read as one" * 100)
+    corrupt.write_bytes(b"SQLite format 3\x00" + b"and then nothing that it could read" * 100)
     for path, said in ((newer, "findings are kept in memory only"), (corrupt, f"{corrupt} was corrupt and now lies")):
         environment = {**os.environ, "CONVWRIGHT_STORE": str(path), "CONVWRIGHT_MODE": "quick"}
         command = [sys.executable, "-c", UNUSABLE]

@@ -217,7 +217,10 @@ def test_a_forked_child_keeps_what_was_in_memory() -> None:
         assert set(store.findings(PROBLEM, DEVICE)) == {"parent"}
 
 
-@pytest.mark.parametrize("content", [b"this is no database, but it is long enough to be read as one" * 100, b"SQLite"])
+DAMAGED = b"SQLite format 3\x00" + b"and then nothing that it could read" * 100
+
+
+@pytest.mark.parametrize("content", [DAMAGED, b"SQLite", b"\x00" * 4096])
 def test_a_corrupt_file_is_set_aside(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
@@ -245,9 +248,21 @@ def test_damage_met_while_in_use_is_healed(path: Path) -> None:
         assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
 
 
+def test_a_file_that_is_overwritten_while_in_use_is_left_alone(path: Path) -> None:
+    with Store.open(path) as store:
+        record(store)
+    told, content = list[str](), b"what somebody has written here, and wants to read again" * 1000
+    with Store.open(path, tell=told.append) as store:
+        path.write_bytes(content)
+        record(store, "torch/1")
+        assert set(store.findings(PROBLEM, DEVICE)) == {"torch/1"}
+    assert path.read_bytes() == content
+    assert [each.partition(" since ")[0] for each in told] == ["findings are kept in memory only,"]
+
+
 def test_several_processes_that_meet_a_corrupt_file_replace_it_once(path: Path) -> None:
     path.parent.mkdir()
-    path.write_bytes(b"no database at all, and of no use to anyone" * 100)
+    path.write_bytes(DAMAGED)
     finish(writers_at_once(path, 4, 20))
     with Store.open(path) as store:
         assert len(store.findings("problem", "device")) == 80
@@ -290,7 +305,7 @@ with Store.open(pathlib.Path(sys.argv[1])) as store:
 def test_neither_locks_of_folders_nor_forks_are_needed(path: Path) -> None:
     """As on Windows, which has neither."""
     path.parent.mkdir()
-    path.write_bytes(b"no database at all, and of no use to anyone" * 100)
+    path.write_bytes(DAMAGED)
     done = subprocess.run([sys.executable, "-c", ELSEWHERE, str(path)], capture_output=True, text=True)
     assert done.stderr == ""
     assert f"{path} was corrupt and now lies at " in done.stdout

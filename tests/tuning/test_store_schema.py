@@ -178,11 +178,23 @@ def test_who_is_told_works_on_where_the_file_fails_later(tmp_path: Path) -> None
 
 def test_who_is_told_hears_of_a_corrupt_file(tmp_path: Path) -> None:
     path, told = tmp_path / "findings.sqlite", list[str]()
-    path.write_bytes(b"this is no database, but it is long enough to be read as one" * 100)
+    path.write_bytes(b"SQLite format 3\x00" + b"and then nothing that it could read" * 100)
     with Store.open(path, tell=told.append) as store:
         assert store.in_file
         assert told == [store.note]
     assert told[0].startswith(f"{path} was corrupt and now lies at {path}.corrupt-")
+
+
+def test_a_file_of_another_kind_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path, told, content = tmp_path / "thesis.txt", list[str](), b"a thesis, of which there is no other copy" * 100
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"thesis\.txt is no store of findings, but a file of another kind"):
+        Store.open(path)
+    with Store.open(path, tell=told.append) as store:
+        assert not store.in_file
+    assert [told[0].partition(" since ")[0], len(told)] == ["findings are kept in memory only,", 1]
+    assert path.read_bytes() == content
+    assert [other.name for other in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_path_may_be_a_text(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def explain(
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
     from convwright.ops.face import find
+    from convwright.report.amounts import singular
     from convwright.report.explain import explain as sections_of
     from convwright.report.origin import Memory
     from convwright.report.plain import as_json as strict_json
@@ -79,7 +80,7 @@ def explain(
         told = [{"heading": section.heading, "lines": section.lines} for section in sections]
         print(strict_json(found.to_json() | {"explanation": told}))
     else:
-        _print(f"{key} on {facts.key}", sections)
+        _print(f"{key} on {singular(facts.key)}", sections)
 
 
 def _given(option: str, value: object, default: object = None) -> list[str]:

@@ -20,13 +20,14 @@ def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
         return
     from rich.table import Table
 
+    from convwright.report.amounts import singular
     from convwright.report.output import output
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in facts.items():
         if isinstance(value, dict):
             for inner, each in value.items():
-                table.add_row(f"{name}: {inner}", str(each))
+                table.add_row(f"{name}: {inner}", singular(str(each)))
         else:
             table.add_row(name, str(value))
     output().print(table)

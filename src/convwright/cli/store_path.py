@@ -20,9 +20,6 @@ StorePath = Annotated[
     typer.Option("--store", help="The store's file. By default CONVWRIGHT_STORE, or findings.sqlite in the cache."),
 ]
 
-# What every file of SQLite begins with.
-_MAGIC = b"SQLite format 3\x00"
-
 
 @contextmanager
 def opened(path: Path | None, *, new: bool = False) -> Iterator[Store]:
@@ -44,7 +41,8 @@ def opened(path: Path | None, *, new: bool = False) -> Iterator[Store]:
 
 
 def _check(path: Path, *, new: bool) -> None:
-    """A file that is something else would be taken for a corrupt store and set aside, which nobody asked for."""
+    from convwright.tuning.keeping.schema import is_of_another_kind
+
     if not path.exists():
         if not new:
             raise BadInput(f"there is no store at {path}")
@@ -52,9 +50,8 @@ def _check(path: Path, *, new: bool) -> None:
     if path.is_dir():
         raise BadInput(f"a store is a file, {path} is a folder")
     try:
-        with path.open("rb") as file:
-            beginning = file.read(len(_MAGIC))
+        is_none = is_of_another_kind(path)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
-    if beginning not in (b"", _MAGIC):
+    if is_none:
         raise BadInput(f"{path} is no store of findings, but a file of another kind")

@@ -61,10 +61,11 @@ def _check_positive(problem: ConvProblem) -> None:
         ("padding", 0, tuple(side for pair in problem.padding for side in pair)),
         ("weight", 1, problem.w.shape),
         ("input", 1, problem.x.shape[1:]),
-        ("groups", 1, (problem.groups,)),
     ):
         if any(value < least for value in values):
             raise BadInput(f"`{name}` must be at least {least} in every dimension, got {values}")
+    if problem.groups < 1:
+        raise BadInput(f"`groups` must be at least 1, got {problem.groups}")
 
 
 def _check_channels(problem: ConvProblem) -> None:

@@ -26,9 +26,10 @@ def whole_numbers(name: str, values: Iterable[object]) -> tuple[int, ...]:
     >>> whole_numbers("input", [2, 3])
     (2, 3)
     """
-    if not isinstance(values, Iterable):
-        raise BadInput(f"`{name}` must be made of whole numbers, got {brief(values)}")
-    given = tuple(values)
+    try:
+        given = tuple(values)
+    except TypeError:
+        raise BadInput(f"`{name}` must be made of whole numbers, got {brief(values)}") from None
     if not all(is_whole(value) for value in given):
         raise BadInput(f"`{name}` must be made of whole numbers, got {brief(given)}")
     return tuple(int(value) for value in given)  # type: ignore[call-overload]
@@ -96,13 +97,21 @@ def _repeated(value: object, rank: int) -> tuple[object, ...] | None:
     """One value for each dimension; None where there are neither one nor ``rank``."""
     if is_whole(value):
         return (value,) * rank
-    values = tuple(value) if isinstance(value, Iterable) else ()
+    values = _items(value)
     values = values * rank if len(values) == 1 else values
     return values if len(values) == rank else None
 
 
 def _pair(value: object) -> tuple[int, int] | None:
-    sides = (value, value) if is_whole(value) else tuple(value) if isinstance(value, Iterable) else ()
+    sides = (value, value) if is_whole(value) else _items(value)
     if len(sides) != 2 or not all(is_whole(side) for side in sides):
         return None
-    return int(sides[0]), int(sides[1])
+    return int(sides[0]), int(sides[1])  # type: ignore[call-overload]
+
+
+def _items(value: object) -> tuple[object, ...]:
+    """What ``value`` holds; nothing where it holds nothing, as a tensor without dimensions."""
+    try:
+        return tuple(value)  # type: ignore[arg-type]
+    except TypeError:
+        return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import index
 from typing import NamedTuple
 
+from convwright.core.epilogue import activation_named
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
@@ -26,10 +27,12 @@ class Request(NamedTuple):
     def kept(self) -> Request:
         """The same, to be remembered: a caller's list may be changed after the call, and other numbers become ints.
 
-        What names no algorithm, and what is no policy, is refused here, where a call is looked at for the first time.
+        What names no algorithm or activation, and what is no policy, is refused here, where a call is looked at for
+        the first time.
         """
         _check_algorithm(self.algorithm)
         check_policy(self.policy)
+        activation_named(self.activation)
         if _FIXED.issuperset(map(type, self)):
             return self
         return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
@@ -60,4 +63,5 @@ def _kept(name: str, value: object) -> object:
     try:
         return index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise BadInput(f"`{name}` must be an int or a tuple of ints, got {value!r}") from None
+        wanted = "a whole number" if name == "groups" else "an int or a tuple of ints"
+        raise BadInput(f"`{name}` must be {wanted}, got {value!r}") from None

@@ -105,11 +105,11 @@ class Database:
         return in_memory(self.note)
 
     def _healed(self, error: sqlite3.DatabaseError) -> bool:
-        """True where the file turned out to be corrupt and has made way for a new one."""
+        """True where the file turned out to be corrupt and has made way for a new one, or will be said to be none."""
         if self.path is None or not is_corrupt(error):
             return False
         self._disconnect()
-        with suppress(OSError):
+        with suppress(OSError, StoreError):
             self.note = set_aside(self.path) or self.note
         return True
 

@@ -18,6 +18,9 @@ if sys.platform != "win32":
 
 BUSY_TIMEOUT_S = 30.0
 
+# What every file of SQLite begins with.
+_MAGIC = b"SQLite format 3\x00"
+
 # Step n turns a file of version n into one of version n + 1; an empty file is of version 0.
 _STEPS = (
     (
@@ -69,7 +72,7 @@ def connect(path: Path | None) -> Opened:
     """Open the database at ``path``.
 
     No path, or one that cannot be used, gives a database in memory. A corrupt file is set aside. One of a newer
-    version, or of another program, is an error and stays as it is.
+    version, of another program or of another kind is an error and stays as it is.
     """
     if path is None:
         return in_memory(None)
@@ -85,11 +88,22 @@ def is_corrupt(error: sqlite3.Error) -> bool:
     return _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+def is_of_another_kind(path: Path) -> bool:
+    """Whether a file begins as no file of SQLite's does, not even one that was cut short or lost to zeros."""
+    with path.open("rb") as file:
+        beginning = file.read(len(_MAGIC))
+    return any(beginning) and not _MAGIC.startswith(beginning)
+
+
 def set_aside(path: Path) -> str | None:
     """Rename a corrupt file and its log, and say so; None where another process has already done it."""
     with _alone_in(path.parent):
         if not path.exists() or _is_sound(path):
             return None
+        if is_of_another_kind(path):
+            raise StoreError(
+                f"{path} is no store of findings, but a file of another kind; set CONVWRIGHT_STORE to another path"
+            )
         target = path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         for suffix in ("-wal", "-shm"):
             log = path.with_name(path.name + suffix)

@@ -195,6 +195,8 @@ class Store:
 
     def export(self, target: Path | str | TextIO) -> int:
         """Write all findings and searches as lines of JSON; how many lines, the first one aside."""
+        if isinstance(target, Path | str) and self.path is not None and _is_same_file(Path(target), self.path):
+            raise BadInput(f"{target} is the store itself, which its findings would take the place of")
         rows = self._database.transaction(upkeep.everything)
         with writing(target) as file:
             file.writelines(f"{line}\n" for line in to_lines(rows))
@@ -263,6 +265,10 @@ class Store:
             yield
         except StoreError as error:
             self._untold = str(error)
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _stored(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored | None:
