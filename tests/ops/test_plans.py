@@ -67,6 +67,20 @@ def test_a_plan_computes(algorithm: str | None, operands: tuple[torch.Tensor, ..
         torch.testing.assert_close(out, F.conv2d(x, w, bias, padding=1))
 
 
+@pytest.mark.parametrize("algorithm", ["torch/default", "split-batch(2, torch/default)", "reference/gemm"])
+@pytest.mark.parametrize("ep", ["bias", "scale+bias"])
+def test_inside_of_autocast_a_plan_computes_what_its_problem_says(
+    algorithm: str, ep: str, operands: tuple[torch.Tensor, ...]
+) -> None:
+    rare = {"scale": torch.ones(6)} if "scale" in ep else {}
+    algorithm = f"unfuse({algorithm})" if rare else algorithm
+    ready = cw.plan(f"mb2ic4ih8oc6kh3ph1 ep:{ep}", algorithm=algorithm, device="cpu")
+    x, w, b, _ = operands
+    with torch.autocast("cpu", torch.bfloat16):
+        y = ready(x, ready.prepare(w), b, **rare)
+    torch.testing.assert_close(y, F.conv2d(x, w, b, padding=1))
+
+
 def test_a_plan_says_what_it_is() -> None:
     ready = cw.plan(ConvProblem.parse(TEXT), algorithm="reference/gemm", device="cpu")
     assert ready.candidate.id == "reference/gemm"

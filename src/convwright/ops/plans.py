@@ -83,6 +83,7 @@ class BoundPlan:
         self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
         self._launch = ready.launch if isinstance(ready, Launchable) else None
         self._is_rare = is_rare(self.problem)
+        self._is_cast = self.candidate.leaf.backend == "torch"  # whose functions autocast casts for
         self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
         self._forms = {role: Form.posed(spec) for role, spec in self.problem.operands.items()}
         self._knows_packed = Role.W not in self._forms
@@ -138,6 +139,9 @@ class BoundPlan:
         if rare or self._is_rare or (bias is None) is self._adds_bias or (residual is None) is self._adds_residual:
             return self._rarely((first, second, bias, residual, out, workspace), rare)
         try:
+            if self._is_cast and torch.is_autocast_enabled(self._device.type):
+                with torch.autocast(self._device.type, enabled=False):
+                    return self._plan(first, second, bias, residual, out, workspace)
             return self._plan(first, second, bias, residual, out, workspace)
         except SHORTAGES as error:
             if workspace is not None or not is_shortage(error):
@@ -175,7 +179,8 @@ class BoundPlan:
         for role, operand in rare.items():
             check_form(operand, self._forms[Role(role)], role, self._device)
         plan: Callable[..., Tensor] = self._plan
-        with torch.no_grad():  # a result of PyTorch's serves as ``z``, whatever made it
+        # A result of PyTorch's serves as ``z``, whatever made it.
+        with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
             return plan(*given, **rare)
 
     def launch(
