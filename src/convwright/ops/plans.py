@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from reprlib import repr as brief
 from typing import Any
 
 import torch
@@ -48,11 +49,13 @@ def plan(
     """
     problem = ConvProblem.parse(problem) if isinstance(problem, str) else problem
     if not isinstance(problem, ConvProblem):
-        raise BadInput(f"plan takes a problem or its text, got {problem!r}")
+        raise BadInput(f"plan takes a problem or its text, got {brief(problem)}")
     check_policy(policy)
     facts, policy = device_facts(device), policy or Policy()
     if not facts.present:
         raise BadInput(f"a plan runs where it is made, and {facts.name} is elsewhere")
+    if algorithm is not None and not isinstance(algorithm, str):
+        raise BadInput(f"`algorithm` must be an algorithm's id, 'auto' or None, got {brief(algorithm)}")
     if algorithm is not None and algorithm != AUTO:
         return BoundPlan(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
     if launchable:
@@ -75,8 +78,8 @@ def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) 
 
 class BoundPlan:
     """Called, it computes: nothing is looked up, nothing synchronised, and with ``out`` and ``workspace`` nothing
-    allocated. Operands come as in ``problem``: (x, w) forward, (dy, w) backward data, (x, dy) backward weight; one
-    whose sizes, strides, dtype, device or alignment are others is refused.
+    allocated. No gradient is followed through it. Operands come as in ``problem``: (x, w) forward, (dy, w) backward
+    data, (x, dy) backward weight; one whose sizes, strides, dtype, device or alignment are others is refused.
     """
 
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
@@ -139,8 +142,12 @@ class BoundPlan:
         if rare or self._is_rare or (bias is None) is self._adds_bias or (residual is None) is self._adds_residual:
             return self._rarely((first, second, bias, residual, out, workspace), rare)
         try:
-            if self._is_cast and torch.is_autocast_enabled(self._device.type):
-                with torch.autocast(self._device.type, enabled=False):
+            if (
+                first.requires_grad or second.requires_grad
+                or (bias is not None and bias.requires_grad) or (residual is not None and residual.requires_grad)
+                or (self._is_cast and torch.is_autocast_enabled(self._device.type))
+            ):  # fmt: skip
+                with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
                     return self._plan(first, second, bias, residual, out, workspace)
             return self._plan(first, second, bias, residual, out, workspace)
         except SHORTAGES as error:
@@ -153,10 +160,14 @@ class BoundPlan:
             self.prepare(empty(self.problem.w, self._device))  # which tells how a weight lies that is packed
         roles = (*self.problem.direction.operands, Role.BIAS, Role.RESIDUAL, self.problem.direction.output)
         for role, given in zip(roles, (first, second, bias, residual, out), strict=True):
+            if given is None and role in self.problem.direction.operands:
+                raise BadInput(f"`{role}` is missing, got None")
             if given is not None and role in self._forms:
                 check_form(given, self._forms[role], role, self._device)
 
     def _check_workspace(self, workspace: Tensor) -> None:
+        if not isinstance(workspace, Tensor):
+            raise BadInput(f"`workspace` must be a tensor, got {type(workspace).__name__}")
         if workspace.device != self._device or workspace.nbytes < self.workspace_bytes:
             raise BadInput(
                 f"`workspace` must have {self.workspace_bytes:,} bytes on {self._device}, "

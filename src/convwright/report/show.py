@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from reprlib import repr as brief
 
 from rich.console import Console
 
@@ -35,7 +36,7 @@ def show(found: Findings | Advice | Tuned, *, refusals: bool = True) -> None:
     elif isinstance(found, Tuned):
         print_tuned(found, where)
     else:
-        raise BadInput(f"`show` takes what `find`, `advise` and `tune` give back, got {found!r}")
+        raise BadInput(f"`show` takes what `find`, `advise` and `tune` give back, got {brief(found)}")
 
 
 def _console() -> Console:
