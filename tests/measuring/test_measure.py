@@ -85,6 +85,8 @@ def test_energy_goes_through_the_same_clock(monkeypatch: pytest.MonkeyPatch) -> 
 
 MISTAKES = [
     ({"threads": 0}, "`threads` must be at least 1, got 0"),
+    ({"threads": "two"}, "`threads` must be a whole number, got 'two'"),
+    ({"cache": "network", "warm": [3]}, "`warm` must be tensors, got one int among them"),
     ({"cache": "lukewarm"}, "cache must be one of hot, cold, network"),
     ({"cache": "network"}, "needs `warm`"),
     ({"cache": "cold", "energy": True}, "hot cache only"),

@@ -24,6 +24,13 @@ class Standardized(nn.Conv2d):
         return F.conv2d(input, self.weight - self.weight.mean(), self.bias)
 
 
+class Centred(nn.Conv2d):
+    """The same, by the function that a forward of PyTorch's calls."""
+
+    def _conv_forward(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:  # noqa: A002
+        return super()._conv_forward(input, weight - weight.mean(), bias)
+
+
 class Named(nn.Conv2d):
     """One that does not."""
 
@@ -170,12 +177,23 @@ def test_other_ranks(rank: int, transposed: bool) -> None:
         ({"head": "reference/gemm"}, "`choices` names 'head', which is a Standardized with a forward of its own"),
         ({"stem": 3}, r"`choices\['stem'\]` must be an algorithm, or one for each direction, got 3"),
         ({"stem": {"sideways": "reference/gemm"}}, "`direction` must be|direction must be"),
+        ({3: "reference/gemm"}, "`choices` must be a mapping from paths of layers to algorithms, got {3: 'ref"),
+        ("reference/gemm", "`choices` must be a mapping from paths of layers to algorithms, got 'reference/gemm'"),
     ],
 )  # fmt: skip
 def test_bad_choices_are_one_sentence_and_change_nothing(net: Net, choices: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         cw.convert(net, choices=choices)
     assert not any(isinstance(module, Converted) for module in net.modules())
+
+
+def test_a_layer_that_computes_something_else_is_left_alone(x: torch.Tensor) -> None:
+    layer = Centred(3, 4, 3)
+    expected = layer(x)
+    assert not isinstance(cw.convert(layer), Converted)
+    torch.testing.assert_close(layer(x), expected)
+    with pytest.raises(BadInput, match="which is a Centred with a forward of its own"):
+        cw.convert(layer, choices={"*": "reference/gemm"})
 
 
 def test_an_algorithm_that_refuses_says_so(net: Net, x: torch.Tensor) -> None:
@@ -185,6 +203,9 @@ def test_an_algorithm_that_refuses_says_so(net: Net, x: torch.Tensor) -> None:
 
 
 def test_what_cannot_be_converted_yet_or_scripted_says_so() -> None:
+    for change in (cw.convert, cw.revert):
+        with pytest.raises(BadInput, match=r"^`model` must be an nn\.Module, got list$"):
+            change([nn.ReLU()])  # type: ignore[type-var]
     with pytest.raises(BadInput, match=r"^`model` must have all its parameters, but `0\.weight` gets its shape at the"):
         cw.convert(nn.Sequential(nn.LazyConv2d(4, 3)))
     model = nn.Sequential(nn.Conv2d(3, 4, 3)).eval()

@@ -67,6 +67,20 @@ def test_a_plan_computes(algorithm: str | None, operands: tuple[torch.Tensor, ..
         torch.testing.assert_close(out, F.conv2d(x, w, bias, padding=1))
 
 
+@pytest.mark.parametrize("algorithm", ["torch/default", "split-batch(2, torch/default)", "reference/gemm"])
+@pytest.mark.parametrize("ep", ["bias", "scale+bias"])
+def test_inside_of_autocast_a_plan_computes_what_its_problem_says(
+    algorithm: str, ep: str, operands: tuple[torch.Tensor, ...]
+) -> None:
+    rare = {"scale": torch.ones(6)} if "scale" in ep else {}
+    algorithm = f"unfuse({algorithm})" if rare else algorithm
+    ready = cw.plan(f"mb2ic4ih8oc6kh3ph1 ep:{ep}", algorithm=algorithm, device="cpu")
+    x, w, b, _ = operands
+    with torch.autocast("cpu", torch.bfloat16):
+        y = ready(x, ready.prepare(w), b, **rare)
+    torch.testing.assert_close(y, F.conv2d(x, w, b, padding=1))
+
+
 def test_a_plan_says_what_it_is() -> None:
     ready = cw.plan(ConvProblem.parse(TEXT), algorithm="reference/gemm", device="cpu")
     assert ready.candidate.id == "reference/gemm"
@@ -159,6 +173,9 @@ class Taken:
         ("second", lambda w: w[:-1], "`w` must have the sizes .*, as `prepare` packs it"),
         ("bias", lambda b: b[:5], r"`bias` must have the sizes \(6,\)"),
         ("out", lambda y: y[:1], r"`y` must have the sizes \(2, 6, 8, 8\)"),
+        ("first", lambda x: None, "`x` is missing, got None"),
+        ("first", torch.Tensor.tolist, "a plan is called with tensors, got list"),
+        ("workspace", lambda scratch: 3, "`workspace` must be a tensor, got int"),
     ],
 )
 def test_a_call_refuses_what_does_not_fit(
@@ -212,6 +229,7 @@ def test_what_takes_tensors_only_says_so() -> None:
     [
         ({"problem": 3}, "plan takes a problem or its text, got 3"),
         ({"problem": TEXT, "device": "h200"}, "a plan runs where it is made, and NVIDIA H200 is elsewhere"),
+        ({"problem": TEXT, "device": "cpu", "algorithm": 3}, "`algorithm` must be an algorithm's id, .* got 3"),
         ({"problem": TEXT, "device": "cpu", "algorithm": "nope/x"}, "no algorithm here is called 'nope/x'"),
     ],
 )
@@ -249,6 +267,16 @@ def test_operands_that_do_not_belong_are_said(ep: str, given: dict[str, torch.Te
     ready = cw.plan(f"mb2ic4ih8oc6kh3ph1 ep:{ep}", algorithm="torch/default", device="cpu")
     with pytest.raises(BadInput, match=said):
         ready(torch.ones(2, 4, 8, 8), torch.ones(6, 4, 3, 3), **given)
+
+
+@pytest.mark.parametrize("algorithm", ["torch/default", "reference/gemm", "relayout(nhwc, reference/gemm)"])
+def test_the_parameters_of_a_layer_serve_and_no_gradient_is_followed(algorithm: str) -> None:
+    layer, x = torch.nn.Conv2d(4, 6, 3, padding=1), torch.randn(2, 4, 8, 8)
+    ready = cw.plan(TEXT, algorithm=algorithm, device="cpu")
+    for given in (x, x.clone().requires_grad_()):
+        y = ready(given, ready.prepare(layer.weight), layer.bias)
+        assert not y.requires_grad
+        torch.testing.assert_close(y, layer(x).detach())
 
 
 def test_what_has_a_gradient_serves_as_an_operand() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import convwright as cw
 from convwright.backends.reference.backend import Reference
@@ -62,6 +63,22 @@ def test_the_second_search_measures_nothing_and_finds_the_same(store: Store, fak
     assert not any(verdict.finding.remembered for verdict in first.verdicts)
     assert all(verdict.finding.remembered for verdict in second.verdicts)
     assert [v.finding.candidate for v in first.verdicts] == [v.finding.candidate for v in second.verdicts]
+
+
+def test_inside_of_autocast_candidates_are_measured_as_they_are(
+    store: Store, fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast: list[bool] = []
+
+    def measured(*given: Any, **more: Any) -> Any:
+        cast.append(torch.is_autocast_enabled("cpu"))
+        return fake(*given, **more)
+
+    monkeypatch.setattr(tuner, "measure_candidates", measured)
+    with torch.autocast("cpu", torch.bfloat16):
+        search(store)
+        assert torch.is_autocast_enabled("cpu")
+    assert cast == [False]
 
 
 def test_every_allowed_candidate_is_measured_the_baseline_among_them(store: Store, fake: FakeTuner) -> None:

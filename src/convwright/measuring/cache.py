@@ -50,6 +50,8 @@ def before_each(
         return None
     where = torch.device(device)
     for tensor in warm:
+        if not isinstance(tensor, Tensor):
+            raise BadInput(f"`warm` must be tensors, got one {type(tensor).__name__} among them")
         if tensor.device.type != where.type:
             raise BadInput(f"`warm` tensors must be on the device of the call, {where}, got one on {tensor.device}")
     return _Before(Flush(where), warm)

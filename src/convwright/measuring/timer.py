@@ -12,6 +12,7 @@ from reprlib import repr as brief
 import torch
 from torch import Tensor
 
+from convwright.core.window import is_whole
 from convwright.errors import BadInput
 from convwright.measuring.background import Background
 from convwright.measuring.cache import Cache, before_each
@@ -164,6 +165,8 @@ def measure_calls(
 def _check_threads(threads: int | None) -> None:
     cores = os.cpu_count() or 1
     most = _MOST_THREADS_A_CORE * cores
+    if threads is not None and not is_whole(threads):
+        raise BadInput(f"`threads` must be a whole number, got {threads!r}")
     if threads is not None and threads > most:
         raise BadInput(
             f"`threads` must be at most {most}, {_MOST_THREADS_A_CORE} for each core of this machine, got {threads}"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
-from convwright.core.policy import Objective, Policy
+from convwright.core.policy import Objective, Policy, check_policy
 from convwright.core.problem import ConvProblem
+from convwright.core.window import is_whole
 from convwright.errors import BadInput
 from convwright.measuring.compare import Outcome, Verdict
 from convwright.measuring.conditions import today
@@ -68,8 +69,9 @@ def advise(
     wanted = one_of(Mode, "mode", mode)
     if wanted is Mode.OFF:
         raise BadInput("advise takes mode heuristic, quick or full, got 'off'")
-    if top is not None and top < 1:
-        raise BadInput(f"`top` must be at least 1, got {top}")
+    check_policy(policy)
+    if top is not None and (not is_whole(top) or top < 1):
+        raise BadInput(f"`top` must be at least 1, got {top!r}")
     with using(store) as kept:
         return _advice(
             Subject.of(model, example), device, policy, wanted, kept, progress_to(progress), backward=backward, top=top

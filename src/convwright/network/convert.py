@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from reprlib import repr as brief
 from typing import TypeVar
 
 from torch import nn
@@ -37,6 +38,7 @@ def convert(model: Model, *, choices: Choices | None = None, policy: Policy | No
     'reference/gemm'
     """
     check_policy(policy)
+    _check_module(model)
     check_complete(model)
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, _ConvNd)}
     wishes = _wishes(choices or {}, list(layers))
@@ -56,14 +58,22 @@ def revert(model: Model) -> Model:
     >>> isinstance(revert(convert(nn.Conv2d(3, 8, 3))), Converted)
     False
     """
+    _check_module(model)
     for layer in model.modules():
         if isinstance(layer, Converted):
             to_original(layer)
     return model
 
 
+def _check_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"`model` must be an nn.Module, got {type(model).__name__}")
+
+
 def _wishes(choices: Choices, layers: list[str]) -> dict[str, Wish]:
     found: dict[str, Wish] = {}
+    if not isinstance(choices, Mapping) or not all(isinstance(pattern, str) for pattern in choices):
+        raise BadInput(f"`choices` must be a mapping from paths of layers to algorithms, got {brief(choices)}")
     for pattern, asked in choices.items():
         named = fitting(pattern, layers, argument="choices")
         found |= dict.fromkeys(named, Wish(_by_direction(pattern, asked), None))

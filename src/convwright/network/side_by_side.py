@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import torch
+
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
@@ -24,7 +26,8 @@ def time_problems(
         name: Trial(replace(own, problem=problem), Bench(problem, device, Mode.QUICK, seed=_SEED))
         for name, problem in problems.items()
     }
-    return time_calls({name: trial.call() for name, trial in trials.items()}, device, budget_us=budget_us)
+    with torch.autocast(device.kind, enabled=False):
+        return time_calls({name: trial.call() for name, trial in trials.items()}, device, budget_us=budget_us)
 
 
 def time_calls(

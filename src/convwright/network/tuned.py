@@ -9,7 +9,7 @@ from typing import Any
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.policy import Policy
+from convwright.core.policy import Policy, check_policy
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
 from convwright.naming import check_above_0, one_of
@@ -162,6 +162,7 @@ def tune(
     wanted = one_of(Mode, "mode", mode)
     if wanted is Mode.OFF:
         raise BadInput("tune takes mode heuristic, quick or full, got 'off'")
+    check_policy(policy)
     if budget_us is not None:
         check_above_0("`budget_us`", budget_us)
     if plan_only:

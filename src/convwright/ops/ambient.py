@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from reprlib import repr as brief
 from threading import Lock
 
 from convwright.core.direction import Direction
@@ -103,7 +104,7 @@ def algorithms(
     }
     for direction, name in named.items():
         if not isinstance(name, str):
-            raise BadInput(f"`{direction}` must be an algorithm's name or 'auto', got {name!r}")
+            raise BadInput(f"`{direction}` must be an algorithm's name or 'auto', got {brief(name)}")
     token = _asked.set(_wanted(forward, backward_data, backward_weight, bool(strict)))
     contexts.count(1)
     try:

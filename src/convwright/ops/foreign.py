@@ -53,6 +53,8 @@ def checked_address(array: Any, form: Form, role: str, device: torch.device) -> 
 
 def check_form(tensor: Tensor, form: Form, role: str, device: torch.device) -> None:
     """Refuse a tensor that is not what the plan was made for."""
+    if not isinstance(tensor, Tensor):
+        raise BadInput(f"`{role}` must be a tensor, got {type(tensor).__name__}")
     if tensor.device != device:
         raise BadInput(f"`{role}` must be on {device}, as the plan is, got an array on {tensor.device}")
     if tensor.dtype != form.dtype:
@@ -70,8 +72,11 @@ def check_form(tensor: Tensor, form: Form, role: str, device: torch.device) -> N
 
 def look(tensor: Tensor) -> tuple[object, ...]:
     """What one that fits has in common with others that do: of as many tensors as look alike, one need be checked."""
-    at = tensor.data_ptr() % max(ALIGNMENTS) if tensor.layout is torch.strided else 0
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, at
+    try:
+        at = tensor.data_ptr() % max(ALIGNMENTS) if tensor.layout is torch.strided else 0
+        return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, at
+    except AttributeError:
+        raise BadInput(f"a plan is called with tensors, got {type(tensor).__name__}") from None
 
 
 def _same_strides(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from reprlib import repr as brief
 from typing import Any
 
 import torch
@@ -48,11 +49,13 @@ def plan(
     """
     problem = ConvProblem.parse(problem) if isinstance(problem, str) else problem
     if not isinstance(problem, ConvProblem):
-        raise BadInput(f"plan takes a problem or its text, got {problem!r}")
+        raise BadInput(f"plan takes a problem or its text, got {brief(problem)}")
     check_policy(policy)
     facts, policy = device_facts(device), policy or Policy()
     if not facts.present:
         raise BadInput(f"a plan runs where it is made, and {facts.name} is elsewhere")
+    if algorithm is not None and not isinstance(algorithm, str):
+        raise BadInput(f"`algorithm` must be an algorithm's id, 'auto' or None, got {brief(algorithm)}")
     if algorithm is not None and algorithm != AUTO:
         return BoundPlan(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
     if launchable:
@@ -75,14 +78,15 @@ def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) 
 
 class BoundPlan:
     """Called, it computes: nothing is looked up, nothing synchronised, and with ``out`` and ``workspace`` nothing
-    allocated. Operands come as in ``problem``: (x, w) forward, (dy, w) backward data, (x, dy) backward weight; one
-    whose sizes, strides, dtype, device or alignment are others is refused.
+    allocated. No gradient is followed through it. Operands come as in ``problem``: (x, w) forward, (dy, w) backward
+    data, (x, dy) backward weight; one whose sizes, strides, dtype, device or alignment are others is refused.
     """
 
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
         self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
         self._launch = ready.launch if isinstance(ready, Launchable) else None
         self._is_rare = is_rare(self.problem)
+        self._is_cast = self.candidate.leaf.backend == "torch"  # whose functions autocast casts for
         self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
         self._forms = {role: Form.posed(spec) for role, spec in self.problem.operands.items()}
         self._knows_packed = Role.W not in self._forms
@@ -138,6 +142,13 @@ class BoundPlan:
         if rare or self._is_rare or (bias is None) is self._adds_bias or (residual is None) is self._adds_residual:
             return self._rarely((first, second, bias, residual, out, workspace), rare)
         try:
+            if (
+                first.requires_grad or second.requires_grad
+                or (bias is not None and bias.requires_grad) or (residual is not None and residual.requires_grad)
+                or (self._is_cast and torch.is_autocast_enabled(self._device.type))
+            ):  # fmt: skip
+                with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
+                    return self._plan(first, second, bias, residual, out, workspace)
             return self._plan(first, second, bias, residual, out, workspace)
         except SHORTAGES as error:
             if workspace is not None or not is_shortage(error):
@@ -149,10 +160,14 @@ class BoundPlan:
             self.prepare(empty(self.problem.w, self._device))  # which tells how a weight lies that is packed
         roles = (*self.problem.direction.operands, Role.BIAS, Role.RESIDUAL, self.problem.direction.output)
         for role, given in zip(roles, (first, second, bias, residual, out), strict=True):
+            if given is None and role in self.problem.direction.operands:
+                raise BadInput(f"`{role}` is missing, got None")
             if given is not None and role in self._forms:
                 check_form(given, self._forms[role], role, self._device)
 
     def _check_workspace(self, workspace: Tensor) -> None:
+        if not isinstance(workspace, Tensor):
+            raise BadInput(f"`workspace` must be a tensor, got {type(workspace).__name__}")
         if workspace.device != self._device or workspace.nbytes < self.workspace_bytes:
             raise BadInput(
                 f"`workspace` must have {self.workspace_bytes:,} bytes on {self._device}, "
@@ -175,7 +190,8 @@ class BoundPlan:
         for role, operand in rare.items():
             check_form(operand, self._forms[Role(role)], role, self._device)
         plan: Callable[..., Tensor] = self._plan
-        with torch.no_grad():  # a result of PyTorch's serves as ``z``, whatever made it
+        # A result of PyTorch's serves as ``z``, whatever made it.
+        with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
             return plan(*given, **rare)
 
     def launch(

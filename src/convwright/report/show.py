@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from reprlib import repr as brief
 
 from rich.console import Console
 
@@ -39,7 +40,7 @@ def show(found: Findings | Advice | Tuned | Quantized, *, refusals: bool = True)
     elif isinstance(found, Quantized):
         print_quantized(found, where)
     else:
-        raise BadInput(f"`show` takes what `find`, `advise`, `tune` and `quantize` give back, got {found!r}")
+        raise BadInput(f"`show` takes what `find`, `advise`, `tune` and `quantize` give back, got {brief(found)}")
 
 
 def _console() -> Console:

@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
@@ -77,10 +79,16 @@ def find(
             raise BadInput(too_large)
         # A call brings its operands along, however they fit: what cannot be measured beside them is PyTorch's.
         return _listed(search, candidates, refusals, too_large)
-    if search.recall().tried(mode, candidates) is None:
+    with torch.autocast(device.kind, enabled=False):  # around the caller: it would cast what is measured
+        return _measured(search, candidates, refusals)
+
+
+def _measured(search: Search, candidates: list[Candidate], refusals: list[Refusal]) -> Findings:
+    """What an earlier search found out, or a new one does."""
+    if search.recall().tried(search.mode, candidates) is None:
         return _searched(search, candidates, refusals)
     found = _remembered(search, candidates, refusals)
-    if search.trust is Trust.VERIFY and found.choice is not None and not still_holds(found, budget):
+    if search.trust is Trust.VERIFY and found.choice is not None and not still_holds(found, search.budget):
         return _searched(search, candidates, refusals, afresh=True)
     return found
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from convwright.core.device import DeviceFacts
 from convwright.errors import BackendError, BadInput
 from convwright.measuring.kernels import Kernel, kernels_of
@@ -33,7 +35,8 @@ def with_kernels(found: Findings, progress: Progress | None = None) -> Findings:
         assert bench is not None
         tell("kernels", done, len(candidates))
         try:
-            seen[candidate.id] = kernels_of(Trial(candidate, bench).call(), bench.device)
+            with torch.autocast(bench.device.type, enabled=False):
+                seen[candidate.id] = kernels_of(Trial(candidate, bench).call(), bench.device)
         except FAILURES as error:
             failure(candidate, error, bench.device)  # which raises again where the device itself is at fault
             seen[candidate.id] = None
