@@ -37,6 +37,7 @@ from convwright.tuning.keeping.stored_plan import stored_plan
 from convwright.tuning.ranges import Ranged
 from convwright.tuning.remembered import best_known, remembered
 from convwright.tuning.search import Search
+from convwright.tuning.unmeasured import unmeasured
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -120,6 +121,8 @@ class Session:
 
     def at_once(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """The same without a search: what is chosen or known already, or else the first that is allowed."""
+        if capturing(device):
+            return self._while_capturing(problem, device, policy)
         chosen = self._chosen.get(_question(problem, device, policy, None))
         known = chosen or self._remembered(problem, device, policy, self.mode)
         if known is not None:
@@ -172,18 +175,6 @@ class Session:
             raise Refused(f"nothing was chosen for {problem.key} before the capture, in which nothing can be measured")
         return self._chosen.setdefault(key, own) if key.fixed else own
 
-    def _unmeasured(self, found: Findings) -> Choice:
-        """Where nothing was measured: PyTorch's own call if policy allows it, else the first that it does."""
-        own = self.torchs_own(found.problem, found.device, found.policy)
-        others = [verdict.finding.candidate for verdict in found.verdicts if not verdict.finding.failure]
-        listed = others if own is None else [own.candidate, *others]
-        for candidate in listed:
-            if listing.objection(candidate, found.policy) is None:
-                return Choice(candidate, found.device)
-        first = next((f"{refusal.id}: {refusal.reason}" for refusal in found.refusals[-1:]), "there is nothing")
-        why = f"{listed[0].id} {listing.objection(listed[0], found.policy)}" if listed else first
-        raise Refused(f"nothing that computes {found.problem.key} is allowed: {why}")
-
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
         """PyTorch's own call as its flags make it; None where it has no call."""
         if problem.dtype.narrow:
@@ -226,7 +217,8 @@ class Session:
 
     def _chosen_of(self, found: Findings, policy: Policy) -> Choice:
         if found.choice is None:
-            return self._unmeasured(found)
+            own = self.torchs_own(found.problem, found.device, found.policy)
+            return Choice(unmeasured(found, None if own is None else own.candidate), found.device)
         return _choice(found.choice, found.baseline, found.device, policy)
 
     def _mode(self, policy: Policy) -> Mode:

@@ -1,0 +1,88 @@
+"""What serves where a search measured nothing that may be chosen: PyTorch's own call, or else the first candidate that
+is seen to be right."""
+
+from __future__ import annotations
+
+from math import inf
+
+import torch
+
+from convwright.core.candidate import Candidate
+from convwright.core.error_rule import objection_to_errors
+from convwright.core.finding import Finding
+from convwright.errors import Refused
+from convwright.shortage import SHORTAGES, is_shortage
+from convwright.tuning import listing
+from convwright.tuning.budget import Budget
+from convwright.tuning.findings import Findings
+from convwright.tuning.trials.checks import SampledCheck
+from convwright.tuning.trials.contest import SEED
+from convwright.tuning.trials.looks import FAILURES, failure
+from convwright.tuning.trials.trial import Bench, Trial
+
+
+def unmeasured(found: Findings, own: Candidate | None) -> Candidate:
+    """``own``, PyTorch's call, where the policy allows it, else the first that it allows and that is right."""
+    if own is None:
+        why = next((f"{refusal.id}: {refusal.reason}" for refusal in found.refusals[-1:]), "there is nothing")
+    else:
+        reason = listing.objection(own, found.policy)
+        if reason is None:
+            return own
+        why = f"{own.id} {reason}"
+    check = _Check(found)
+    for at, verdict in enumerate(found.verdicts):
+        reason = _known(verdict.finding, found) or check.objection(verdict.finding.candidate)
+        if reason is None:
+            return verdict.finding.candidate
+        if own is None and at == 0:
+            why = f"{verdict.finding.candidate.id} {reason}"
+    raise Refused(f"nothing that computes {found.problem.key} is allowed: {why}")
+
+
+def _known(finding: Finding, found: Findings) -> str | None:
+    """What speaks against a candidate without running it."""
+    reason = finding.failure or listing.objection(finding.candidate, found.policy)
+    if reason is not None or finding.measurement is None:
+        return reason
+    own = None if found.baseline is None else found.baseline.measurement
+    return objection_to_errors(
+        finding.candidate, finding.measurement.errors, None if own is None else own.errors, found.policy
+    )
+
+
+class _Check:
+    """Whether candidates are right, on operands that are made where the first is asked about."""
+
+    def __init__(self, found: Findings) -> None:
+        self._found = found
+        self._ready: tuple[Bench, SampledCheck] | None = None
+
+    def objection(self, candidate: Candidate) -> str | None:
+        """What is wrong with a candidate; None where it is right, and where nothing can be run to find out."""
+        if not self._found.device.present:
+            return None
+        with torch.autocast(self._found.device.kind, enabled=False):  # which would cast operands
+            return self._run(candidate)
+
+    def _run(self, candidate: Candidate) -> str | None:
+        try:
+            bench, check = self._ready = self._ready or self._made()
+        except SHORTAGES as error:
+            if not is_shortage(error):
+                raise
+            return None
+        try:
+            checked = check.check(Trial(candidate, bench), None, None, Budget(inf), 0.0)
+        except FAILURES as error:
+            broken = failure(candidate, error, bench.device)
+        else:
+            if candidate not in checked.failed:
+                return objection_to_errors(candidate, checked.errors[candidate], None, self._found.policy)
+            broken = checked.failed[candidate]
+        return broken.failure or broken.note
+
+    def _made(self) -> tuple[Bench, SampledCheck]:
+        found = self._found
+        bench = Bench(found.problem, found.device, found.mode, seed=SEED)
+        return bench, SampledCheck(bench, found.policy, seed=SEED)
