@@ -2,9 +2,10 @@
 
     python benchmarks/gtc.py [--out results.jsonl] [--budget-s 5] [--rows 0:7] [--limit-s 560]
 
-One full search a problem, layout and setting (TF32 off, TF32 on, fp16), in a process beside this one; nothing is taken
-from a store. A line holds one of them: each algorithm by its fastest configuration, and what was refused and why.
-`tables.py` makes docs/gtc.md of the record. After ``--limit-s`` no other search is begun; ``--resume`` goes on.
+One full search a problem, layout and setting (TF32 off, TF32 on, fp16), in a process beside this one, for the least
+time of the device with weights that do not change; nothing is taken from a store. A line holds one of them: each
+algorithm by its fastest configuration, and what was refused and why. `tables.py` makes docs/gtc.md of the record. After
+``--limit-s`` no other search is begun; ``--resume`` goes on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from stages import Answer, Stage, serve
 import convwright as cw
 from convwright import suites
 from convwright.core.candidate import Candidate
+from convwright.core.policy import Objective, Policy, Weights
 from convwright.measuring.conditions import conditions
 from convwright.report.lines import Lines
 from convwright.tuning.choose import Verdict
@@ -55,7 +57,7 @@ def searched(options: argparse.Namespace, question: Answer) -> Answer:
         torch.backends.cudnn.allow_tf32 = question["tf32"]
     found = cw.find(
         question["problem"], device=options.device, mode="full", budget_us=options.budget_s * 1e6,
-        store=Store.open(None),
+        policy=Policy(objective=Objective.DEVICE_TIME, weights=Weights.CONSTANT), store=Store.open(None),
     )  # fmt: skip
     baseline = None if found.baseline is None else algorithm(found.baseline.candidate)
     known = dict(conditions(found.device))

@@ -33,7 +33,7 @@ H200 = profile("h200")
 # One was taken before the rules stood and one afterwards; `benchmarks/classic_bounds.py` compares all of both.
 RECORDS = [
     (Path(__file__).parent / "data" / "classic-answers-h200.jsonl.gz", 10),
-    (Path(__file__).parents[2] / "benchmarks" / "results" / "h200-classic-answers.jsonl.gz", 20),
+    (Path(__file__).parents[2] / "benchmarks" / "results" / "h200-classic-answers.jsonl.gz", 16),
 ]
 
 
@@ -60,7 +60,7 @@ def test_no_workspace_is_larger_than_its_bound(path: Path, every: int) -> None:
     ]
     known = [(key, live, bound) for key, live, bound in compared if bound is not None]
     assert len(compared) > 400
-    assert len(known) > 0.4 * len(compared)
+    assert len(known) > 0.38 * len(compared)
     assert [entry for entry in known if entry[2] < entry[1]] == []
     assert sum(live == bound for _, live, bound in known) > len(known) / 2
     loose = [entry for entry in known if entry[2] > 4 * entry[1] + (1 << 16)]
@@ -83,9 +83,11 @@ def test_it_is_listed_as_a_bound() -> None:
     [
         ConvProblem.parse("mb8ic64ih28oc64kh1 dt:fp16"),  # one tap without padding is a matrix product by itself
         ConvProblem.parse("g2mb2ic8id8oc8kd3kh3kw3 dt:fp16"),
+        ConvProblem.parse("mb4ic16ih56oc24kh21ph10 dt:fp16 tag:nhwc"),
+        ConvProblem.parse("mb48ic8ih400oc96kh5ph2"),
         replace(KNOWN, epilogue=ConvProblem.parse("ic8ih9oc8kh3 ep:bias").epilogue),
     ],
-    ids=["matrix product", "groups in 3-D", "epilogue"],
+    ids=["matrix product", "groups in 3-D", "many taps", "large", "epilogue"],
 )
 def test_what_the_record_shows_no_bound_for_is_unknown(problem: ConvProblem) -> None:
     arithmetic = native_arithmetic(problem.dtype, tf32=True)

@@ -73,13 +73,6 @@ def test_other_forms_of_int8(text: str) -> None:
     assert [candidate.algorithm for candidate in candidates if candidate.algorithm == "engine-0"] or reasons(text)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3"])
-def test_groups_are_not_asked_of_engines(dtype: str) -> None:
-    text = f"g2{SIZES} dt:{dtype} tag:nhwc"
-    assert not planned(text)
-    assert reasons(text) == [f"{dtype} is asked of cuDNN's engines for `groups` = 1 alone, got 2"]
-
-
 def graph_of(text: str) -> dict[str, Any]:
     """What cuDNN was told, as it writes that down."""
     plan = graph.finalized(planned(text)[0], profile("h200"))

@@ -22,6 +22,7 @@ from convwright.settings import Mode
 from convwright.tensors import activate, torch_dtype
 from convwright.tuning.find import find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.session import Session
 from convwright.tuning.trials.trial import Bench, Trial
 
 pytestmark = [
@@ -42,6 +43,7 @@ INT8 = [
     "mb3ic7ih11iw9oc5kh3kw2sh2sw1ph1pw0 dt:int8 tag:nhwc",
     "mb2ic16ih13oc32kh3ph2dh1 dt:int8:int8:int8 tag:nhwc ep:bias",
     "mb2ic64ih9oc32kh1 dt:int8:int8:int8 tag:nhwc",
+    "g2mb2ic64ih12oc64kh3ph1 dt:int8 tag:nhwc",
     "mb2ic16iw50oc16kw5pw2 dt:int8 tag:nhwc",
 ]
 # These it compiles, 30 to 900 ms each: the first few say whether they are right.
@@ -104,6 +106,22 @@ def test_every_engine_for_int8_is_right_bit_for_bit(text: str, live: DeviceFacts
                 off = (got.double() - exactly(problem, given).double()).abs().max().item()
                 wrong[f"{candidate.id} on {kind} data"] = f"off by {off:g}"
     assert wrong == {}
+
+
+def test_an_engine_that_is_wrong_in_planes_is_found_out(live: DeviceFacts) -> None:
+    """In 9.19 one engine reads planes of int8 as if channels were the last, and is proposed first."""
+    if live.architecture != "sm_90" or torch.backends.cudnn.version() != 91900:
+        pytest.skip("these are engines of cuDNN 9.19 for sm_90")
+    problem = ConvProblem.parse("mb4ic64ih13oc32kh1 dt:int8")
+    wrong = next(each for each in listed(problem, live)[0] if each.algorithm == "engine-71")
+    got, given = ran(wrong, problem, live, Kind.NORMAL)
+    assert not torch.equal(got, exactly(problem, given))
+    with Store.open(None) as store:
+        found = find(problem, live, Policy(), mode=Mode.HEURISTIC, store=store)
+        chosen = Session(Mode.HEURISTIC, store).choose(problem, live, Policy(), None).candidate
+    assert any(verdict.finding.candidate == wrong for verdict in found.verdicts)
+    got, given = ran(chosen, problem, live, Kind.NORMAL)
+    assert torch.equal(got, exactly(problem, given))
 
 
 @pytest.mark.parametrize("text", COMPILED)

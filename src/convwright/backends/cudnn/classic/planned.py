@@ -3,7 +3,7 @@
 cuDNN computes them with the engine that its graph API proposes first, so that its planner knows what that needs.
 Beside that the classic API copies some operands, and sometimes it takes another engine than the planner proposes for a
 device that it only has a record of. The engines named here are those where the bound held for each problem of the
-record that the rules are held against, with at least 20 problems each.
+records that the rules are held against, with at least 20 problems each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ENGINES = {
     (_FORWARD, _NCHW, _GROUPED): (0, 22, 28, 35),
     (_FORWARD, _NCHW, _DEPTHWISE): (0, 28),
     (_FORWARD, _NHWC, _DENSE): (0, 23, 28, 38, 48),
-    (_FORWARD, _NHWC, _GROUPED): (22, 28),
+    (_FORWARD, _NHWC, _GROUPED): (28,),
     (_FORWARD, _NHWC, _DEPTHWISE): (0, 28),
     (_BACKWARD_DATA, _NCHW, _DENSE): (2, 22, 28, 40, 43, 46, 56, 57, 58, 64, 65, 73, 74, 76),
     (_BACKWARD_DATA, _NCHW, _GROUPED): (0, 22, 57, 58, 64),
@@ -42,6 +42,8 @@ _ENGINES = {
     (_BACKWARD_WEIGHT, _NHWC, _GROUPED): (0, 34),
     (_BACKWARD_WEIGHT, _NHWC, _DEPTHWISE): (0,),
 }
+# Beyond these the records show that it may take another engine.
+_MOST_TAPS, _MOST_BYTES = 20, 2**31
 # In TF32 the graph API proposes these, and the classic API has the next one.
 _PASSED_OVER = (20, 25)
 # Engines that copy nothing beyond what the planner counts.
@@ -55,6 +57,8 @@ def planned_bytes(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithme
         return None
     if _is_a_matrix_product(asked) or (asked.groups > 1 and asked.rank == 3):
         return None  # other kernels serve these, and split sums by no rule that the record shows
+    if max(asked.taps) > _MOST_TAPS:
+        return None
     first = _first_proposed(problem, device, arithmetic)
     if first is None or first.workspace_bytes is None:
         return None
@@ -62,7 +66,8 @@ def planned_bytes(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithme
     if number not in _ENGINES.get((problem.direction, asked.layout, _kind(asked)), ()):
         return None
     more = 0 if number in _COPYING_NOTHING_MORE[problem.direction] else _copied_bytes(asked)
-    return first.workspace_bytes + more
+    needed = first.workspace_bytes + more
+    return needed if needed <= _MOST_BYTES else None
 
 
 def _first_proposed(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> Candidate | None:

@@ -62,9 +62,6 @@ def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
     activation = problem.epilogue.activation
     if (reason := why_not_fused(problem)) is not None:
         raise Refused(reason)
-    if problem.dtype.narrow and problem.groups > 1:
-        # On an H200 a layer of int8 in 2 groups came out wrong, in planes, where engines stood first.
-        raise Refused(f"{problem.dtype} is asked of cuDNN's engines for `groups` = 1 alone, got {problem.groups}")
     if activation not in (Activation.NONE, *_POINTWISE_MODE):
         raise Refused(f"cuDNN can fuse {', '.join(_POINTWISE_MODE)}, not {activation}")
     layout = common_layout(problem)
