@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,9 @@ pytest.importorskip("triton")
 from backends.triton_interpreted.cases import Case, Operands, exact, listed, oracle
 from backends.triton_interpreted.winograd_cases import SAME, SERVED, computed, computed_once, every_tile
 from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.winograd.algorithms import KERNEL
 from convwright.backends.triton.winograd.offers import refusal_reason
 from convwright.backends.triton.winograd.tiles import tiles_of
 from convwright.core.candidate import Candidate, Refusal
@@ -30,6 +33,7 @@ from convwright.errors import BadInput
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
 from convwright.rewrites import rewrite, wrap_plan
+from convwright.tensors import empty
 from problem_space import operands, specs
 from problem_space import oracle as oracle_by_role
 from problem_space import run as run_by_role
@@ -218,3 +222,24 @@ def test_a_weight_may_lie_in_any_order() -> None:
     for candidate in least_of_each(turned):
         y = run(candidate, replace(given, w=lying))
         assert torch.equal(y, exact(oracle(problem, given), problem)), candidate.id
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_prepared_weight_is_the_transformed_one_and_the_weight_itself(flip: bool) -> None:
+    problem = Case((1, 18, 4, 4), (16, 18, 3, 3), flip=flip).problem(DType.FP32)
+    weight = torch.randn(16, 3, 18, 3).permute(0, 2, 3, 1)
+    g = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], dtype=torch.float64)
+    taps = weight.flip(2, 3) if flip else weight
+    expected = torch.einsum("ir,kcrs,js->ijkc", g, taps.double(), g).reshape(16, 16, 18)
+    for candidate in every_tile(problem):
+        split = algorithm_of(candidate, KERNEL).split
+        plan: Any = BACKEND.build(candidate, CPU)
+        prepared = plan.prepare(empty(problem.w, weight.device).copy_(weight))
+        assert prepared.is_contiguous()
+        parts = prepared[: -9 * 18 * 16].view(-1, 16, 16, 20)
+        assert len(parts) == 1 + split
+        assert (parts[..., 18:] == 0).all()
+        assert torch.allclose(parts[..., :18].double().sum(0), expected, rtol=2.0**-24, atol=2.0**-40)
+        if split:
+            assert (parts[0].view(torch.int32) & 0x1FFF == 0).all()
+        assert torch.equal(prepared[-9 * 18 * 16 :].view(3, 3, 18, 16), taps.permute(2, 3, 1, 0))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Self
 
 import torch
 from torch import Tensor
 
-from convwright.backends.triton.kernel_call import KernelCall
-from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
+from convwright.backends.triton.kernel_plan import KernelPlan, wrong_operands
+from convwright.backends.triton.launch import Launch
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.fusing import rare_operands
-from convwright.errors import BackendError, BadInput
-from convwright.tensors import allocator
+from convwright.errors import BadInput
 
 
 class Operand(IntEnum):
@@ -28,57 +25,33 @@ class Operand(IntEnum):
     FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, SUMS, Z, DB, SCALE = range(10)
 
 
-class KernelSequence(ABC):
-    """One configuration of some kernels; its device must be PyTorch's current one.
+class KernelSequence(KernelPlan):
+    """One configuration of some kernels.
 
     Sums of parts lie in the workspace, behind what else a kernel has written there.
     """
 
-    writes_out = True
-
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
-        place = torch.device(device.torch_name or "cpu")
-        self.candidate = candidate
+        super().__init__(candidate, device, launches)
+        place, operands = torch.device(device.torch_name or "cpu"), self.operands(candidate)
         self.workspace_bytes = candidate.workspace_bytes or 0
         self._sums_from = self.sums_from(candidate)
-        self._steps = tuple(zip(launches, self.operands(candidate), strict=True))
-        self._new_output = allocator(candidate.problem.output, place)
+        self._steps = tuple(zip(launches[: len(operands)], operands, strict=True))
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=place)
 
     @staticmethod
     @abstractmethod
-    def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-        """What the driver is asked to launch."""
-
-    @staticmethod
-    @abstractmethod
     def operands(candidate: Candidate) -> Sequence[Sequence[Operand]]:
-        """Of each kernel, in the order of ``kernel_calls``."""
+        """Of each kernel that a call launches, in the order of ``kernel_calls``."""
+
+    @classmethod
+    def steps(cls, candidate: Candidate) -> int:
+        return len(cls.operands(candidate))
 
     @staticmethod
     def sums_from(candidate: Candidate) -> int:
         """Where in the workspace sums of parts begin."""
         return 0
-
-    @abstractmethod
-    def prepare(self, weight: Tensor) -> Tensor:
-        """The weight as the kernels read it."""
-
-    @classmethod
-    def built(cls, candidate: Candidate, device: DeviceFacts) -> Self:
-        return cls(candidate, device, [launch_of(call, device) for call in cls.kernel_calls(candidate)])
-
-    @classmethod
-    def read(cls, candidate: Candidate, device: DeviceFacts, text: str) -> Self:
-        """The plan whose ``text`` this is; Triton need not be loaded for it."""
-        kept = _texts(text, len(cls.operands(candidate)))
-        return cls(candidate, device, [DriverLaunch(Binary.read(each), device) for each in kept])
-
-    @property
-    def text(self) -> str | None:
-        """The compiled kernels and how they are launched; None in the interpreter."""
-        ready = [launch.binary.text for launch, _ in self._steps if isinstance(launch, DriverLaunch)]
-        return json.dumps(ready) if ready else None
 
     def _run(
         self,
@@ -163,22 +136,6 @@ class RarePlan(KernelSequence):
 
 
 _ADDED = {Role.BIAS, Role.RESIDUAL}
-
-
-def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
-    given = [name for name, operand in (("bias", bias), ("residual", residual)) if operand is not None]
-    named = " and ".join(given) or "neither bias nor residual"
-    return f"the plan was built for the epilogue {candidate.problem.epilogue}, got {named}"
-
-
-def _texts(text: str, count: int) -> list[str]:
-    try:
-        texts = json.loads(text)
-    except ValueError as error:
-        raise BackendError(f"kernels that were kept cannot be read: {error}") from error
-    if not isinstance(texts, list) or len(texts) != count or not all(isinstance(each, str) for each in texts):
-        raise BackendError(f"kernels that were kept cannot be read: they are no list of {count} texts")
-    return texts
 
 
 def _listed(roles: set[Role]) -> str:

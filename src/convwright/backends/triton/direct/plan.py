@@ -17,8 +17,8 @@ class DirectPlan(SingleKernelPlan):
 
     kernel_calls = staticmethod(kernel_calls)
 
-    def prepare(self, weight: Tensor) -> Tensor:
-        return _prepared(self.candidate, weight)
+    def laid(self, weight: Tensor) -> Tensor:
+        return _laid(self.candidate, weight)
 
 
 class DirectGradientPlan(RarePlan):
@@ -30,11 +30,11 @@ class DirectGradientPlan(RarePlan):
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         return [(Operand.FIRST, Operand.SECOND, Operand.OUT, Operand.Z)]
 
-    def prepare(self, weight: Tensor) -> Tensor:
-        return _prepared(self.candidate, weight)
+    def laid(self, weight: Tensor) -> Tensor:
+        return _laid(self.candidate, weight)
 
 
-def _prepared(candidate: Candidate, weight: Tensor) -> Tensor:
+def _laid(candidate: Candidate, weight: Tensor) -> Tensor:
     """The weight itself, which is read by its strides, or with its groups last."""
     if not Strip.of(candidate).packed:
         return weight

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from convwright.backends.triton.few_weights.call import kernel_calls
 from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.sequence_plan import Operand, RarePlan, SequencePlan
@@ -22,9 +20,6 @@ class FewWeightsPlan(SequencePlan):
         out = Operand.SUMS if parted else Operand.OUT
         return [(Operand.FIRST, Operand.SECOND, out), *[(Operand.SUMS, Operand.OUT)] * parted]
 
-    def prepare(self, weight: Tensor) -> Tensor:
-        return weight
-
 
 class FewWeightsAheadPlan(RarePlan):
     """Runs one that multiplies dy by an activation's derivative, sums up the bias's gradient, or both."""
@@ -35,9 +30,6 @@ class FewWeightsAheadPlan(RarePlan):
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         (product, *added), with_bias = FewWeightsPlan.operands(candidate), candidate.problem.epilogue.bias
         return [(*product, Operand.Z, Operand.DB), *((*places, *[Operand.DB] * with_bias) for places in added)]
-
-    def prepare(self, weight: Tensor) -> Tensor:
-        return weight
 
 
 def plan_class(candidate: Candidate) -> type[FewWeightsPlan] | type[FewWeightsAheadPlan]:

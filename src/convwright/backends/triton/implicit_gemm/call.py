@@ -13,11 +13,13 @@ from convwright.backends.triton.implicit_gemm.offers import (
     writing_sums,
 )
 from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.packing.call import rows_call
 from convwright.core.candidate import Candidate
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch for ``candidate``: the product; where it is computed in parts, their sum."""
+    """What the driver is asked to launch for ``candidate``: the product; where it is computed in parts, their sum; and
+    what packs the weight."""
     from convwright.backends.triton.implicit_gemm.kernel import implicit_gemm, output_of_parts
 
     problem, tile = candidate.problem, Tile.of(candidate)
@@ -28,11 +30,13 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     # A scale that is not there is no operand.
     scale, no_scale = ({"scale": channel}, {}) if problem.epilogue.scale else ({}, {"scale": None})
     algorithm, grid = algorithm_of(candidate, KERNEL), blocks(problem, tile)
+    packing = (rows_call(problem, split=algorithm.split),) if algorithm.packed else ()
     if not tile.in_parts:
         told = constants(problem, algorithm, tile) | no_scale
-        return (KernelCall(implicit_gemm, pointers | scale, told, grid, tile.warps, tile.stages, tile.regs),)
+        whole = KernelCall(implicit_gemm, pointers | scale, told, grid, tile.warps, tile.stages, tile.regs)
+        return whole, *packing
     told, parts = constants(writing_sums(problem), algorithm, tile) | {"scale": None}, {**pointers, "y": WORKSPACE}
     product = KernelCall(implicit_gemm, parts, told, grid, tile.warps, tile.stages, tile.regs)
     added = {"sums": WORKSPACE, **{name: pointers[name] for name in ("bias", "residual", "y")}, **scale}
     told = output_constants(problem, algorithm, tile) | no_scale
-    return product, KernelCall(output_of_parts, added, told, output_blocks(problem), 4, 1)
+    return product, KernelCall(output_of_parts, added, told, output_blocks(problem), 4, 1), *packing

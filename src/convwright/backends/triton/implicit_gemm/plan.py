@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from convwright.backends.triton.gemm.algorithms import Algorithm, algorithm_of
+from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.gemm.weight import channels_last_of, packed
+from convwright.backends.triton.gemm.weight import channels_last_of
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
 from convwright.backends.triton.implicit_gemm.offers import KERNEL
 from convwright.backends.triton.sequence_plan import Operand, RarePlan, SequencePlan
@@ -14,13 +12,21 @@ from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 
 
+def packed_shape(candidate: Candidate) -> tuple[int, ...] | None:
+    """K T R S C, rounded to TF32; split, both parts of it."""
+    algorithm, (k, c, *taps) = algorithm_of(candidate, KERNEL), candidate.problem.w.shape
+    if not algorithm.packed:
+        return None
+    return (2, k, *taps, c) if algorithm.split else (k, *taps, c)
+
+
 class ImplicitGemmPlan(SingleKernelPlan):
     """Runs one configuration of the implicit GEMM."""
 
     kernel_calls = staticmethod(kernel_calls)
 
-    def prepare(self, weight: Tensor) -> Tensor:
-        return prepared(weight, algorithm_of(self.candidate, KERNEL))
+    packed_shape = staticmethod(packed_shape)
+    laid = staticmethod(channels_last_of)  # the kernel takes its address, and its memory is in order
 
 
 class PartedGemmPlan(SequencePlan):
@@ -33,8 +39,8 @@ class PartedGemmPlan(SequencePlan):
         product = (Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.SUMS)
         return [product, (Operand.SUMS, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)]
 
-    def prepare(self, weight: Tensor) -> Tensor:
-        return prepared(weight, algorithm_of(self.candidate, KERNEL))
+    packed_shape = staticmethod(packed_shape)
+    laid = staticmethod(channels_last_of)  # the kernel takes its address, and its memory is in order
 
 
 class ScaledGemmPlan(RarePlan):
@@ -50,18 +56,11 @@ class ScaledGemmPlan(RarePlan):
         product, added = PartedGemmPlan.operands(candidate)
         return [product, (*added, Operand.SCALE)]
 
-    def prepare(self, weight: Tensor) -> Tensor:
-        return prepared(weight, algorithm_of(self.candidate, KERNEL))
+    packed_shape = staticmethod(packed_shape)
+    laid = staticmethod(channels_last_of)  # the kernel takes its address, and its memory is in order
 
 
 def plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[PartedGemmPlan] | type[ScaledGemmPlan]:
     if candidate.problem.epilogue.scale:
         return ScaledGemmPlan
     return PartedGemmPlan if Tile.of(candidate).in_parts else ImplicitGemmPlan
-
-
-def prepared(weight: Tensor, algorithm: Algorithm) -> Tensor:
-    """The weight with its channels last in memory: itself where it is so already and need not be packed."""
-    if not algorithm.packed:
-        return channels_last_of(weight)  # the kernel takes its address, and its memory is in order
-    return packed(weight.movedim(1, -1).contiguous(), split=algorithm.split)

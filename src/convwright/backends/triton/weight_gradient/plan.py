@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
 from convwright.backends.triton.weight_gradient.call import kernel_calls
@@ -31,9 +29,6 @@ class WeightGradientPlan(SequencePlan):
     @staticmethod
     def sums_from(candidate: Candidate) -> int:
         return packed_bytes(candidate.problem, algorithm_named(candidate.algorithm, candidate.problem.dtype))
-
-    def prepare(self, weight: Tensor) -> Tensor:
-        return weight
 
 
 def plan_class(candidate: Candidate) -> type[WeightGradientPlan]:

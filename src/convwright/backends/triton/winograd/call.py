@@ -5,6 +5,7 @@ from __future__ import annotations
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.packing.call import transformed_call
 from convwright.backends.triton.winograd.algorithms import KERNEL
 from convwright.backends.triton.winograd.offers import (
     constants,
@@ -16,8 +17,9 @@ from convwright.backends.triton.winograd.tiles import tiles_of
 from convwright.core.candidate import Candidate
 
 
-def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
-    """What the driver is asked to launch for ``candidate``: the input's transform, and the products."""
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCall]:
+    """What the driver is asked to launch for ``candidate``: the input's transform, the products, and the weight's
+    transform."""
     from convwright.backends.triton.winograd.kernel import transformed_input, winograd
 
     problem, tile = candidate.problem, Tile.of(candidate)
@@ -30,5 +32,7 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
     # are few, nothing is assumed.
     bias = problem.dtype.value, problem.dtype.nbytes
     pointers = {"points": WORKSPACE, "w": WORKSPACE, "x": x, "bias": bias, "residual": y, "y": y}
-    told = constants(problem, algorithm_of(candidate, KERNEL), tile)
-    return transform, KernelCall(winograd, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)
+    algorithm = algorithm_of(candidate, KERNEL)
+    told = constants(problem, algorithm, tile)
+    products = KernelCall(winograd, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)
+    return transform, products, transformed_call(problem, packed=algorithm.packed)

@@ -1,0 +1,89 @@
+"""What all plans of our kernels have in common: how they are built, kept as a text, and read again, and how a weight is
+prepared."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
+from convwright.backends.triton.packing.weight import Packing
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.errors import BackendError
+from convwright.tensors import allocator
+
+
+class KernelPlan(ABC):
+    """One configuration of some kernels; its device must be PyTorch's current one."""
+
+    writes_out = True
+
+    def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
+        """``launches`` are in the order of ``kernel_calls``."""
+        shape = self.packed_shape(candidate)
+        self.candidate = candidate
+        self._launches = tuple(launches)
+        self._new_output = allocator(candidate.problem.output, torch.device(device.torch_name or "cpu"))
+        self._pack = None if shape is None else Packing(launches[-1], candidate.problem.w, shape)
+
+    @staticmethod
+    @abstractmethod
+    def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+        """What the driver is asked to launch, and last of all what packs the weight, if a kernel does."""
+
+    @classmethod
+    @abstractmethod
+    def steps(cls, candidate: Candidate) -> int:
+        """How many of these a call launches."""
+
+    @staticmethod
+    def packed_shape(candidate: Candidate) -> tuple[int, ...] | None:
+        """What a kernel packs the weight into; None where none does."""
+        return None
+
+    def laid(self, weight: Tensor) -> Tensor:
+        """A weight that is not packed, as the kernels read it."""
+        return weight
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """The weight as the kernels read it."""
+        return self.laid(weight) if self._pack is None else self._pack(weight)
+
+    @classmethod
+    def built(cls, candidate: Candidate, device: DeviceFacts) -> Self:
+        return cls(candidate, device, [launch_of(call, device) for call in cls.kernel_calls(candidate)])
+
+    @classmethod
+    def read(cls, candidate: Candidate, device: DeviceFacts, text: str) -> Self:
+        """The plan whose ``text`` this is; Triton need not be loaded for it."""
+        kept = _texts(text, cls.steps(candidate) + (cls.packed_shape(candidate) is not None))
+        return cls(candidate, device, [DriverLaunch(Binary.read(each), device) for each in kept])
+
+    @property
+    def text(self) -> str | None:
+        """The compiled kernels and how they are launched; None in the interpreter."""
+        ready = [launch.binary.text for launch in self._launches if isinstance(launch, DriverLaunch)]
+        return json.dumps(ready) if ready else None
+
+
+def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
+    given = [name for name, operand in (("bias", bias), ("residual", residual)) if operand is not None]
+    named = " and ".join(given) or "neither bias nor residual"
+    return f"the plan was built for the epilogue {candidate.problem.epilogue}, got {named}"
+
+
+def _texts(text: str, count: int) -> list[str]:
+    try:
+        texts = json.loads(text)
+    except ValueError as error:
+        raise BackendError(f"kernels that were kept cannot be read: {error}") from error
+    if not isinstance(texts, list) or len(texts) != count or not all(isinstance(each, str) for each in texts):
+        raise BackendError(f"kernels that were kept cannot be read: they are no list of {count} texts")
+    return texts
