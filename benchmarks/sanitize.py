@@ -1,12 +1,15 @@
 """A fixed set of candidates, each run once on a small problem, to be watched by NVIDIA's compute-sanitizer.
 
-    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 3 python benchmarks/sanitize.py
-    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool initcheck --error-exitcode 3 python benchmarks/sanitize.py
+    export PYTORCH_NO_CUDA_MEMORY_CACHING=1
+    compute-sanitizer --tool memcheck --error-exitcode 3 python benchmarks/sanitize.py
+    compute-sanitizer --tool initcheck --error-exitcode 3 python benchmarks/sanitize.py --unwritten
 
 Without the variable PyTorch hands out parts of large blocks, in which nothing is out of bounds. Every classic algorithm
 of cuDNN that serves is run, and of the others the first few of each backend; then some inside a CUDA graph, on another
 stream and as calls with gradients. It runs on a CPU as well, as a plain script, and ends with code 1 where a result is
-wrong.
+wrong: outputs, and what rewrites keep in a workspace, hold NaN before. Initcheck does not see what Hopper's bulk copies
+write, by which some of cuDNN's kernels fill an output; PyTorch's own calls, whose outputs are their own, are therefore
+left out with ``--unwritten``.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
 from convwright.ops.plans import BoundPlan
 from convwright.settings import Mode
-from convwright.tensors import empty
+from convwright.tensors import empty, spoil_
 from convwright.tuning import listing
 from convwright.tuning.search import resolved
 from convwright.tuning.trials.looks import FAILURES
@@ -68,7 +71,7 @@ def distance(y: Tensor, expected: Tensor) -> float:
 def captured(trial: Trial) -> Tensor:
     """The result of a replay, into memory that held something else. Nothing is allocated inside, which a process whose
     memory is not PyTorch's to keep could not capture."""
-    plan, given = BoundPlan(trial.plan, trial.bench.device), dict(trial.bench.operands)
+    plan, given = BoundPlan(trial.plan, trial.bench.facts), dict(trial.bench.operands)
     if Role.W in given:
         given[Role.W] = plan.prepare(given[Role.W])
     first, second = (given[role] for role in trial.bench.problem.direction.operands)
@@ -83,11 +86,24 @@ def captured(trial: Trial) -> Tensor:
     return y
 
 
+def result(trial: Trial) -> Tensor:
+    """One result, over an output filled with NaN; and so is the workspace where a rewrite keeps tensors in it."""
+    given, bench = trial.bench.operands, trial.bench
+    first, second = (given[role] for role in bench.problem.direction.operands)
+    if Role.W in given:
+        second = trial.plan.prepare(second)
+    out = spoil_(empty(bench.problem.output, bench.device)) if trial.plan.writes_out else None
+    workspace = bench.workspace(trial.plan.workspace_bytes)
+    if workspace is not None and trial.candidate.depth:
+        workspace.fill_(0xFF)
+    return trial.plan(first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace)
+
+
 def on_another_stream(trial: Trial) -> Tensor:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        y = trial.call()()
+        y = result(trial)
     torch.cuda.current_stream().wait_stream(stream)
     return y
 
@@ -105,12 +121,14 @@ class Report:
         print(f"{far:8.1e}  {what}{'' if far <= TOLERANCE else '  WRONG'}", flush=True)
 
 
-def run(problem: ConvProblem, device: cw.DeviceFacts, report: Report) -> None:
+def run(problem: ConvProblem, device: cw.DeviceFacts, report: Report, *, without: str = "") -> None:
     bench, expected, taken = Bench(problem, device, Mode.FULL, seed=1), None, Counter[str]()
     for candidate in some(problem, device):
+        if candidate.leaf.backend == without:
+            continue
         try:
             trial = Trial(candidate, bench)
-            y = trial.call()()
+            y = result(trial)
         except FAILURES as refused:
             print(f"refused   {candidate.id} for {problem.key}: {refused}", flush=True)
             continue
@@ -139,10 +157,12 @@ def call(device: cw.DeviceFacts, report: Report) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    device, report = device_facts(parser.parse_args().device), Report()
+    parser.add_argument("--unwritten", action="store_true", help="nothing whose writing initcheck does not see")
+    asked = parser.parse_args()
+    device, report = device_facts(asked.device), Report()
     torch.manual_seed(1)
     for problem in problems():
-        run(problem, device, report)
+        run(problem, device, report, without="torch" if asked.unwritten else "")
     call(device, report)
     print(f"{report.ran} runs, {report.wrong} wrong, on {device.key}")
     raise SystemExit(report.wrong > 0)
