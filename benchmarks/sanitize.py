@@ -1,10 +1,11 @@
 """A fixed set of candidates, each run once on a small problem, to be watched by NVIDIA's compute-sanitizer.
 
-    export PYTORCH_NO_CUDA_MEMORY_CACHING=1
+    export PYTORCH_NO_CUDA_MEMORY_CACHING=1 CONVWRIGHT_MODE=off
     compute-sanitizer --tool memcheck --error-exitcode 3 python benchmarks/sanitize.py
     compute-sanitizer --tool initcheck --error-exitcode 3 python benchmarks/sanitize.py --unwritten
 
-Without the variable PyTorch hands out parts of large blocks, in which nothing is out of bounds. Every classic algorithm
+Without the first variable PyTorch hands out parts of large blocks, in which nothing is out of bounds; with it no search
+can capture what it times, so that the second keeps to what is named. Every classic algorithm
 of cuDNN that serves is run, and of the others the first few of each backend; then some inside a CUDA graph, on another
 stream and as calls with gradients. It runs on a CPU as well, as a plain script, and ends with code 1 where a result is
 wrong: outputs, and what rewrites keep in a workspace, hold NaN before. Initcheck does not see what Hopper's bulk copies
