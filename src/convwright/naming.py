@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from math import inf
 from numbers import Real
@@ -28,6 +29,15 @@ def whole_number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
         raise BadInput(f"{name} must be a whole number of at most {MOST_DIGITS} digits, got {text[:40]!r}")
     return int(text)
+
+
+def by(sizes: Iterable[int]) -> str:
+    """Sizes as they are written.
+
+    >>> by((7, 7))
+    '7x7'
+    """
+    return "x".join(map(str, sizes))
 
 
 def is_above_0(given: object) -> bool:

@@ -94,6 +94,22 @@ def test_small_images_have_many_blocks_and_large_ones_long_strips() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "longest"),
+    [
+        ("mb16ic3oc64ih224kh3ph1 dir:backward_data", 576),
+        ("mb16ic1oc32ih161iw700kh5kw20sh2sw2 dir:backward_data", 960),
+        ("g32mb32ic32ih112oc32kh3ph1", 9),
+    ],
+)
+def test_of_a_long_sum_one_of_the_first_few_strips_splits_it(text: str, longest: int) -> None:
+    sweep = sweep_of(ConvProblem.parse(text))
+    strips = best_strips(sweep, H200)
+    assert sweep.longest_sum == longest
+    assert len(strips) == len(set(strips)) == MOST_STRIPS
+    assert any(strip.split > 3 for strip in strips[:4]) is (longest > 9)
+
+
+@pytest.mark.parametrize(
     ("text", "architecture"),
     [
         ("g32mb32ic32ih112oc32kh3ph1 dt:fp16", "sm_90"),

@@ -12,6 +12,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
 from convwright.tuning import listing
+from gpu.own_kernels import by_turns
 from gpu.right import check, relative
 
 pytestmark = [
@@ -72,8 +73,7 @@ FUSED = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("text", FUSED)
+@pytest.mark.parametrize(("text", "dtype"), by_turns(FUSED, ["fp32", "fp16", "bf16"]))
 def test_our_kernels_fuse_what_stands_ahead_of_a_gradient(text: str, dtype: str) -> None:
     problem, device = ConvProblem.parse(f"{text} dt:{dtype}"), device_facts("cuda")
     offers = listing.candidates(listing.direct(problem, device, Policy()))

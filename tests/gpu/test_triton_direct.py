@@ -16,11 +16,14 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.dtype import DType
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.tensors import empty, torch_dtype
+from convwright.tuning.asked import named
+from convwright.tuning.find import resolved
 from gpu.own_kernels import by_turns
-from gpu.right import relative
+from gpu.right import check_beside, relative
 
 pytest.importorskip("triton")
 pytestmark = [
@@ -129,6 +132,14 @@ def test_gradients_of_inputs_come_out_exactly(text: str, tag: str, dtype: DType,
         plan = BACKEND.build(candidate, live)
         out = empty(problem.output, torch.device("cuda")).fill_(float("nan"))
         assert torch.equal(plan(dy, plan.prepare(weight), out=out), expected), candidate.id
+
+
+@pytest.mark.parametrize("text", ["mb2ic3oc64ih56kh3ph1", "mb1ic1oc32ih81iw175kh5kw20sh2sw2"])
+def test_some_strip_sums_up_a_long_sum_as_exactly_as_pytorch_does(text: str, live: DeviceFacts) -> None:
+    problem = ConvProblem.parse(f"{text} dir:backward_data")
+    split = next(each for each in offered(problem, live) if Strip.of(each).split > 3)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        check_beside(named("torch/default", problem, live, resolved(Policy(), problem, live)), [split])
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
@@ -82,6 +83,11 @@ def test_the_most_promising_chains_move_the_least_and_splitting_comes_last() -> 
     assert whole == sorted(whole)
 
 
+def _bytes_us(problem: ConvProblem) -> float:
+    assert H200.bandwidth_bytes_per_us is not None
+    return problem.bytes / H200.bandwidth_bytes_per_us
+
+
 def test_candidates_come_by_what_they_need_at_least() -> None:
     problem = ConvProblem.parse("mb32ic64ih56oc64kh3ph1 dt:fp16")
     offers = [*listing.direct(problem, H200, Policy()), *listing.rewritten(problem, H200, Policy())]
@@ -92,6 +98,35 @@ def test_candidates_come_by_what_they_need_at_least() -> None:
     plain, copied = by_id["reference/gemm"], by_id["relayout(nhwc, reference/gemm)"]
     assert H200.bandwidth_bytes_per_us is not None
     assert copied - plain == pytest.approx(2 * 2 * problem.x.nbytes / H200.bandwidth_bytes_per_us, rel=0.01)
+
+
+def test_idle_products_of_tiles_count_where_they_are_half_of_all() -> None:
+    stem = ConvProblem.parse("mb16ic1oc32ih161iw700kh5kw20sh2sw2 dir:backward_data")
+    kernels = [each for each in listing.candidates(listing.direct(stem, H200, Policy())) if each.backend == "triton"]
+    ordered = by_promise(kernels, H200)
+    assert {each.algorithm for each in ordered[:4]} == {"direct"}
+    peak = H200.peak(Arithmetic.TF32)
+    assert peak is not None
+    tile = next(each for each in ordered if each.algorithm == "input-gradient-tf32" and dict(each.config)["bn"] == 16)
+    assert tile.tiled is not None
+    assert 16 <= tile.tiled / (stem.flops / 2) < 32
+    assert least_us(tile, H200) == pytest.approx(16 * stem.flops / peak)
+    layer = ConvProblem.parse("mb32ic60ih56oc60kh3ph1 tag:nhwc")
+    for each in listing.candidates(listing.direct(layer, H200, Policy())):
+        if each.algorithm == "implicit-gemm-tf32":
+            assert least_us(each, H200) == pytest.approx(max(layer.flops / peak, _bytes_us(layer)))
+
+
+def test_tiles_hold_each_product_once() -> None:
+    for text in (
+        "mb2ic64ih16oc64kh1 tag:nhwc",
+        "mb2ic64ih16oc64kh2sh2 dir:backward_data tag:nhwc",
+        "mb2ic64ih16oc64kh1 dir:backward_weight tag:nhwc",
+    ):
+        problem = ConvProblem.parse(f"{text} dt:fp16")
+        held = [each.tiled for each in listing.candidates(listing.direct(problem, H200, Policy())) if each.tiled]
+        assert problem.flops // 2 in held, "every tile of the sizes' divisors is full"
+        assert min(held) == problem.flops // 2
 
 
 def test_what_is_written_to_a_workspace_is_moved_whatever_products_are_saved() -> None:

@@ -37,8 +37,9 @@ class Candidate(Record):
 
     What stands here is known before anything is built. ``workspace_bytes`` None means that only building tells, and
     ``workspace_is_bound`` that it may need less; ``saves_products`` that the algorithm may multiply less often than the
-    problem says, as Winograd's and Fourier's do, and ``products`` how often it does, where that is known; ``compiles``
-    that building it takes tenths of a second, and ``links`` that its first run does, in which a library links kernels.
+    problem says, as Winograd's and Fourier's do, and ``products`` how often it does, where that is known; ``tiled`` how
+    many products a matrix kernel's tiles hold, idle ones too; ``compiles`` that building it takes tenths of a second,
+    and ``links`` that its first run does, in which a library links kernels.
 
     >>> problem = ConvProblem.parse("ic8ih9oc8kh3")
     >>> leaf = Candidate(problem, "triton", "implicit-gemm", (("bm", 64),), Arithmetic.TF32X3, 0, True, Source.RULE)
@@ -59,6 +60,7 @@ class Candidate(Record):
     inner: Candidate | None = None
     saves_products: bool = False
     products: int | None = None
+    tiled: int | None = None
     compiles: bool = False
     links: bool = False
     workspace_is_bound: bool = False

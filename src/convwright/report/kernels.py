@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convwright.measuring.kernels import Kernel, Size
+from convwright.naming import by
 from convwright.report.amounts import bytes_text
 
 _UNKNOWN = "–"
@@ -52,4 +53,4 @@ def _cells(kernel: Kernel) -> tuple[str, ...]:
 
 
 def _size(size: Size | None) -> str:
-    return _UNKNOWN if size is None else "x".join(map(str, size))
+    return _UNKNOWN if size is None else by(size)

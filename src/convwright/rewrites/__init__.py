@@ -9,12 +9,13 @@ from convwright.rewrites.relayout import Relayout
 from convwright.rewrites.rewrite import Rewrite, wrap_plan
 from convwright.rewrites.space_to_depth import SpaceToDepth
 from convwright.rewrites.split_batch import SplitBatch
+from convwright.rewrites.subsample import Subsample
 from convwright.rewrites.unfuse import Unfuse
 
 __all__ = ["REWRITES", "Rewrite", "rewrite", "wrap_plan"]
 
 REWRITES: tuple[Rewrite, ...] = (
-    Relayout(), SplitBatch(), PadChannels(), SpaceToDepth(), As2D(), AsForward(), Unfuse(),
+    Relayout(), SplitBatch(), PadChannels(), SpaceToDepth(), Subsample(), As2D(), AsForward(), Unfuse(),
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.naming import by
 from convwright.rewrites.copying import CopyingRewrite, Embeddings
 from convwright.rewrites.embedding import Embedding, Part, divided
 from convwright.rewrites.folding import Blocks, Fold, Place, Run
@@ -43,7 +44,7 @@ class SpaceToDepth(CopyingRewrite):
             yield Refusal(self.name, reason)
         else:
             block = problem.stride
-            yield (("block", block[0] if len(set(block)) == 1 else _by(block)),)
+            yield (("block", block[0] if len(set(block)) == 1 else by(block)),)
 
     def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:
         folds, places = _folds(problem), prod(problem.stride)
@@ -71,14 +72,14 @@ class SpaceToDepth(CopyingRewrite):
 def refusal_reason(problem: ConvProblem) -> str | None:
     """Why folding is not tried, or None where it is."""
     if max(problem.stride) == 1:
-        return f"a stride of {_by(problem.stride)} leaves nothing to fold"
+        return f"a stride of {by(problem.stride)} leaves nothing to fold"
     if any(axis.dilation > 1 and axis.taps > 1 for axis in problem.axes):
-        return f"a filter with dilation {_by(problem.dilation)} does not lie in blocks"
-    folds, block = _folds(problem), _by(problem.stride)
+        return f"a filter with dilation {by(problem.dilation)} does not lie in blocks"
+    folds, block = _folds(problem), by(problem.stride)
     if not all(fold.input.count for fold in folds):
         return f"with padding {problem.padding} no output reads any input"
     work = prod(fold.filter.count * fold.filter.size for fold in folds) / prod(problem.taps)
-    filled = f"a filter of {_by(problem.taps)} taps, filled up to blocks of {block}, takes {work:.3g} times the work"
+    filled = f"a filter of {by(problem.taps)} taps, filled up to blocks of {block}, takes {work:.3g} times the work"
     if work > MOST_WORK:
         return f"{filled}; at most {MOST_WORK} is tried"
     if work > 1 and problem.w.shape[1] > MANY_CHANNELS:
@@ -140,8 +141,3 @@ def _tail(dim: int, axis: Blocks) -> Callable[[Tensor], Tensor]:
 
 def _folds(problem: ConvProblem) -> list[Fold]:
     return [Fold.of(axis) for axis in problem.axes]
-
-
-def _by(sizes: Sequence[int]) -> str:
-    """Sizes as they are written: 7x7."""
-    return "x".join(map(str, sizes))

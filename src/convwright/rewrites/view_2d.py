@@ -9,6 +9,7 @@ from torch import Tensor
 
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.naming import by
 from convwright.rewrites.embedding import divided
 
 Value = TypeVar("Value")
@@ -126,7 +127,7 @@ def refusal_reason(problem: ConvProblem) -> str:
     """Why ``problem``, of which there is no view, has none."""
     if problem.rank == 2:
         return "it has 2 spatial dimensions already"
-    taps = "x".join(map(str, problem.taps))
+    taps = by(problem.taps)
     if not _mergeable(problem):
         window = f"{taps} taps, stride {problem.stride}, padding {problem.padding}"
         return f"neither depth nor two other dimensions have one tap, stride 1 and no padding: it has {window}"

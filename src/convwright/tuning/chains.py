@@ -13,9 +13,10 @@ from convwright.rewrites import REWRITES, Rewrite, rewrite
 # Which rewrites stand inside which. Most pairs commute, so each pair has one order, in which less is copied: what
 # needs no copy goes outside, and a layout changes once around all that is done in it. None stands inside itself.
 _INSIDE = {
-    "unfuse": ("relayout", "pad-c", "space-to-depth", "as-2d", "as-forward", "split-batch"),
+    "unfuse": ("relayout", "pad-c", "space-to-depth", "subsample", "as-2d", "as-forward", "split-batch"),
     "relayout": ("pad-c", "space-to-depth", "as-2d", "as-forward"),
     "space-to-depth": ("pad-c", "as-forward"),
+    "subsample": ("relayout", "pad-c", "as-forward"),
 }
 _MOST_NESTED = 6
 

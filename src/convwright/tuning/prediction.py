@@ -24,13 +24,21 @@ def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
     """What the device needs at its peak for what is moved and multiplied; None where its rates are not known.
 
     Products that an algorithm may save are counted: how many it saves is not known, and what it pays for that neither.
+    So are idle ones of tiles that are at least half empty, as where one output channel stands for sixteen.
     """
     leaf, bandwidth, peak = candidate.leaf, device.bandwidth_bytes_per_us, device.peak(candidate.arithmetic)
     if not bandwidth or not peak:
         return None
     parts = max(candidate.problem.n // max(leaf.problem.n, 1), 1)
-    work_us = leaf.problem.flops * leaf.arithmetic.products / peak
+    work_us = leaf.problem.flops * leaf.arithmetic.products * _times_idle(leaf) / peak
     return parts * max(work_us, leaf.problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
+
+
+def _times_idle(leaf: Candidate) -> int:
+    """How many times the problem's products its tiles hold, as a power of two: which of two tiles that fit alike is
+    faster, who offers them knows better."""
+    products = leaf.problem.flops // 2
+    return 1 if leaf.tiled is None or not products else 1 << max(leaf.tiled // products, 1).bit_length() - 1
 
 
 def own_call_us(own: Candidate, device: DeviceFacts) -> float:
@@ -60,5 +68,10 @@ def hopeless_us(candidate: Candidate, device: DeviceFacts, best_us: float) -> fl
 
 
 def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:
-    """By what they need at least; those that need the same in the order in which their backends believe in them."""
-    return sorted(spread(listed), key=lambda candidate: (least_us(candidate, device) or 0.0, moved_bytes(candidate)))
+    """By what they need at least; those that need the same in the order in which their backends believe in them, behind
+    all others where their tiles are mostly idle."""
+
+    def need(candidate: Candidate) -> tuple[float, int, int]:
+        return least_us(candidate, device) or 0.0, _times_idle(candidate.leaf), moved_bytes(candidate)
+
+    return sorted(spread(listed), key=need)

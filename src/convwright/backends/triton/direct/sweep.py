@@ -114,6 +114,11 @@ class Sweep:
         """Whether the filter has so many taps in a plane that the columns of taps are a loop in the compiled kernel."""
         return sum(R * S for T, R, S in self.windows() if T) > _MOST_WRITTEN_OUT
 
+    @property
+    def longest_sum(self) -> int:
+        """Of how many products an element is a sum at most."""
+        return self.inputs * max(T * R * S for T, R, S in self.windows())
+
     def windows(self) -> Iterator[tuple[int, int, int]]:
         """The taps of each phase in the three dimensions."""
         depth, rows, columns = ([phase.taps for phase in track.phases] for track in self.tracks)

@@ -26,6 +26,9 @@ _MOST_SUMS_OF_A_PART = 16
 _SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
 # To read what lies in as many lines of the cache as a warp has lanes, and to pack a weight ahead of the kernel.
 _CYCLES_APART, _PACKING_CYCLES = 8, 5000
+# A thread adds products up one by one. Of so many, a sum in four parts has half the error, which may decide whether the
+# kernel is allowed; so one that splits them stands among the first few.
+_LONG_SUM, _PARTS_OF_LONG, _PLACE_OF_SPLIT = 256, 4, 3
 # How long a step over one channel waits for memory, however few warps there are.
 _WAITING_CYCLES = 600
 
@@ -79,7 +82,7 @@ STRIPS = (
 
 def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
     """The ``count`` strips that should be fastest, by estimate, the best first, and few alike: where the weight may be
-    packed, both ways are among them."""
+    packed, both ways are among them; where a sum is long, one that splits it."""
     filled = (filled_strip(strip, sweep) for strip in STRIPS)
     fitting = [each for strip in filled if strip is not None for each in _ways(strip, sweep)]
     most = count if len({strip.packed for strip in fitting}) < 2 else count * 3 // 4
@@ -92,7 +95,11 @@ def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> 
         if alike[kind] < _MOST_WITH_ROWS and alike[thread] < _MOST_WITH_THREADS and alike[way] < most:
             alike.update((way, kind, thread))
             chosen.append(strip)
-    return tuple(chosen[:count])
+    first = next((strip for strip in ranked if strip.split >= _PARTS_OF_LONG), None)
+    if first is None or sweep.longest_sum < _LONG_SUM or first in chosen[: _PLACE_OF_SPLIT + 1]:
+        return tuple(chosen[:count])
+    others = [strip for strip in chosen if strip != first][: count - 1]
+    return (*others[:_PLACE_OF_SPLIT], first, *others[_PLACE_OF_SPLIT:])
 
 
 def _ways(strip: Strip, sweep: Sweep) -> Iterator[Strip]:

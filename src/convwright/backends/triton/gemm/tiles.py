@@ -43,6 +43,10 @@ class Tile(Configuration):
         """Of one part."""
         return -(-self.steps(channels, taps) // (self.parts or 1))
 
+    def products(self, steps: int) -> int:
+        """How many one block multiplies in so many steps."""
+        return self.bm * self.bn * self.bk * steps
+
     def shared_bytes(self, nbytes: int, *, split: bool) -> int:
         """An upper bound: the compiler saves a stage where an operand goes on to registers, and needs room for both
         parts of a weight that comes back from there."""

@@ -17,7 +17,7 @@ from convwright.backends.triton.gemm.algorithms import (
     why_not_named,
 )
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.implicit_gemm.tiles import best_tiles, sums_bytes, tiles_of
+from convwright.backends.triton.implicit_gemm.tiles import best_tiles, sums_bytes, tiled_products, tiles_of
 from convwright.backends.triton.operands import (
     depth_constants,
     group_constants,
@@ -69,7 +69,7 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
     # Where no cache has the kernel it takes 0.3 to 0.6 s to build (H200, Triton 3.6).
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, sums_bytes(tile, problem), True,
-        Source.RULE, compiles=True,
+        Source.RULE, tiled=tiled_products(tile, problem), compiles=True,
     )  # fmt: skip
 
 

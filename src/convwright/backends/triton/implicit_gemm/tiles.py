@@ -38,6 +38,11 @@ def tiles_of(tile: Tile, problem: ConvProblem) -> int:
     return -(-pixel_count(problem) // tile.bm) * -(-outputs // tile.bn) * problem.groups
 
 
+def tiled_products(tile: Tile, problem: ConvProblem) -> int:
+    """How many products all blocks multiply, idle ones too."""
+    return tiles_of(tile, problem) * tile.products(tile.steps(problem.w.shape[1], prod(problem.taps)))
+
+
 def sums_bytes(tile: Tile, problem: ConvProblem) -> int:
     """What the sums of all parts take, in fp32."""
     return problem.y.numel * 4 * (tile.parts or 0) if tile.in_parts else 0

@@ -9,7 +9,7 @@ from math import gcd, prod
 from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithms_of, arithmetic_constants
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.input_gradient.phases import phases, reads_beyond
-from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of
+from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of, tiled_products
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     depth_constants,
@@ -48,8 +48,9 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Candidate:
     return Candidate(
-        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE, compiles=True
-    )
+        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE,
+        tiled=tiled_products(tile, problem), compiles=True,
+    )  # fmt: skip
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

@@ -37,6 +37,14 @@ def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
     return -(-phase.pixels // tile.bm) * -(-group_sizes(problem)[0] // tile.bn) * problem.groups
 
 
+def tiled_products(tile: Tile, problem: ConvProblem) -> int:
+    """How many products the blocks of all phases multiply, idle ones too."""
+    channels = group_sizes(problem)[1]
+    return sum(
+        blocks_of(phase, problem, tile) * tile.products(tile.steps(channels, phase.taps)) for phase in phases(problem)
+    )
+
+
 def _cycles(
     tile: Tile,
     problem: ConvProblem,

@@ -47,7 +47,7 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -
     workspace_bytes = packed_bytes(problem, algorithm) + sums_bytes(problem, tile.parts)
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
-        compiles=True,
+        tiled=tile.products(problem), compiles=True,
     )  # fmt: skip
 
 

@@ -69,6 +69,11 @@ class PartedTile(Configuration):
         """Of one part."""
         return -(-pixels // (self.bk * self.parts))
 
+    def products(self, problem: ConvProblem) -> int:
+        """How many all blocks multiply, idle ones too."""
+        steps = self.parts * self.steps(pixel_count(problem))
+        return self.tiles(problem) * self.bm * self.bn * self.bk * steps
+
     def group(self, algorithm: Algorithm) -> int:
         """How many neighbours in a row of dy a few threads load together; 0 where a whole warp may load one row, since
         it is not turned around in registers."""

@@ -1,0 +1,106 @@
+"""Keep of an input only what a strided filter reads, where that lies at even distances: the stride is gone inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import gcd
+
+from torch import Tensor
+
+from convwright.core.candidate import Config, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.geometry import Axis
+from convwright.core.problem import ConvProblem
+from convwright.naming import by
+from convwright.rewrites.copying import CopyingRewrite, Embeddings
+from convwright.rewrites.embedding import WHOLE, Embedding, Part
+from convwright.rewrites.nearest_layout import lay_like
+
+
+class Subsample(CopyingRewrite):
+    """``subsample(2, …)``: of every second pixel, by which a 1x1 filter of stride 2 steps, one of stride 1 is left.
+
+    A longer filter steps so as well, where its dilation and its stride have a common divisor. Products and sums stay
+    what they are. The gradient of what is not kept is zero.
+    """
+
+    name = "subsample"
+    written = r"\d+(x\d+)*, "
+
+    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+        reason, steps = refusal_reason(problem), [_step(axis) for axis in problem.axes]
+        if reason is not None:
+            yield Refusal(self.name, reason)
+        else:
+            yield (("step", steps[0] if len(set(steps)) == 1 else by(steps)),)
+
+    def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:
+        kept = [_Kept.of(axis) for axis in problem.axes]
+        return replace(
+            problem,
+            x=lay_like(problem.x, (problem.n, problem.c, *(each.count for each in kept)), problem),
+            stride=tuple(each.stride for each in kept),
+            padding=tuple(each.pad for each in kept),
+            dilation=tuple(each.dilation for each in kept),
+        )
+
+    def embeddings(self, problem: ConvProblem, arguments: Config) -> Embeddings:
+        kept, inner = [_Kept.of(axis) for axis in problem.axes], self.inner(problem, arguments).x
+        _, whole = WHOLE[0]
+        embedding = Embedding(inner, inner.nbytes, (Part(partial(_read, kept=kept), whole),), unused=(whole,))
+        return {role: embedding for role in problem.operands if role in (Role.X, Role.DX)}
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why nothing can be left out, or None where something can."""
+    stride, image, kept = by(problem.stride), problem.x.shape[2:], [_Kept.of(axis).count for axis in problem.axes]
+    if max(problem.stride) == 1:
+        return f"a stride of {stride} skips nothing"
+    if all(_step(axis) == 1 for axis in problem.axes):
+        dilated = f" with dilation {by(problem.dilation)}" if max(problem.dilation) > 1 else ""
+        return f"a filter of {by(problem.taps)}{dilated} reads what its stride of {stride} steps over"
+    if not all(kept):
+        return f"with padding {problem.padding} no output reads any input"
+    return f"a stride of {stride} skips nothing of an image of {by(image)}" if tuple(kept) == image else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Of one axis every ``step``-th element from ``first`` on, ``count`` of them, and how a filter runs over these."""
+
+    first: int
+    step: int
+    count: int
+    stride: int
+    pad: tuple[int, int]
+    dilation: int
+
+    @classmethod
+    def of(cls, axis: Axis) -> _Kept:
+        """
+        >>> _Kept.of(Axis(size=56, taps=1, stride=2, pad=(0, 0), dilation=1))
+        _Kept(first=0, step=2, count=28, stride=1, pad=(0, 0), dilation=1)
+        >>> _Kept.of(Axis(size=7, taps=3, stride=2, pad=(3, 3), dilation=4))
+        _Kept(first=1, step=2, count=3, stride=1, pad=(2, 2), dilation=2)
+        """
+        step, low = _step(axis), axis.pad[0]
+        first = -low % step
+        before = (low + first) // step
+        stride, dilation = axis.stride // step, max(axis.dilation // step, 1)
+        reached = (axis.out - 1) * stride + (axis.taps - 1) * dilation + 1 - before
+        count = max(min(-(-(axis.size - first) // step), reached), 0)
+        return cls(first, step, count, stride, (before, reached - count), dilation)
+
+
+def _step(axis: Axis) -> int:
+    """The distance of which all that a filter reads is a multiple."""
+    return axis.stride if axis.taps == 1 else gcd(axis.stride, axis.dilation)
+
+
+def _read(x: Tensor, kept: Sequence[_Kept]) -> Tensor:
+    """What is kept of an input, as a view."""
+    spatial = (slice(each.first, each.first + (each.count - 1) * each.step + 1, each.step) for each in kept)
+    return x[(slice(None), slice(None), *spatial)]
