@@ -17,7 +17,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.rewrites import REWRITES, rewrite
 from convwright.settings import Mode
-from convwright.tuning import chains
+from convwright.tuning import chains, listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling import ahead
 from convwright.tuning.compiling.ahead import Ahead, compiling_ahead, is_long, worth_compiling
@@ -172,13 +172,21 @@ def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytes
     """Of each problem the most promising come first, however many the others have."""
     monkeypatch.setattr(chains, "REWRITES", REWRITES)
     monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
-    monkeypatch.setattr(ahead, "_OWN", 2)
     made.compiled = kernels(build_us=300_000.0)
     inner = chains.chains(PROBLEM, CPU)[0][0].inner
     with compiling_ahead(asked(4e6), [kernel(i) for i in range(6)], 1) as ready:
         assert built(ready) == [0, 1, 2, 3]
         assert built(ready, inner) == [0]
         assert made.built == [kernel(i).id for i in (0, 1, 0, 2, 3)]
+
+
+def test_nothing_is_compiled_for_parts_of_a_batch(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "REWRITES", REWRITES)
+    made.compiled = kernels(build_us=0.0)
+    batch = ConvProblem.parse("mb8ic8ih9oc8kh3")
+    asking = replace(asked(), problem=batch)
+    assert any(inner.n < 8 for inner in listing.inner_problems(batch, CPU))
+    assert {each.problem.n for each in worth_compiling(asking, [kernel(i, batch) for i in range(6)])} == {8}
 
 
 @pytest.mark.parametrize("alone", [True, False])

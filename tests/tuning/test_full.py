@@ -202,6 +202,25 @@ def test_turning_knobs_leaves_time_for_other_algorithms_and_for_the_rest(made: M
     assert all(8 <= times <= 11 for times in tried.values())
 
 
+def test_what_is_wrong_makes_nobody_slow(made: Made) -> None:
+    """What takes five times as long as a wrong one may beat PyTorch's own call, and is checked as others are."""
+    made.quick = {"wrong": Way(50.0, wrong=True), "right": Way(700.0)}
+    found = search()
+    assert chosen(found) == "quick/right"
+    assert dict(measured(found, "quick/right").conditions)["checked"] == "the output"
+
+
+def test_other_configurations_of_what_is_wrong_are_checked_last(made: Made) -> None:
+    made.quick = {"a": Way(4_000.0, wrong=True), "right": Way(6_000.0)}
+    made.near = {"a": [Way(4_000.0, wrong=True) for _ in range(100)]}
+    made.own_us = 9_000.0
+    found = search(budget_us=1e6)
+    assert chosen(found) == "quick/right"
+    assert len(measured(found, "quick/a").errors) == 2, "enough to rule it out"
+    others = [v.finding.measurement for v in found.verdicts if v.finding.candidate.id.startswith("quick/a[")]
+    assert any(one is None or not one.errors for one in others), "there was no time for all"
+
+
 def test_a_wrong_configuration_is_not_chosen(made: Made) -> None:
     made.quick = {"a": Way(500.0)}
     made.near = {"a": [Way(100.0, wrong=True), Way(450.0)]}

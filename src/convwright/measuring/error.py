@@ -57,6 +57,10 @@ def _ratio(difference: Tensor, scale: Tensor) -> Tensor:
     return torch.where(difference == 0, 0.0, difference / scale)
 
 
+def _never(found: tuple[KindError, ...]) -> bool:
+    return False
+
+
 class ErrorCheck:
     """The errors of many candidates on the same data: operands and references are made once for each kind."""
 
@@ -73,13 +77,15 @@ class ErrorCheck:
         self.kinds = kinds_of(problem, kinds)
         self._kept: dict[Kind, tuple[dict[Role, Tensor], Reference]] = {}
 
-    def errors(self, run: Run) -> tuple[KindError, ...]:
-        """Both errors of ``run`` on every kind of data."""
-        found = []
+    def errors(self, run: Run, is_enough: Callable[[tuple[KindError, ...]], bool] = _never) -> tuple[KindError, ...]:
+        """Both errors of ``run`` on every kind of data, or on the first few that are enough."""
+        found: tuple[KindError, ...] = ()
         for kind in self.kinds:
             tensors, reference = self._case(kind)
-            found.append(KindError(kind.value, *self._errors(run, dict(tensors), reference)))
-        return tuple(found)
+            found += (KindError(kind.value, *self._errors(run, dict(tensors), reference)),)
+            if is_enough(found):
+                break
+        return found
 
     def _errors(self, run: Run, tensors: dict[Role, Tensor], reference: Reference) -> tuple[float, float]:
         if reference.bias is None:

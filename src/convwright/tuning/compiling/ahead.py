@@ -32,7 +32,7 @@ _LONG_US = 1e6
 _MOST_AT_ONCE = max(1, min(8, processors() - 1))
 # So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
 # one of those.
-_OWN, _MOST_INSIDE = 4, 8
+_OWN, _MOST_INSIDE = 2, 8
 _NO_TIME = "was not compiled: others promised more"
 _TOO_LATE = "was not compiled in time"
 _interrupted = Event()
@@ -174,12 +174,13 @@ def _is_over() -> bool:
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
     """The first few of the problem itself and one of each inside, then the next few and the next of each, …
 
-    Where kernels compute the problem with its epilogue, nothing is gained by the same kernels with less of it.
+    Where kernels compute the problem with its epilogue, nothing is gained by the same kernels with less of it; and
+    nothing but workspace by those for parts of a batch, while they hardly need any.
     """
     own = _promising(search, direct)
     queues = [own[place::_OWN] for place in range(_OWN)]
     for inner in listing.inner_problems(search.problem, search.device)[:most_chains]:
-        if own and inner.epilogue != search.problem.epilogue:
+        if (own and inner.epilogue != search.problem.epilogue) or inner.n < search.problem.n:
             continue
         listed = listing.candidates(listing.direct(inner, search.device, search.policy))
         queues.append(_promising(replace(search, problem=inner), listed)[:_MOST_INSIDE])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from convwright.core.candidate import Candidate
@@ -17,6 +18,7 @@ from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Verdict, choose, may_be_better
 from convwright.tuning.prediction import hopeless_us
+from convwright.tuning.trials.checks import FEWEST_KINDS
 from convwright.tuning.trials.confirm import confirmed
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.extras import with_energy, with_peak
@@ -136,31 +138,49 @@ class _Full:
         return list({(c.backend, c.algorithm): c for c in reversed(ranked)}.values())[::-1]
 
     def check(self) -> dict[Candidate, _Checked]:
-        """Errors of all that time allows, PyTorch's own call first and then the fastest, and what was looked at."""
-        ranked = self._ranked()
+        """Errors of all that time allows, PyTorch's own call first and then the fastest, and what was looked at.
+
+        Other configurations of what is found wrong come last: they mostly are wrong as well.
+        """
+        waiting = self._ranked()
         whole, sampled = self._checks()
-        budget = self.budget.part(1.0)
+        budget, count = self.budget.part(1.0), len(waiting)
         found: dict[Candidate, _Checked] = {}
-        for done, candidate in enumerate(ranked):
-            self.progress("checks", done, len(ranked))
-            if len(found) >= _FEWEST_CHECKED and not budget.has(1 - _CHECKING):
-                break
-            run = self.looks.looked[candidate].trial.run
+        wrong: set[tuple[str, ...]] = set()
+        while waiting and (len(found) < _FEWEST_CHECKED or budget.has(1 - _CHECKING)):
+            self.progress("checks", count - len(waiting), count)
+            candidate = next((each for each in waiting if _family(each) not in wrong), waiting[0])
+            waiting.remove(candidate)
+            run, is_wrong = self.looks.looked[candidate].trial.run, partial(self._is_wrong, candidate, found)
             try:
                 check, said = sampled if self._is_slow(candidate) else whole
                 try:
-                    found[candidate] = check.errors(run), said
+                    errors = check.errors(run, is_wrong)
                 except SHORTAGES as error:
                     if check is sampled[0] or not is_shortage(error):
                         raise
                     whole = check, said = sampled  # a reference of the whole output takes most of the memory
-                    found[candidate] = check.errors(run), said
+                    errors = check.errors(run, is_wrong)
+                found[candidate] = errors, said
+                if is_wrong(errors):
+                    self.looks.ruled_out.add(candidate)
+                    wrong.add(_family(candidate))
             except FAILURES as error:
                 self._fail(candidate, error)
         return found
 
+    def _is_wrong(
+        self, candidate: Candidate, found: Mapping[Candidate, _Checked], errors: tuple[KindError, ...]
+    ) -> bool:
+        """Whether enough kinds of data were looked at to rule a candidate out."""
+        if candidate == self.contest.baseline or len(errors) < FEWEST_KINDS:
+            return False
+        own = self._errors_of_torch(found)
+        return objection_to_errors(candidate, errors, own, self.contest.policy) is not None
+
     def _fail(self, candidate: Candidate, error: BaseException) -> None:
         self.looks.failed[candidate] = failure(candidate, error, self.bench.device)
+        self.looks.ruled_out.add(candidate)
         del self.looks.looked[candidate]
 
     def _checks(self) -> tuple[tuple[ErrorCheck, str], tuple[ErrorCheck, str]]:
@@ -290,6 +310,12 @@ class _Full:
         baseline = self.contest.baseline
         own = self.timed.get(baseline) if baseline is not None else None
         return choose(list(self.timed.values()), own or self.contest.known_baseline(), self.contest.timing_policy)
+
+
+def _family(candidate: Candidate) -> tuple[str, ...]:
+    """What has the same algorithm inside the same rewrites, in whatever configuration."""
+    inside = () if candidate.inner is None else _family(candidate.inner)
+    return candidate.backend, candidate.algorithm, *inside
 
 
 def _width(finding: Finding | None) -> float:

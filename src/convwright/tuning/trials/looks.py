@@ -72,7 +72,8 @@ class Look:
 
 class Looks:
     """What was seen of each candidate so far. A run that takes longer than ``patience_us`` is not repeated. ``best_us``
-    is the least of those that may be chosen, as PyTorch's own call with its TF32 flag the other way round may not."""
+    is the least of those that may be chosen, as PyTorch's own call with its TF32 flag the other way round may not, nor
+    what was ``ruled_out`` since."""
 
     def __init__(
         self,
@@ -86,7 +87,8 @@ class Looks:
         self.bench, self.budget = bench, budget
         self.looked: dict[Candidate, Look] = {}
         self.failed: dict[Candidate, Finding] = {}
-        self.best_us = inf
+        self.ruled_out: set[Candidate] = set()
+        self._permitted: dict[Candidate, float] = {}
         self._policy, self._trying, self._patience_us = policy, trying, patience_us
         # Other work on the host does not touch the time of a device.
         self._waiting = Waiting() if bench.device.type == "cpu" else None
@@ -104,8 +106,12 @@ class Looks:
         self.looked[candidate] = look
         trial.look_us, trial.launch_us = look.look_us, look.host_us
         if listing.objection(candidate, self._policy) is None:
-            self.best_us = min(self.best_us, look.cost_us(self._policy))
+            self._permitted[candidate] = look.cost_us(self._policy)
         return look
+
+    @property
+    def best_us(self) -> float:
+        return min((us for candidate, us in self._permitted.items() if candidate not in self.ruled_out), default=inf)
 
     def _at(self, trial: Trial) -> Look:
         call = trial.call()
