@@ -15,6 +15,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.epilogue import Epilogue
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
 from convwright.rewrites import REWRITES, rewrite
 from convwright.settings import Mode
 from convwright.tuning import chains, listing
@@ -187,6 +188,18 @@ def test_nothing_is_compiled_for_parts_of_a_batch(made: Made, monkeypatch: pytes
     asking = replace(asked(), problem=batch)
     assert any(inner.n < 8 for inner in listing.inner_problems(batch, CPU))
     assert {each.problem.n for each in worth_compiling(asking, [kernel(i, batch) for i in range(6)])} == {8}
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_serves_channels_last_is_not_compiled_for_planes(
+    alone: bool, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "REWRITES", (rewrite("relayout"),))
+    made.compiled = kernels(build_us=0.0)
+    last = PROBLEM.in_layout(Layout.NHWC)
+    asking = replace(asked(), problem=last)
+    found = worth_compiling(asking, [] if alone else [kernel(i, last) for i in range(6)])
+    assert {each.problem.x.layout for each in found} == {Layout.NCHW if alone else Layout.NHWC}
 
 
 @pytest.mark.parametrize("alone", [True, False])

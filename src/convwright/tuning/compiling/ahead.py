@@ -8,7 +8,7 @@ What is compiled once can be built again in a millisecond.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -19,6 +19,8 @@ from time import perf_counter
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
 from convwright.forking import in_child
 from convwright.tuning import listing
 from convwright.tuning.compiling.compilers import Compilers, elsewhere, load, processors
@@ -174,17 +176,23 @@ def _is_over() -> bool:
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
     """The first few of the problem itself and one of each inside, then the next few and the next of each, …
 
-    Where kernels compute the problem with its epilogue, nothing is gained by the same kernels with less of it; and
-    nothing but workspace by those for parts of a batch, while they hardly need any.
+    By those for parts of a batch nothing is gained but workspace, of which they hardly need any.
     """
     own = _promising(search, direct)
     queues = [own[place::_OWN] for place in range(_OWN)]
     for inner in listing.inner_problems(search.problem, search.device)[:most_chains]:
-        if (own and inner.epilogue != search.problem.epilogue) or inner.n < search.problem.n:
+        if _gains_little(inner, search.problem, own) or inner.n < search.problem.n:
             continue
         listed = listing.candidates(listing.direct(inner, search.device, search.policy))
         queues.append(_promising(replace(search, problem=inner), listed)[:_MOST_INSIDE])
     return (candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None)
+
+
+def _gains_little(inner: ConvProblem, problem: ConvProblem, own: Sequence[Candidate]) -> bool:
+    """Where kernels compute the problem itself with its epilogue and channels last: the same kernels with less of it,
+    or in planes."""
+    in_planes = problem.x.layout is Layout.NHWC and inner.x.layout is Layout.NCHW
+    return bool(own) and (in_planes or inner.epilogue != problem.epilogue)
 
 
 def _promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:

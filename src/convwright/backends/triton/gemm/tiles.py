@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from convwright.backends.triton.configuration import Configuration
@@ -101,3 +102,14 @@ def tiles(arithmetic: Arithmetic, *, split: bool) -> tuple[Tile, ...]:
     """All that there are for it."""
     # Where parts of the weight are loaded, addresses take the registers that a limit is to save: dozens would spill.
     return tuple(replace(tile, regs=None) for tile in TILES[arithmetic]) if split else TILES[arithmetic]
+
+
+def shapes_first(ranked: Sequence[Tile]) -> tuple[Tile, ...]:
+    """In their order, but one of each shape ahead of what differs in its stages or steps alone: where there is no time
+    to compile all, it is shapes that an estimate knows least."""
+    first = {_shape(tile): tile for tile in reversed(ranked)}
+    return tuple(sorted(ranked, key=lambda tile: first[_shape(tile)] is not tile))
+
+
+def _shape(tile: Tile) -> tuple[int, int, bool]:
+    return tile.bm, tile.bn, tile.in_parts

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from convwright.backends.triton.gemm.tiles import Tile, tiles
+from convwright.backends.triton.gemm.tiles import Tile, shapes_first, tiles
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
@@ -51,7 +51,7 @@ def sums_bytes(tile: Tile, problem: ConvProblem) -> int:
 def best_tiles(
     problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
 ) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best first.
+    """The ``count`` tiles that should be fastest, by estimate, the best of each shape first.
 
     At least half of them compute their sums whole. Beside them stand those in parts that should be faster than all of
     these, one where that is in doubt or multiprocessors would be idle, and tiles with more stages, where only those
@@ -75,7 +75,7 @@ def best_tiles(
     else:
         more = [*ahead[:1], *deeper]
     more = more[: count // 2]
-    return tuple(sorted([*whole[: count - len(more)], *more], key=cycles))
+    return shapes_first(sorted([*whole[: count - len(more)], *more], key=cycles))
 
 
 def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.gemm.tiles import Tile, tiles
+from convwright.backends.triton.gemm.tiles import Tile, shapes_first, tiles
 from convwright.backends.triton.input_gradient.phases import Phase, phases
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
@@ -22,14 +22,14 @@ from convwright.core.problem import ConvProblem
 def best_tiles(
     problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
 ) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best first."""
+    """The ``count`` tiles that should be fastest, by estimate, the best of each shape first."""
     limit, nbytes, all_phases = shared_limit(device), problem.dtype.nbytes, phases(problem)
 
     def cycles(tile: Tile) -> float:
         return _cycles(tile, problem, all_phases, arithmetic, device, split=split)
 
     fitting = [tile for tile in tiles(arithmetic, split=split) if tile.shared_bytes(nbytes, split=split) <= limit]
-    return tuple(sorted(fitting, key=cycles)[:count])
+    return shapes_first(sorted(fitting, key=cycles)[:count])
 
 
 def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
