@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from pace import sliced
 from stages import Answer
 
 from convwright import suites
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
+from convwright.suites import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,17 @@ class Asked:
         return self.name, self.problem.key, self.tf32
 
 
+def picked(text: str) -> slice | frozenset[str]:
+    """The rows that are meant: as a slice, or by their names.
+
+    >>> picked("0:94:3")
+    slice(0, 94, 3)
+    >>> sorted(picked("training-038,training-040"))
+    ['training-038', 'training-040']
+    """
+    return sliced(text) if ":" in text else frozenset(text.split(","))
+
+
 def rows(options: argparse.Namespace) -> Iterator[Asked]:
     """All that is asked for, one setting after the other."""
     for dtype, batch, direction in product(options.dtype, options.batch, options.direction):
@@ -41,5 +55,13 @@ def rows(options: argparse.Namespace) -> Iterator[Asked]:
         )
         flagged = options.device.startswith("cuda") and DType.parse(dtype) is DType.FP32
         for tf32 in options.tf32 if flagged else (None,):
-            for index, row in list(enumerate(suite.rows))[options.rows]:
+            for index, row in _of(list(enumerate(suite.rows)), options.rows):
                 yield Asked(index, row.name, row.problem, batch, tf32)
+
+
+def _of(numbered: list[tuple[int, Row]], wanted: slice | frozenset[str]) -> list[tuple[int, Row]]:
+    if isinstance(wanted, slice):
+        return numbered[wanted]
+    if missing := wanted - {row.name for _, row in numbered}:
+        raise BadInput(f"the suite has no row {', '.join(sorted(missing))}")
+    return [(index, row) for index, row in numbered if row.name in wanted]

@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 import torch_calls
-from asked_rows import Asked, rows
+from asked_rows import Asked, picked, rows
 from choices_summary import setting
-from pace import Pace, sliced
+from pace import Pace
 from retiming import interval
 
 from convwright.backends.triton.backend import TritonKernels
@@ -118,7 +118,7 @@ def options_given() -> argparse.Namespace:
     parser.add_argument("--epilogue", help="for example bias+relu")
     parser.add_argument("--cache", default=Cache.HOT.value, choices=(Cache.HOT, Cache.COLD))
     parser.add_argument("--time-s", type=float, default=0.1, help="for each configuration")
-    parser.add_argument("--rows", type=sliced, default=slice(None), help="as a slice: from:to, from:to:step")
+    parser.add_argument("--rows", type=picked, default=slice(None), help="from:to, from:to:step, or names")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()

@@ -37,9 +37,9 @@ from typing import Any
 import kernels_ahead
 import torch
 import torch_calls
-from asked_rows import Asked, rows
+from asked_rows import Asked, picked, rows
 from choices_summary import missing, summary, told
-from pace import Pace, sliced
+from pace import Pace
 from retiming import OURS, attempts, narrowest
 from stages import Answer, Stage, answers, serve, tell
 from torch import Tensor
@@ -312,7 +312,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kernels", type=int, default=24, help="compiled ahead of a row's search at most")
     parser.add_argument("--wait-s", type=float, default=0.0, help="for a row's kernels at most, ahead of its search")
     parser.add_argument("--time-s", type=float, default=0.3, help="for timing a row, three times that where need be")
-    parser.add_argument("--rows", type=sliced, default=slice(None), help="as a slice: from:to, from:to:step")
+    parser.add_argument("--rows", type=picked, default=slice(None), help="from:to, from:to:step, or names")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--resume", action="store_true")

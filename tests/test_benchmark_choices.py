@@ -269,7 +269,7 @@ def test_a_table_of_settings() -> None:
 def test_choices_of_a_suite(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(SUITE)
     words = ["mine.csv", "--device", "cpu", "--budget-s", "0.2", "--time-s", "0.1", "--out", "out.jsonl"]
-    done = run("suite_choices.py", *words, "--rows", "0:1", folder=tmp_path)
+    done = run("suite_choices.py", *words, "--rows", "one", folder=tmp_path)
     (first,) = [json.loads(each) for each in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert first["failure"] is None
     assert {*first["times_us"]} == {*first["errors"]} == {"ours", "default", "benchmark"}
