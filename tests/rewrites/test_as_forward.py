@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convwright.core.candidate import Refusal
-from convwright.core.direction import Direction
+from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.rewrites import rewrite
 from convwright.tuning.chains import chains
 from problem_space import operands, problems
-from rewrites.around import CPU, arguments_of, check_identity, planned, refused, wrapped
+from rewrites.around import CPU, Allocations, arguments_of, check_identity, planned, refused, wrapped
 
 AS_FORWARD = rewrite("as-forward")
 GRADIENT = ConvProblem.parse("mb2ic6ih11iw9oc8kh3kw5ph1pw2 dir:backward_data")
@@ -46,6 +46,16 @@ def test_only_the_weight_is_copied_and_that_once() -> None:
     plan = planned(wrapped(GRADIENT, (("as-forward", ()),)))
     weight = operands(GRADIENT, 1)[GRADIENT.direction.operands[1]]
     assert torch.equal(plan.prepare(weight), plan.prepare(weight.clone()))
+
+
+@pytest.mark.parametrize(("window", "flips"), [("kh1", 0), ("kh3ph1", 1), ("kh1kw3ph0pw1", 1)])
+def test_a_weight_of_one_tap_is_not_mirrored(window: str, flips: int) -> None:
+    problem = ConvProblem.parse(f"mb2ic6ih11oc8{window} dir:backward_data")
+    plan = planned(wrapped(problem, (("as-forward", ()),)))
+    weight = operands(problem, 1)[Role.W]
+    with Allocations() as made:
+        plan.prepare(weight)
+    assert made.by.count("aten.flip.default") == flips
 
 
 @pytest.mark.parametrize("layout", [Layout.NCHW, Layout.NHWC])

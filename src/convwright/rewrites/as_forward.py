@@ -32,12 +32,13 @@ class AsForward(CopyingRewrite):
         return turned(problem, lay_like(problem.w, turned_shape(problem), problem))
 
     def embeddings(self, problem: ConvProblem, arguments: Config) -> Embeddings:
-        groups, flip = problem.groups, problem.flip
-        taps = tuple(range(3, problem.rank + 3))
+        groups = problem.groups
+        # To flip is to copy, which is copied once more, so that nothing is where it is the same either way.
+        taps = () if problem.flip else tuple(dim for dim, size in enumerate(problem.taps, 3) if size > 1)
 
         def mirrored(weight: Tensor) -> Tensor:
             changed = divided(weight, 0, (groups, weight.shape[0] // groups)).transpose(1, 2)
-            return changed if flip else changed.flip(taps)
+            return changed.flip(taps) if taps else changed
 
         def inside(weight: Tensor) -> Tensor:
             return divided(weight, 0, (groups, weight.shape[0] // groups))
