@@ -221,6 +221,18 @@ def test_other_configurations_of_what_is_wrong_are_checked_last(made: Made) -> N
     assert any(one is None or not one.errors for one in others), "there was no time for all"
 
 
+def test_no_knobs_are_turned_of_what_is_wrong(made: Made) -> None:
+    made.quick = {"wrong": Way(300.0, wrong=True), "right": Way(500.0)}
+    made.near = {"wrong": [Way(290.0, wrong=True) for _ in range(9)], "right": [Way(490.0 - i) for i in range(9)]}
+    found = search()
+    assert chosen(found) == "quick/right[n=8]"
+    tried = Counter(id_.partition("[")[0] for id_ in set(made.built) if "[" in id_)
+    assert tried == {"quick/wrong": 1, "quick/right": 9}
+    passed = {id_: reason for id_, reason in reasons(found).items() if id_.startswith("quick/wrong[")}
+    assert passed.keys() == {"quick/wrong[n=0]", "quick/wrong[n=1]"}
+    assert passed["quick/wrong[n=1]"] == "was not tried: quick/wrong is wrong"
+
+
 def test_a_wrong_configuration_is_not_chosen(made: Made) -> None:
     made.quick = {"a": Way(500.0)}
     made.near = {"a": [Way(100.0, wrong=True), Way(450.0)]}

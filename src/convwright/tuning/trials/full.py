@@ -18,7 +18,7 @@ from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Verdict, choose, may_be_better
 from convwright.tuning.prediction import hopeless_us
-from convwright.tuning.trials.checks import FEWEST_KINDS
+from convwright.tuning.trials.checks import FEWEST_KINDS, SampledCheck
 from convwright.tuning.trials.confirm import confirmed
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.extras import with_energy, with_peak
@@ -110,22 +110,39 @@ class _Full:
         return reason is not None
 
     def look_around(self) -> list[Candidate]:
-        """What was looked at of other configurations of the fastest algorithms."""
+        """What was looked at of other configurations of the fastest algorithms that are not seen to be wrong."""
         around: list[Candidate] = []
-        walked = 0
+        check, walked = SampledCheck(self.bench, self.contest.policy, seed=SEED), 0
         for best in self._fastest_of_each_algorithm():
-            before, time = len(around), self._time_to_walk(_WALKED - walked)
-            for candidate in self.contest.hooks.around(best):
+            time = self._time_to_walk(_WALKED - walked)
+            for place, candidate in enumerate(self.contest.hooks.around(best)):
                 if time.left_us <= 0:
                     break
                 around.append(candidate)
+                # Few algorithms have others, so that it is asked of those alone.
+                if place == 1 and self._is_seen_to_be_wrong(best, check):
+                    self.passed[candidate] = f"was not tried: {best.id} is wrong"
+                    break
                 self.progress("turning knobs", walked, _WALKED)
                 if not self._waits(candidate):
                     self._look_at(candidate)
-            walked += len(around) > before
+                walked += place == 1
             if walked == _WALKED:
                 break
         return around
+
+    def _is_seen_to_be_wrong(self, candidate: Candidate, check: SampledCheck) -> bool:
+        """Whether some elements of the output rule a candidate out."""
+        looked, baseline = self.looks.looked, self.contest.baseline
+        if candidate == baseline:
+            return False
+        own = looked[baseline] if baseline is not None and baseline in looked else None
+        each_us = looked[candidate].call_us + (0.0 if own is None else own.call_us)
+        known = self.contest.known_baseline()
+        checked = check.check(looked[candidate].trial, None if own is None else own.trial, known, self.budget, each_us)
+        if checked.wrong:
+            self.looks.ruled_out.add(candidate)
+        return checked.wrong
 
     def _time_to_walk(self, algorithms: int) -> Budget:
         """An equal share for each of so many algorithms, of what is left for looking."""
