@@ -118,10 +118,17 @@ def test_few_candidates_are_listed_always_the_same(text: str, device: DeviceFact
 
 
 @not_interpreted
-def test_what_was_there_before_keeps_its_place() -> None:
+def test_algorithms_take_turns_each_with_its_best_first() -> None:
     offers = list(BACKEND.candidates(LAYER, H200, Policy()))
-    own = listed("winograd", LAYER, H200)
-    assert offers[-len(own) :] == own
+    found = [each for each in offers if isinstance(each, Candidate)]
+    assert offers[: len(found)] == found, "what is refused comes last"
+    algorithms = list(dict.fromkeys(each.algorithm for each in found))
+    assert [each.algorithm for each in found[: len(algorithms)]] == algorithms
+    own = [each for each in listed("winograd", LAYER, H200) if isinstance(each, Candidate)]
+    for algorithm in {each.algorithm for each in own}:
+        assert [each for each in found if each.algorithm == algorithm] == [
+            each for each in own if each.algorithm == algorithm
+        ]
     assert own[0].id == "triton/winograd-3xtf32[bm=128,bn=64,bk=32,warps=8,stages=3]"
 
 

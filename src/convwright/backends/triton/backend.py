@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +49,11 @@ class TritonKernels:
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         reason = _device_reason(device) or _interpreter_reason(problem)
-        for kernel in _KERNELS[problem.direction]:
-            home = _module(kernel, "offers")
-            if reason is not None:
-                yield Refusal(home.NAME, reason)
-                continue
-            yield from home.offers(problem, device, policy)
+        homes = [_module(kernel, "offers") for kernel in _KERNELS[problem.direction]]
+        if reason is not None:
+            yield from (Refusal(home.NAME, reason) for home in homes)
+        else:
+            yield from _by_turns(offer for home in homes for offer in home.offers(problem, device, policy))
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         reason = _device_reason(device)
@@ -85,6 +85,20 @@ class TritonKernels:
             if hasattr(home, "triton_key"):
                 home.triton_key()
                 return
+
+
+def _by_turns(offers: Iterable[Offer]) -> Iterator[Offer]:
+    """The best configuration of each algorithm, then the next of each: where there is no time to compile all, it is
+    algorithms that differ most. Behind them come the refusals."""
+    listed: dict[str, list[Candidate]] = {}
+    refusals: list[Refusal] = []
+    for offer in offers:
+        if isinstance(offer, Refusal):
+            refusals.append(offer)
+        else:
+            listed.setdefault(offer.algorithm, []).append(offer)
+    yield from (candidate for turn in zip_longest(*listed.values()) for candidate in turn if candidate is not None)
+    yield from refusals
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
