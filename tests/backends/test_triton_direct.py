@@ -13,8 +13,8 @@ from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.direct.call import kernel_calls
 from convwright.backends.triton.direct.offers import ALGORITHM, NAME
-from convwright.backends.triton.direct.sweep import sweep_of
 from convwright.backends.triton.direct.tiles import MOST_STRIPS, Strip, best_strips
+from convwright.backends.triton.sweep import sweep_of
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy

@@ -26,8 +26,8 @@ from backends.triton_interpreted.cases import (
 from convwright.around import derive
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.direct.offers import ALGORITHM, candidate_of
-from convwright.backends.triton.direct.sweep import sweep_of
 from convwright.backends.triton.direct.tiles import STRIPS, Strip
+from convwright.backends.triton.sweep import sweep_of
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
 from convwright.core.dtype import DType

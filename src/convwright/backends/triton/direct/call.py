@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from convwright.backends.triton.direct.offers import blocks, constants
-from convwright.backends.triton.direct.sweep import sweep_of
 from convwright.backends.triton.direct.tiles import Strip
 from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.sweep import sweep_of
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.fusing import is_rare
@@ -25,13 +25,13 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
         written = min(sweep.written.alignment, max(written, sweep.columns_together * nbytes))
     weight = sweep.groups_together * nbytes if strip.packed else nbytes
     pointers = {"x": read, "w": weight, "bias": nbytes, "residual": written, "y": written, "z": read}
-    absent = _absent(candidate)
+    absent = absent_pointers(candidate)
     told = constants(problem, strip) | dict.fromkeys(absent)
     named = {name: (problem.dtype.value, alignment) for name, alignment in pointers.items() if name not in absent}
     return (KernelCall(direct, named, told, blocks(problem, strip), strip.warps, 1),)
 
 
-def _absent(candidate: Candidate) -> tuple[str, ...]:
+def absent_pointers(candidate: Candidate) -> tuple[str, ...]:
     """Which operands there are not."""
     if candidate.problem.direction is Direction.FORWARD:
         return ("z",)

@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.direct.sweep import Sweep, sweep_of
 from convwright.backends.triton.direct.tiles import FEW_OUTPUTS, Strip, best_strips
 from convwright.backends.triton.operands import (
     is_channels_last,
-    moves,
     offsets_are_wide,
     pair,
     shape_reason,
     size_reason,
-    weight_depth,
     weight_reason,
-    weight_strides,
 )
+from convwright.backends.triton.sweep import Sweep, sweep_of
+from convwright.backends.triton.sweep_constants import lying_constants, weight_constants, weight_lying
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -129,37 +127,8 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
         "ACROSS": strip.across == 1, "CHANNELS_LAST": sweep.in_lanes_only, "OUTPUTS": strip.outputs,
         "TOGETHER": sweep.columns_together, "LARGE": sweep.is_large,
     }  # fmt: skip
-    lying = weight_lying(problem, strip)
-    return told | _lying_constants(sweep) | _weight_constants(problem, lying) | _window_constants(sweep, lying)
-
-
-def _lying_constants(sweep: Sweep) -> dict[str, int]:
-    """Strides of what is read and written."""
-    ahead = (0,) * (5 - len(sweep.read.shape))
-    told: dict[str, int] = {}
-    for spec, names in (sweep.read, "X_N X_C X_D X_H X_W"), (sweep.written, "Y_N Y_K Y_Z Y_P Y_Q"):
-        images, channels, *pixels = moves(spec)
-        told |= dict(zip(names.split(), (images, channels, *ahead, *pixels), strict=True))
-    return told
-
-
-def weight_lying(problem: ConvProblem, strip: Strip) -> dict[str, int]:
-    """Strides of the weight: as it lies, or packed with its groups last."""
-    outputs = problem.k // problem.groups
-    if not strip.packed:
-        told = weight_strides(problem) | {"W_T": weight_depth(problem)["W_T"]}
-        return told | {"W_G": outputs * told["W_K"]}
-    _, channels, *taps = problem.w.shape
-    R, S = pair(tuple(taps), 1)
-    tap = problem.groups
-    told = {"W_G": 1, "W_S": tap, "W_R": S * tap, "W_T": R * S * tap, "W_C": prod(taps) * tap}
-    return told | {"W_K": channels * told["W_C"]}
-
-
-def _weight_constants(problem: ConvProblem, lying: dict[str, int]) -> dict[str, int]:
-    """Strides along the groups and along the channels that are outputs and inputs here."""
-    K, C = ("W_C", "W_K") if problem.direction is Direction.BACKWARD_DATA else ("W_K", "W_C")
-    return {"W_G": lying["W_G"], "W_K": lying[K], "W_C": lying[C]}
+    lying = weight_lying(problem, packed=bool(strip.packed))
+    return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)
 
 
 def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from convwright.backends.triton.direct.call import kernel_calls
-from convwright.backends.triton.direct.tiles import Strip
 from convwright.backends.triton.sequence_plan import Operand, RarePlan
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
@@ -36,7 +35,7 @@ class DirectGradientPlan(RarePlan):
 
 def _laid(candidate: Candidate, weight: Tensor) -> Tensor:
     """The weight itself, which is read by its strides, or with its groups last."""
-    if not Strip.of(candidate).packed:
+    if not dict(candidate.config).get("packed"):
         return weight
     return weight.reshape(candidate.problem.groups, -1, *weight.shape[1:]).movedim(0, -1).contiguous()
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from convwright.backends.triton.configuration import Configuration
-from convwright.backends.triton.direct.sweep import Sweep
 from convwright.backends.triton.multiprocessor import sm_count
+from convwright.backends.triton.sweep import Sweep
 from convwright.core.device import DeviceFacts
 
 MOST_STRIPS = 8

@@ -1,0 +1,99 @@
+"""Convolutions with few channels in each group, by patches: what is served, and what the kernel is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd, prod
+
+from convwright.backends.triton.direct.offers import refusal_reason as direct_reason
+from convwright.backends.triton.operands import offsets_are_wide
+from convwright.backends.triton.sweep import Sweep, sweep_of
+from convwright.backends.triton.sweep_constants import lying_constants, weight_constants, weight_lying
+from convwright.backends.triton.wide_direct.reading import columns_at_once, reading
+from convwright.backends.triton.wide_direct.tiles import Patch, best_patches
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import native_arithmetic
+from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+
+ALGORITHM = "wide-direct"
+NAME = f"triton/{ALGORITHM}"
+_MOST_TAPS_IN_ROW = 64
+
+
+def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+    """Every configuration worth trying, or why the algorithm cannot serve."""
+    reason = refusal_reason(problem)
+    if reason is not None:
+        yield Refusal(NAME, reason)
+        return
+    for patch in best_patches(sweep_of(problem), device):
+        yield candidate_of(problem, patch)
+
+
+def candidate_of(problem: ConvProblem, patch: Patch) -> Candidate:
+    arithmetic = native_arithmetic(problem.dtype, tf32=False)
+    return Candidate(problem, "triton", ALGORITHM, patch.config, arithmetic, 0, True, Source.RULE, compiles=True)
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why the kernel cannot compute ``problem``, or None where it can."""
+    return direct_reason(problem) or _patch_reason(sweep_of(problem))
+
+
+def _patch_reason(sweep: Sweep) -> str | None:
+    phases = prod(len(track.phases) for track in sweep.tracks)
+    if phases > 1:
+        return f"serves gradients of inputs with stride 1, got {phases} remainders by the strides; `direct` serves them"
+    columns = sweep.tracks[2]
+    if columns.most_taps > _MOST_TAPS_IN_ROW:
+        return f"serves at most {_MOST_TAPS_IN_ROW} taps in a row, got {columns.most_taps}"
+    if not prod(track.most_taps for track in sweep.tracks):
+        return "needs taps that reach some of the input; `direct` serves what none reaches"
+    if sweep.in_lanes_only:
+        if (sweep.inputs, sweep.outputs) != (1, 1):
+            return f"serves one channel a group with channels last, got {sweep.inputs} to {sweep.outputs}"
+    elif columns_at_once(sweep.read) < 2:
+        lying = f"a width of {sweep.read.shape[-1]} and strides {sweep.read.strides}"
+        return f"needs rows that begin at even places in memory, of even widths, got {lying}; `direct` serves others"
+    return None
+
+
+def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
+    """What the kernel is compiled for."""
+    sweep, backward = sweep_of(problem), problem.direction is Direction.BACKWARD_DATA
+    gap, apart = sweep.spacing
+    epilogue = Epilogue() if backward else problem.epilogue
+    columns = reading(sweep.tracks[2], patch.cols, 1 if patch.vector else columns_at_once(sweep.read))
+    told: dict[str, object] = {
+        "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs, "FLIP": sweep.mirrored,
+        "WIDE": offsets_are_wide(sweep.read, sweep.written),
+        "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
+        "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
+        "GAP": gap, "APART": apart, "ROWS": patch.rows, "COLS": patch.cols, "OUTPUTS": patch.outputs,
+        "WRITTEN": patch.vector or gcd(patch.cols, columns_at_once(sweep.written)),
+        "PIECES": columns.pieces, "PLACES": columns.places, "BY_ROW": patch.by_row == 1,
+        "SPLIT": patch.split, "VECTOR": patch.vector or 0, "PATCHES": patch.patches,
+    }  # fmt: skip
+    lying = weight_lying(problem, packed=bool(patch.packed))
+    return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)
+
+
+def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, int]:
+    """Of each dimension its sizes and the window; and where the first tap lies in the weight. What the columns' window
+    is told by PIECES and PLACES is left out."""
+    told, first_tap = dict[str, int](), 0
+    names = ("D", "Z", "T", "FRONT"), ("H", "P", "R", "TOP"), ("W", "Q", "S", "LEFT")
+    for (read, written, taps, before), track in zip(names, sweep.tracks, strict=True):
+        (phase,) = track.phases
+        first_tap += phase.first * lying[f"W_{taps}"]
+        told |= {
+            read: track.read, written: track.written, taps: phase.taps, before: phase.before,
+            f"W_{taps}": lying[f"W_{taps}"] * track.step,
+            f"STRIDE_{read}": track.stride, f"DILATION_{read}": track.dilation,
+        }  # fmt: skip
+    del told["LEFT"], told["DILATION_W"]
+    return told | {"W_FIRST": first_tap}

@@ -1,0 +1,194 @@
+"""The configurations of the kernel whose threads compute patches, and which few are worth trying on a problem."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, product
+from math import gcd, log2
+
+from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.multiprocessor import sm_count
+from convwright.backends.triton.sweep import Sweep
+from convwright.backends.triton.wide_direct.reading import Reading, columns_at_once, groups_at_once, reading
+from convwright.core.device import DeviceFacts
+
+MOST_PATCHES = 8
+_LANES = 32
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+_COLS, _COLS_IN_LANES = (2, 4, 8), (1, 2, 3, 4, 6, 7, 8)
+_WARPS, _SPLITS, _VECTORS = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)
+# Registers that a thread may take, and those of a multiprocessor that all of them share.
+_MOST_REGISTERS, _REGISTERS_OF_ALL, _OTHER_REGISTERS = 168, 65536, 24
+# What takes the compiler long: products that are written out.
+_MOST_WRITTEN_OUT, _MOST_TAPS_WRITTEN_OUT = 1400, 64
+_MOST_SUMS_OF_A_PART = 16  # in rows and output channels, where these are so many that they are divided
+_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
+_LINE_BYTES = 128
+_MOST_WARPS, _MOST_BLOCKS = 64, 32  # of a multiprocessor at once
+_FEW_WARPS = 6  # so many leave half of its time unused
+_PACKING_CYCLES = 5000  # to pack a weight ahead of the kernel
+_WAITING_CYCLES, _ROW_CYCLES = 800, 100  # for memory: once, and for each row
+_STARTING_CYCLES = 175  # between two blocks of a multiprocessor
+_SHUFFLED_CYCLES, _SHARED_CYCLES = 8, 120  # to add up two parts of a sum
+
+
+@dataclass(frozen=True, slots=True)
+class Patch(Configuration):
+    """What one thread computes: ``cols`` columns of as many rows as ``rows`` says, for ``outputs`` channels of a group.
+
+    The input channels are split among so many groups of a block's lanes. ``by_row`` is 1 where the rows of the filter
+    are a loop. With channels last it does so for ``vector`` groups at once; ``packed`` where for these the weight was
+    laid as those lie, side by side.
+    """
+
+    rows: int
+    cols: int
+    warps: int
+    split: int = 1
+    outputs: int = 1
+    by_row: int | None = None
+    vector: int | None = None
+    packed: int | None = None
+
+    @property
+    def patches(self) -> int:
+        """Those of one block."""
+        return _LANES * self.warps // self.split
+
+    def blocks(self, sweep: Sweep) -> int:
+        gap, _ = sweep.spacing
+        depth, rows, columns = (track.places for track in sweep.tracks)
+        units = sweep.read.shape[0] * depth * -(-rows // (self.rows * gap)) * gap * -(-columns // self.cols)
+        if self.vector:
+            return -(-units * (sweep.groups // self.vector) // self.patches)
+        return -(-units // self.patches) * sweep.groups * -(-sweep.outputs // self.outputs)
+
+
+def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
+    """The ``count`` patches that should be fastest, by estimate, the best first, and few alike; where the weight may be
+    packed or sums be split, all these ways are among them."""
+    ranked = sorted(patches(sweep), key=lambda patch: _cycles(patch, sweep, device))
+    alike, chosen = Counter[object](), list[Patch]()
+    ways = len({(patch.packed, patch.split) for patch in ranked})
+    most = {1: count, 2: count * 3 // 4}.get(ways, count * 3 // 8)
+    for patch in ranked:
+        thread, way = (patch.rows, patch.cols, patch.vector, patch.packed), (patch.packed, patch.split)
+        if not alike[thread] and alike[way] < most:
+            alike.update((thread, way))
+            chosen.append(patch)
+    return tuple(chosen[:count])
+
+
+def patches(sweep: Sweep) -> Iterator[Patch]:
+    """All that serve."""
+    if sweep.in_lanes_only:
+        vectors = [vector for vector in _VECTORS if groups_at_once(sweep) % vector == 0]
+        for rows, cols, warps, vector, by_row in product(_ROWS, _COLS_IN_LANES, _WARPS, vectors, _ways(sweep)):
+            patch = Patch(rows, cols, warps, by_row=by_row, vector=vector)
+            if _fits(patch, sweep):
+                yield patch
+                yield replace(patch, packed=1)
+        return
+    for rows, cols, warps, split, by_row in product(_ROWS, _COLS, _WARPS, _SPLITS, _ways(sweep)):
+        # Parts of one warp add up by shuffles, warps of a block through its shared memory.
+        if split <= sweep.inputs and (split <= warps or warps == 1):
+            yield from _filled(Patch(rows, cols, warps, split, by_row=by_row), sweep)
+
+
+def _ways(sweep: Sweep) -> tuple[int | None, ...]:
+    return (None, 1) if sweep.tracks[1].most_taps > 1 else (None,)
+
+
+def _filled(patch: Patch, sweep: Sweep) -> Iterator[Patch]:
+    """With as many output channels as fit, all parts of a group alike; none where not even one does."""
+    most = min(sweep.outputs, max(1, _MOST_SUMS_OF_A_PART // patch.rows))
+    ways = (replace(patch, outputs=-(-sweep.outputs // -(-sweep.outputs // each))) for each in range(most, 0, -1))
+    yield from islice((each for each in ways if _fits(each, sweep)), 1)
+
+
+def _fits(patch: Patch, sweep: Sweep) -> bool:
+    """Whether it is compiled soon, into registers, and computes hardly more rows and columns than there are."""
+    _, rows, columns = sweep.tracks
+    gap, _ = sweep.spacing
+    if patch.rows > max(1, -(-rows.places // gap)) or patch.cols > max(2, columns.places):
+        return False
+    sums = patch.rows * patch.cols * patch.outputs * (patch.vector or 1)
+    written_out = _rows_of_taps(patch, sweep) * columns.most_taps * sums
+    return written_out <= _MOST_WRITTEN_OUT and registers(patch, sweep) <= _MOST_REGISTERS
+
+
+def registers(patch: Patch, sweep: Sweep) -> int:
+    """Of a thread: its sums, what it has read of a row, and its weights, unless all lanes share those."""
+    columns, vector = sweep.tracks[2], patch.vector or 1
+    sums = patch.rows * patch.cols * patch.outputs * vector
+    read = len({place for places in _reading(patch, sweep).places for place in places}) * vector
+    weights = _rows_of_taps(patch, sweep) * columns.most_taps * patch.outputs * vector
+    shared = patch.vector is None and patch.split == 1 and weights <= _MOST_TAPS_WRITTEN_OUT
+    return sums + read + (0 if shared else weights) + _OTHER_REGISTERS
+
+
+def _rows_of_taps(patch: Patch, sweep: Sweep) -> int:
+    return 1 if patch.by_row else sweep.tracks[1].most_taps
+
+
+def _reading(patch: Patch, sweep: Sweep) -> Reading:
+    return reading(sweep.tracks[2], patch.cols, 1 if patch.vector else columns_at_once(sweep.read))
+
+
+def _cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
+    """A rough time on the busiest multiprocessor: good enough to drop the patches that cannot win."""
+    blocks = -(-patch.blocks(sweep) // sm_count(device))
+    warps = blocks * patch.warps
+    most = min(_MOST_WARPS, _MOST_BLOCKS * patch.warps, _REGISTERS_OF_ALL // (_LANES * registers(patch, sweep)))
+    depth, rows, columns = (track.most_taps for track in sweep.tracks)
+    taps = _rows_of_taps(patch, sweep)
+    steps = -(-sweep.inputs // patch.split) * depth * (rows // taps)
+    instructions, lines = _of_a_step(patch, sweep, taps, columns)
+    issuing = max(-(-warps // _SCHEDULERS) * instructions, warps * lines)
+    waves = -(-warps // most)
+    # A loop begins to read for a step when the one before is done, and not all of its rows find registers at once.
+    waiting = _WAITING_CYCLES + (_rows_read(patch, sweep, taps) * _ROW_CYCLES if steps > 1 else 0)
+    cycles = steps * max(issuing * (1 + _FEW_WARPS / min(warps, most)), waves * (waiting + instructions))
+    if patch.split > 1:
+        each = _SHUFFLED_CYCLES if patch.patches < _LANES else _SHARED_CYCLES
+        cycles += waves * patch.rows * patch.cols * patch.outputs * each * log2(patch.split)
+    cycles += warps * _lines_written(patch, sweep) + (_PACKING_CYCLES if patch.packed else 0)
+    return max(cycles, blocks * _STARTING_CYCLES)
+
+
+def _rows_read(patch: Patch, sweep: Sweep, taps: int) -> int:
+    _, apart = sweep.spacing
+    return (patch.rows - 1) * apart + taps
+
+
+def _lines_written(patch: Patch, sweep: Sweep) -> int:
+    """Lines of the cache that a warp writes to, once for each instruction."""
+    nbytes = sweep.written.dtype.nbytes
+    if patch.vector:
+        return patch.rows * patch.cols * -(-_LANES * patch.vector * nbytes // _LINE_BYTES)
+    instructions = patch.cols // gcd(patch.cols, columns_at_once(sweep.written))
+    return patch.rows * patch.outputs * instructions * -(-_LANES * patch.cols * nbytes // _LINE_BYTES)
+
+
+def _of_a_step(patch: Patch, sweep: Sweep, taps: int, columns: int) -> tuple[float, float]:
+    """Instructions of a warp for one plane of one input channel, and lines of the cache that it asks for."""
+    vector, nbytes = patch.vector or 1, sweep.read.dtype.nbytes
+    rows = _rows_read(patch, sweep, taps)
+    pieces = _reading(patch, sweep).pieces
+    converted = sum(width for _, width in pieces) * vector if nbytes < 4 else 0
+    # What lies beyond an edge is masked: zeros for it, and a condition.
+    read = rows * (len(pieces) * 3 + converted)
+    weights = taps * columns * patch.outputs
+    products = weights * patch.rows * patch.cols * vector
+    if patch.vector:
+        each = -(-_LANES * vector * nbytes // _LINE_BYTES)
+        lines = rows * len(pieces) * each + weights * (each if patch.packed else _LANES * vector / 4)
+    else:
+        apart_bytes = patch.cols * sweep.tracks[2].stride * nbytes
+        side_by_side = min(_LANES, patch.patches)
+        each = min(side_by_side, max(1, side_by_side * apart_bytes / _LINE_BYTES))
+        lines = rows * len(pieces) * each * (_LANES // side_by_side)
+        lines += weights if patch.split > 1 else weights / 4
+    return read + products + weights * (vector if nbytes < 4 else 1) * 2, lines
