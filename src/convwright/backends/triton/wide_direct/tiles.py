@@ -183,8 +183,8 @@ def _of_a_step(patch: Patch, sweep: Sweep, taps: int, columns: int) -> tuple[flo
     weights = taps * columns * patch.outputs
     products = weights * patch.rows * patch.cols * vector
     if patch.vector:
-        each = -(-_LANES * vector * nbytes // _LINE_BYTES)
-        lines = rows * len(pieces) * each + weights * (each if patch.packed else _LANES * vector / 4)
+        whole = -(-_LANES * vector * nbytes // _LINE_BYTES)
+        lines = rows * len(pieces) * whole + weights * (whole if patch.packed else _LANES * vector / 4)
     else:
         apart_bytes = patch.cols * sweep.tracks[2].stride * nbytes
         side_by_side = min(_LANES, patch.patches)
