@@ -144,3 +144,14 @@ def test_problems_are_listed_with_their_device(store: Store) -> None:
     store.record(NEW, "A100", "cudnn/fft", "cudnn 9.19", measurement(1.0), None)
     listed = [(known.problem, known.device, known.findings, known.failures) for known in store.problems()]
     assert listed == [(NEW, "A100", 2, 1), (NEW, DEVICE, 1, 0), (OLD, DEVICE, 1, 0)]
+
+
+def test_a_plan_that_does_not_count_goes_also_where_it_has_no_finding(store: Store) -> None:
+    """Those inside of rewrites have none: they are looked at and not measured."""
+    for inner, made_by in (("old inside", "triton 1"), ("new inside", "triton 2")):
+        store.keep_plan(inner, DEVICE, "triton/direct", made_by, "compiled")
+    store.keep_plan("old inside", "A100", "triton/direct", "triton 1", "compiled")
+    store.prune(keep_fingerprints={DEVICE: {PRINT, "triton 2"}})
+    assert store.kept_plan("old inside", DEVICE, "triton/direct", "triton 1") is None
+    assert store.kept_plan("new inside", DEVICE, "triton/direct", "triton 2") == "compiled"
+    assert store.kept_plan("old inside", "A100", "triton/direct", "triton 1") == "compiled"

@@ -127,6 +127,7 @@ def prune(
     ]
     for table in ("finding", "plan"):
         connection.executemany(f"DELETE FROM {table} WHERE problem = ? AND device = ? AND candidate = ?", doomed)
+    _drop_plans(connection, keep)
     _drop_searches(connection, {(problem, device) for problem, device, _ in doomed})
     connection.execute(
         "DELETE FROM search WHERE created < ? AND NOT EXISTS "
@@ -138,6 +139,14 @@ def prune(
         "(SELECT 1 FROM finding f WHERE f.problem = used.problem AND f.device = used.device)"
     )
     return len(doomed)
+
+
+def _drop_plans(connection: sqlite3.Connection, keep: Mapping[str, Collection[str]]) -> None:
+    """Remove plans of other versions, also of candidates that have no findings, as those inside of rewrites."""
+    for device, counting in keep.items():
+        kept = connection.execute("SELECT problem, candidate, fingerprint FROM plan WHERE device = ?", (device,))
+        stale = [(problem, device, candidate) for problem, candidate, made_by in kept if made_by not in counting]
+        connection.executemany("DELETE FROM plan WHERE problem = ? AND device = ? AND candidate = ?", stale)
 
 
 def _drop_searches(connection: sqlite3.Connection, subjects: Iterable[Subject]) -> None:
