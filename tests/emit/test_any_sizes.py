@@ -318,6 +318,15 @@ def test_the_table_comes_from_the_store_unless_it_is_given() -> None:
     assert found.left_out == ()
 
 
+def test_what_is_no_problem_in_the_store_does_not_keep_others_from_the_table() -> None:
+    problem = ConvProblem.parse(SIZES[0])
+    with Store.open(None) as store:
+        store.record("gemm 64x64", H200.key, "cudnn/gemm", "", None, "failed")  # as can be taken in from a file
+        stored(store, problem, proposed(problem)[0].id, 10.0)
+        found = emit_c_dynamic(device="h200", store=store)
+    assert [row.problem for row in found.chosen] == [problem]
+
+
 def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
     odd = {
         "mb2ic16iw50oc16kw5pw2": "two dimensions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate
@@ -121,9 +122,10 @@ def _stored(kind: _Kind, device: DeviceFacts, store: Store) -> Iterator[ConvProb
     """What the store knows of this kind. Other kinds in it were not asked for, and are no omission."""
     for known in store.problems():
         if known.device == device.key:
-            problem = ConvProblem.parse(known.problem)
-            if kind.objection(problem) is None:
-                yield problem
+            with suppress(BadInput):  # what was taken in from elsewhere may be about anything
+                problem = ConvProblem.parse(known.problem)
+                if kind.objection(problem) is None:
+                    yield problem
 
 
 def _rows(
