@@ -79,6 +79,11 @@ def deterministic() -> bool:
     return bool(_C._get_deterministic_algorithms() or _C._get_cudnn_deterministic())
 
 
+def onednn_enabled() -> bool:
+    """False where PyTorch is told to compute convolutions on a CPU without oneDNN."""
+    return bool(_C._get_mkldnn_enabled())
+
+
 def state() -> tuple[object, ...]:
     """All flags that bear on the choice for a CUDA tensor, as one comparable value."""
     return (

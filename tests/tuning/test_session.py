@@ -18,6 +18,7 @@ import torch
 
 import convwright as cw
 from convwright import flags
+from convwright.backends import registry
 from convwright.backends.reference.backend import Reference
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic, DType
@@ -191,6 +192,24 @@ def test_another_policy_and_other_flags_are_other_questions(fake: FakeTuner) -> 
     finally:
         torch.use_deterministic_algorithms(False)
     assert len(fake.calls) == 3
+
+
+def test_without_onednn_it_is_another_question(fake: FakeTuner) -> None:
+    here = Session(Mode.QUICK, Store.open(None))
+    here.choose(PROBLEM, CPU, Policy(), None)
+    with torch.backends.mkldnn.flags(enabled=False):
+        here.choose(PROBLEM, CPU, Policy(), None)
+    assert len(here.chosen) == 2
+
+
+def test_times_of_pytorchs_own_call_hold_for_the_libraries_that_it_may_use() -> None:
+    torchs = registry.backend("torch")
+    gpu = device_facts("h200")
+    with torch.backends.mkldnn.flags(enabled=True), torch.backends.cudnn.flags(enabled=True):
+        both = [torchs.fingerprint(device) for device in (CPU, gpu)]
+    with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+        neither = [torchs.fingerprint(device) for device in (CPU, gpu)]
+    assert not set(both) & set(neither)
 
 
 def test_the_same_choice_has_the_same_plan() -> None:

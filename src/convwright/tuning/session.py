@@ -280,7 +280,8 @@ def _warn(note: str) -> None:
 
 def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:
     fixed = policy.deterministic or flags.deterministic()
-    return Question(problem, device.torch_name, device.key, policy, algorithm, flags.state(), fixed)
+    switches = (*flags.state(), flags.onednn_enabled())
+    return Question(problem, device.torch_name, device.key, policy, algorithm, switches, fixed)
 
 
 def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:

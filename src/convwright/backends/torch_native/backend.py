@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from convwright import flags
 from convwright.backends.torch_native import cudnn, onednn
 from convwright.backends.torch_native.own import TorchPlan, own, torch_candidate
 from convwright.backends.torch_native.rare import RareTorchPlan
@@ -37,9 +38,12 @@ class TorchNative:
     name = "torch"
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        cudnn: int | None = cudnn_version() if device.kind == "cuda" else None
-        tried = ", benchmark" if device.kind == "cuda" and torch.backends.cudnn.benchmark else ""
-        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "") + tried
+        if device.kind != "cuda":
+            return f"torch {torch.__version__}" + ", no onednn" * (not flags.onednn_enabled())
+        cudnn: int | None = cudnn_version()
+        tried = ", benchmark" if torch.backends.cudnn.benchmark else ""
+        switched_off = ", switched off" * (not torch.backends.cudnn.enabled)
+        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "") + switched_off + tried
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         if not device.present:
