@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from convwright.measuring.machine import device_facts
 from convwright.tuning import chains, listing
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials import isolation
+from convwright.tuning.trials.isolated import Switches
 
 ROOT = Path(cw.__file__).parents[1]
 TESTS = Path(__file__).parents[1]
@@ -67,3 +70,25 @@ def test_an_error_of_the_other_process_itself_is_raised(monkeypatch: pytest.Monk
     monkeypatch.setattr(isolation, "COMMAND", [sys.executable, "-c", "raise KeyError('no such thing')"])
     with pytest.raises(BackendError, match="the process that measures candidates failed: KeyError"):
         cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None))
+
+
+SET = """
+import pickle, sys, torch
+from convwright.tuning.trials.isolated import Switches
+torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.rnn.fp32_precision = "ieee", "tf32"
+before = Switches.now()
+for switches in pickle.loads(bytes.fromhex(sys.argv[1])):
+    switches.set()
+    assert Switches.now() == switches, (Switches.now(), switches)
+print(before.tf32)
+"""
+
+
+def test_switches_are_carried_over_whatever_they_are() -> None:
+    """In a process of its own, since those of precision cannot be set back to what was inherited."""
+    every = [Switches(*(place == index for place in range(7))) for index in range(6)]  # one at a time
+    every += [Switches(*[True] * 7), Switches(*[False] * 7)]
+    command = [sys.executable, "-W", "ignore", "-c", SET, pickle.dumps(every).hex()]
+    there = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=there)
+    assert (done.stdout, done.stderr) == ("False\n", "")

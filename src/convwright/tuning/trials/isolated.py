@@ -13,10 +13,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
@@ -47,20 +48,43 @@ class Request:
     budget_us: float
     energy: bool
     threads: int
-    flags: tuple[bool, bool, bool]
+    switches: Switches
 
 
-def flags_now() -> tuple[bool, bool, bool]:
-    """PyTorch's switches that bear on what a candidate does: TF32, deterministic, benchmark."""
-    cudnn = torch.backends.cudnn
-    return bool(cudnn.allow_tf32), bool(cudnn.deterministic), bool(cudnn.benchmark)
+class Switches(NamedTuple):
+    """PyTorch's, as far as they bear on what a candidate does. ``strict`` asks for deterministic algorithms."""
+
+    tf32: bool
+    cudnn: bool
+    onednn: bool
+    benchmark: bool
+    deterministic: bool
+    strict: bool
+    only_warns: bool
+
+    @classmethod
+    def now(cls) -> Switches:
+        cudnn = torch.backends.cudnn
+        return cls(
+            flags.tf32_allowed(), bool(cudnn.enabled), flags.onednn_enabled(), bool(cudnn.benchmark),
+            bool(cudnn.deterministic), torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )  # fmt: skip
+
+    def set(self) -> None:
+        """Let them hold in this process, for good."""
+        cudnn: Any = torch.backends.cudnn
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic = self.cudnn, self.benchmark, self.deterministic
+        if flags.tf32_allowed() != self.tf32:
+            cudnn.conv.fp32_precision = "tf32" if self.tf32 else "ieee"
+        torch._C._set_mkldnn_enabled(self.onednn)
+        torch.use_deterministic_algorithms(self.strict, warn_only=self.only_warns)
 
 
 def serve(request: Request, say: Say) -> None:
     """Measure, and say of each candidate when it is tried and when that has ended well."""
     torch.set_num_threads(request.threads)
-    cudnn = torch.backends.cudnn
-    cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = request.flags
+    request.switches.set()
     device = device_facts(request.device)
 
     @contextmanager

@@ -24,7 +24,7 @@ from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.process import end_in_words
 from convwright.tuning.trials.contest import NO_HOOKS, Hooks
-from convwright.tuning.trials.isolated import Request, flags_now
+from convwright.tuning.trials.isolated import Request, Switches
 
 COMMAND = [sys.executable, "-m", "convwright.tuning.trials.isolated"]
 # So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
@@ -58,7 +58,7 @@ def measure_candidates(
         request = Request(
             problem, device.torch_name, policy, tuple(left), tuple(avoid), baseline.id if baseline else None,
             known.get(baseline.id) if baseline else None, mode, budget.total_us, hooks.energy,
-            torch.get_num_threads(), flags_now(),
+            torch.get_num_threads(), Switches.now(),
         )  # fmt: skip
         with budget.paused():
             child = _Child(request, hooks)
