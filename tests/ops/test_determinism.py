@@ -13,7 +13,7 @@ from torch import Tensor
 import convwright as cw
 from convwright.ops import decide
 from convwright.ops import runner as runners
-from convwright.ops.form import CONV2D
+from convwright.ops.form import CONV2D, stand_ins
 from convwright.settings import settings
 from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
@@ -110,6 +110,21 @@ def test_a_layer_of_pytorchs_own_is_looked_at_each_time(fake: FakeTuner, monkeyp
         called = count_calls(monkeypatch)
         assert same_bits(lambda: cw.conv2d(large, w))
     assert len(called) == CALLS
+
+
+@pytest.mark.parametrize("around", [nullcontext, cw.enabled])
+def test_a_layer_that_rests_is_looked_at_once_determinism_is_asked_for(around: Callable, fake: FakeTuner) -> None:
+    """It served another size without a look when nobody asked for the same bits."""
+    w = randn(4, 4, 3, 3, dtype=torch.float32)
+    small, large = (randn(2, 4, size, size, dtype=torch.float32) for size in (8, 16))
+    with around():
+        conv2d, function = (torch.nn.functional.conv2d, stand_ins()[1]) if around is cw.enabled else (cw.conv2d, CONV2D)
+        for _ in range(CALLS):
+            conv2d(small, w)
+        assert id(w) in function.slots.resting
+        with strictly():
+            cw.find(large, w)
+            assert same_bits(lambda: conv2d(large, w))
 
 
 class Scarce:

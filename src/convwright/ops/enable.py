@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
@@ -144,7 +145,7 @@ def _stand_in(form: Form) -> Any:
 
     Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.
     """
-    own, resting, looking = form.own, form.slots.resting, _looking(form)
+    own, resting, looking, deterministic = form.own, form.slots.resting, _looking(form), flags.deterministic
     is_compiling, passes, tensor = torch.compiler.is_dynamo_compiling, cycle(PASSES).__next__, Tensor
 
     def conv(
@@ -156,7 +157,10 @@ def _stand_in(form: Form) -> Any:
         dilation: IntOrTuple = 1,
         groups: int = 1,
     ) -> Tensor:
-        if not is_compiling() and id(weight) in resting and type(input) is tensor and passes():
+        if (
+            not is_compiling() and id(weight) in resting and type(input) is tensor
+            and passes() and not deterministic()
+        ):  # fmt: skip
             try:
                 return own(input, weight, bias, stride, padding, dilation, groups)
             except FAILURES:
@@ -174,7 +178,10 @@ def _stand_in(form: Form) -> Any:
         groups: int = 1,
         dilation: IntOrTuple = 1,
     ) -> Tensor:
-        if not is_compiling() and id(weight) in resting and type(input) is tensor and passes():
+        if (
+            not is_compiling() and id(weight) in resting and type(input) is tensor
+            and passes() and not deterministic()
+        ):  # fmt: skip
             try:
                 return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
             except FAILURES:

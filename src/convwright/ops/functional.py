@@ -86,7 +86,7 @@ def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True
     resting = form.slots.resting if looks_first else _NOTHING
     passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, state = flags.tf32_allowed, flags.state
+    tf32_allowed, state, deterministic = flags.tf32_allowed, flags.state, flags.deterministic
 
     def conv(
         input: Tensor,  # noqa: A002
@@ -107,7 +107,7 @@ def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True
             known = id(weight)
             if (
                 known in resting and type(input) is tensor and activation is None and algorithm is None
-                and policy is None and passes()
+                and policy is None and passes() and not deterministic()
             ):  # fmt: skip
                 try:
                     # PyTorch reads each argument in 50 ns, and fills in what is not there in none.
@@ -169,7 +169,7 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: 
     resting = form.slots.resting if looks_first else _NOTHING
     passes, tensor = cycle(PASSES).__next__, Tensor
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, state = flags.tf32_allowed, flags.state
+    tf32_allowed, state, deterministic = flags.tf32_allowed, flags.state, flags.deterministic
 
     def conv_transpose(
         input: Tensor,  # noqa: A002
@@ -191,7 +191,7 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: 
             known = id(weight)
             if (
                 known in resting and type(input) is tensor and activation is None and algorithm is None
-                and policy is None and passes()
+                and policy is None and passes() and not deterministic()
             ):  # fmt: skip
                 try:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
