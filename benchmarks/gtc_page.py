@@ -86,7 +86,10 @@ def _winner(line: Line | None) -> list[str]:
 
 
 def _table(both: Mapping[str, Line]) -> str:
-    names = sorted(_shown(both), key=lambda name: min(_time_us(line["algorithms"].get(name)) for line in both.values()))
+    def first(name: str) -> tuple[float, str]:
+        return min(_time_us(line["algorithms"].get(name)) for line in both.values()), name
+
+    names = sorted(_shown(both), key=first)
     head = ["algorithm", "arithmetic"]
     for layout in both:
         head += [f"{layout.upper()}, µs", "workspace", "error"]
