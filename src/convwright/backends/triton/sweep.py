@@ -1,4 +1,4 @@
-"""What the kernel for few channels sums up: a forward convolution, or an input's gradient as one of dy for each phase.
+"""What the kernels for few channels sum up: a forward convolution, or an input's gradient as one of dy for each phase.
 
 A phase are the elements of a dimension that the same taps reach: where windows are ``stride`` apart, every
 ``stride``-th. Each has a convolution of its own, with stride 1, whose filter are those taps turned around.
@@ -16,7 +16,7 @@ from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
-_AT_ONCE_BYTES = 16
+AT_ONCE_BYTES = 16
 _MOST_WRITTEN_OUT = 36
 _ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
 
@@ -96,7 +96,7 @@ class Sweep:
     def read_together(self) -> int:
         """How many elements each tap finds side by side from a multiple of as many on: groups of a pixel, or columns of
         a row."""
-        columns, most = self.tracks[2], _AT_ONCE_BYTES // self.read.dtype.nbytes
+        columns, most = self.tracks[2], AT_ONCE_BYTES // self.read.dtype.nbytes
         if self.in_lanes_only:
             return self.groups_together if self.inputs == 1 else 1
         if columns.stride > 1:
@@ -107,7 +107,7 @@ class Sweep:
     @property
     def groups_together(self) -> int:
         """How many groups one instruction reads where they lie side by side."""
-        return gcd(self.groups, _AT_ONCE_BYTES // self.read.dtype.nbytes)
+        return gcd(self.groups, AT_ONCE_BYTES // self.read.dtype.nbytes)
 
     @property
     def is_large(self) -> bool:

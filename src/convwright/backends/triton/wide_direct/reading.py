@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 
 from convwright.backends.triton.operands import moves
-from convwright.backends.triton.sweep import Sweep, Track
+from convwright.backends.triton.sweep import AT_ONCE_BYTES, Sweep, Track
 from convwright.core.tensor_spec import TensorSpec
-
-AT_ONCE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +20,7 @@ class Reading:
     places: tuple[tuple[int, ...], ...]
 
 
+@lru_cache(maxsize=256)  # all patches of a problem ask for few of them, several times each
 def reading(columns: Track, cols: int, at_once: int) -> Reading:
     """For ``cols`` columns of the output, of which ``at_once`` or fewer are read by one instruction, from a multiple
     on."""
