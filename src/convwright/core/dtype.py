@@ -94,6 +94,7 @@ class Arithmetic(StrEnum):
     FP32 = "fp32"
     TF32 = "tf32"
     TF32X3 = "3xtf32"
+    FP16X3 = "3xfp16"
     FP16_ACC32 = "fp16-acc32"
     FP16_ACC16 = "fp16-acc16"
     BF16_ACC32 = "bf16-acc32"
@@ -103,12 +104,16 @@ class Arithmetic(StrEnum):
     @property
     def products(self) -> int:
         """Hardware products spent on one product of the problem."""
-        return 3 if self is Arithmetic.TF32X3 else 1
+        return 3 if self in _SPLIT else 1
 
     @property
     def unit(self) -> Arithmetic:
         """The arithmetic whose peak rate bounds this one."""
-        return Arithmetic.TF32 if self is Arithmetic.TF32X3 else self
+        return _SPLIT.get(self, self)
+
+
+# fp32 by products of two parts of each number.
+_SPLIT = {Arithmetic.TF32X3: Arithmetic.TF32, Arithmetic.FP16X3: Arithmetic.FP16_ACC32}
 
 
 def native_arithmetic(dtype: DType, *, tf32: bool) -> Arithmetic:
@@ -137,7 +142,7 @@ def permitted_arithmetic(dtype: DType, *, tf32: bool) -> frozenset[Arithmetic]:
     (``FP16_ACC16``), which only a policy does that names it."""
     finer = {
         DType.FP64: {Arithmetic.FP64},
-        DType.FP32: {Arithmetic.FP32, Arithmetic.TF32X3, Arithmetic.FP64},
+        DType.FP32: {Arithmetic.FP32, Arithmetic.TF32X3, Arithmetic.FP16X3, Arithmetic.FP64},
         DType.FP16: {Arithmetic.FP16_ACC32, Arithmetic.FP32, Arithmetic.TF32},
         DType.BF16: {Arithmetic.BF16_ACC32, Arithmetic.FP32, Arithmetic.TF32},
         # Sums in int32 are exact, as those in fp64 are; in fp32 long ones are not.

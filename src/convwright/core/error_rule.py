@@ -45,7 +45,7 @@ def scaled_bound(
     rounded. ``roundings`` are those of an epilogue that other work than the convolution's computes.
     """
     accumulator = 2.0**-53 if dtype is DType.FP64 else 2.0**-24
-    split = 2.0**-21 if arithmetic is Arithmetic.TF32X3 else 0.0
+    split = 2.0**-21 if arithmetic.products > 1 else 0.0
     rounded = 3 * arithmetic_roundoff(arithmetic, dtype) + roundings * dtype.roundoff
     fewer = _in_fewer_bits(arithmetic, reduction)
     absolute = rounded + (reduction + 3) * accumulator + split + fewer

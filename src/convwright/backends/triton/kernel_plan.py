@@ -24,6 +24,7 @@ class KernelPlan(ABC):
     """One configuration of some kernels; its device must be PyTorch's current one."""
 
     writes_out = True
+    packed_dtype = torch.float32
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         """``launches`` are in the order of ``kernel_calls``."""
@@ -31,7 +32,7 @@ class KernelPlan(ABC):
         self.candidate = candidate
         self._launches = tuple(launches)
         self._new_output = allocator(candidate.problem.output, torch.device(device.torch_name or "cpu"))
-        self._pack = None if shape is None else Packing(launches[-1], candidate.problem.w, shape)
+        self._pack = None if shape is None else Packing(launches[-1], candidate.problem.w, shape, self.packed_dtype)
 
     @staticmethod
     @abstractmethod

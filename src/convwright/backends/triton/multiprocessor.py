@@ -18,6 +18,7 @@ _PRODUCTS_PER_CYCLE = {
     Arithmetic.FP8_ACC32: 4096,
     Arithmetic.TF32: 1024,
     Arithmetic.TF32X3: 1024 / 3,
+    Arithmetic.FP16X3: 2048 / 3,
 }
 CACHE_BYTES_PER_CYCLE = 32
 SHARED_BYTES_PER_CYCLE = 128

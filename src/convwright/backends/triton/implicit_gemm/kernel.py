@@ -191,7 +191,7 @@ def implicit_gemm(
     if WHOLE and PARTS > 1:
         total = total.to(tl.float32, bitcast=True)  # which the kernel that adds the parts takes back
 
-    _write(
+    write_tile(
         total, m, k, scale, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
         SCALE, BIAS, RESIDUAL, ACTIVATION, WIDE,
     )  # fmt: skip
@@ -199,7 +199,7 @@ def implicit_gemm(
 
 # fmt: off
 @triton.jit
-def _write(
+def write_tile(
     total, m, k, scale, bias, residual, y,
     N: tl.constexpr, K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
@@ -263,7 +263,7 @@ def output_of_parts(
 
     m = m_first + tl.arange(0, BM)
     k = k_first + tl.arange(0, BN)
-    _write(
+    write_tile(
         total, m, k, scale, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
         SCALE, BIAS, RESIDUAL, ACTIVATION, WIDE,
     )  # fmt: skip

@@ -1,0 +1,54 @@
+"""Numbers of fp32 as two of fp16 beside a power of two that some of them share, as Triton kernels split them."""
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def shared_exponent(value, axis: tl.constexpr):
+    """That of the largest finite number along ``axis``, as fp32 stores it."""
+    bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    finite = tl.where(bits < 0x7F800000, bits, 0)
+    # Of less than 15 the power of two that lowers would not be one that fp32 has.
+    return tl.maximum(tl.max(finite, axis=axis) >> 23, 15)
+
+
+@triton.jit
+def raising(exponent):
+    """The power of two that lifts the largest number to 2^14 and more, where fp16 has most room below it."""
+    return ((268 - exponent) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def lowering(exponent):
+    """Its inverse."""
+    return ((exponent - 14) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def fp16_parts(value):
+    """Two numbers of fp16, the second of which counts for 2^-11 of itself: 22 bits and more of a raised ``value``, unless
+    that is 2^28 times smaller than the largest that it is raised with.
+
+    Three products of such parts are summed: low by high, high by low, high by high. What is not finite is a low part
+    beside a 1 of its sign, and no number but 0 has a high part of 0, so that IEEE's infinity or NaN comes out.
+    """
+    high = value.to(tl.float16)
+    LEAST: tl.constexpr = 5.960464477539063e-08  # 2^-24
+    least = tl.where(value > 0, LEAST, -LEAST).to(tl.float16)
+    high = tl.where((high == 0) & (value != 0), least, high)
+    finite = (value.to(tl.int32, bitcast=True) & 0x7F800000) != 0x7F800000
+    high = tl.where(finite, high, tl.where(value < 0, -1.0, 1.0).to(tl.float16))
+    low = tl.where(finite, (value - high.to(tl.float32)) * 2048.0, value)
+    return high, low.to(tl.float16)
+
+
+@triton.jit
+def dot_3xfp16(left_high, left_low, right_high, right_low):
+    """The product of raised tiles by three of their parts, summed from zero."""
+    small = tl.dot(left_low, right_high)
+    small = tl.dot(left_high, right_low, small)
+    return tl.dot(left_high, right_high) + small * 0.00048828125

@@ -1,0 +1,225 @@
+"""The kernels: a forward convolution of fp32 numbers by three products of fp16, on an input that is staged first.
+
+Tensor cores multiply fp16 twice as fast as TF32, and read half as many bytes. So each number is split into two of fp16,
+once, where the products would do so again for every tap and tile. A staged input lies as N D H W C, a block of high
+parts by a block of low ones, with zeros where a tap reads beyond the image and behind the last channel of a group: the
+products ask for no bounds. Behind it lie the powers of two that a block of channels of one pixel has been raised by.
+The weight lies as K T R S C in the same way, and each output channel has one power of two.
+"""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from convwright.backends.triton.fp16_parts import dot_3xfp16, fp16_parts, lowering, raising, shared_exponent
+from convwright.backends.triton.gemm.kernel import outer
+from convwright.backends.triton.implicit_gemm.kernel import write_tile
+
+
+@triton.jit
+def _behind(parts, at: tl.constexpr):
+    """Where scales lie: ``at`` so many numbers of fp32."""
+    return parts.to(tl.pointer_type(tl.float32), bitcast=True) + at
+
+
+# fmt: off
+@triton.jit
+def staged_input(
+    x, staged,
+    N: tl.constexpr, C: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr, G: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    X_PLANES: tl.constexpr, WIDE: tl.constexpr, DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
+    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    PITCH: tl.constexpr, SCALES_AT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+):
+    # fmt: on
+    """staged = both parts of x, as N DP HP WP G PITCH/BC 2 BC; behind
+    them, in fp32, the powers of two, as G PITCH/BC N DP HP WP.
+
+    A program splits BC channels of BP pixels; where x lies in planes it reads along these. (FRONT, TOP, LEFT) is where
+    the image begins among the staged pixels, and WIDE makes its offsets 64 bits wide.
+    """
+    PIXELS: tl.constexpr = N * DP * HP * WP
+    BLOCKS: tl.constexpr = PITCH // BC
+    scales = _behind(staged, SCALES_AT)
+    block = tl.program_id(0) % (G * BLOCKS)
+    pixel = tl.program_id(0) // (G * BLOCKS) * BP + tl.arange(0, BP)
+    within = tl.arange(0, BC)
+    c = block % BLOCKS * BC + within
+    n = pixel // (DP * HP * WP)
+    d = pixel // (HP * WP) % DP - FRONT
+    h = pixel // WP % HP - TOP
+    v = pixel % WP - LEFT
+    there = (n < N) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+    if WIDE:
+        n = n.to(tl.int64)
+    x_at = x + outer(n * X_N + d * X_D + h * X_H + v * X_W, (block // BLOCKS * C + c) * X_C, X_PLANES)
+    real = tl.expand_dims(there, 0 if X_PLANES else 1) & tl.expand_dims(c < C, 1 if X_PLANES else 0)
+    value = tl.load(x_at, mask=real, other=0.0)
+    if X_PLANES:
+        value = tl.trans(value)
+
+    exponent = shared_exponent(value, 1)
+    high, low = fp16_parts(value * raising(exponent)[:, None])
+    at = staged + (pixel * (2 * G * PITCH))[:, None] + (block * (2 * BC) + within)[None, :]
+    kept = pixel < PIXELS
+    tl.store(at, high, mask=kept[:, None])
+    tl.store(at + BC, low, mask=kept[:, None])
+    tl.store(scales + block * PIXELS + pixel, lowering(exponent), mask=kept)
+
+
+# fmt: off
+@triton.jit
+def _weights(
+    of_row, at, C: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    PITCH: tl.constexpr,
+):
+    # fmt: on
+    """Those that belong at these places of a row, T R S PITCH."""
+    TAPS: tl.constexpr = T * R * S
+    tap = at // PITCH
+    c = at % PITCH
+    there = (tap < TAPS) & (c < C)
+    if FLIP:
+        tap = TAPS - 1 - tap
+    offset = tap // (R * S) * W_T + tap // S % R * W_R + tap % S * W_S + c * W_C
+    return tl.load(of_row + offset, mask=there, other=0.0)
+
+
+# fmt: off
+@triton.jit
+def split_weight(
+    w, packed, ROWS: tl.constexpr, C: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
+    FLIP: tl.constexpr, PITCH: tl.constexpr, BC: tl.constexpr, BLOCK: tl.constexpr,
+):
+    # fmt: on
+    """packed = both parts of w, as ROWS T R S PITCH/BC 2 BC, and behind them the power of two of each row. A program
+    splits one, BLOCK weights at a time; FLIP mirrors the taps."""
+    LENGTH: tl.constexpr = T * R * S * PITCH
+    row = tl.program_id(0).to(tl.int64)
+    of_row = w + row * W_K
+    exponent = tl.full((1,), 0, tl.int32)
+    for first in tl.range(0, LENGTH, BLOCK):
+        value = _weights(of_row, first + tl.arange(0, BLOCK), C, T, R, S, W_C, W_T, W_R, W_S, FLIP, PITCH)
+        exponent = tl.maximum(exponent, shared_exponent(value[None, :], 1))
+    for first in tl.range(0, LENGTH, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        value = _weights(of_row, at, C, T, R, S, W_C, W_T, W_R, W_S, FLIP, PITCH)
+        high, low = fp16_parts(value * raising(exponent))
+        to = packed + row * (2 * LENGTH) + at // BC * (2 * BC) + at % BC
+        tl.store(to, high, mask=at < LENGTH)
+        tl.store(to + BC, low, mask=at < LENGTH)
+    tl.store(_behind(packed, ROWS * LENGTH) + row + tl.arange(0, 1), lowering(exponent))
+
+
+# fmt: off
+@triton.jit
+def _sum_over_taps(
+    x_rows, scale_rows, w_columns, common, part,
+    PIXELS: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, G: tl.constexpr, PITCH: tl.constexpr,
+    T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
+):
+    # fmt: on
+    """One tile of the matrix product, or one part of it, in fp32, times ``common``."""
+    BLOCKS: tl.constexpr = PITCH // BK
+    STEPS: tl.constexpr = T * R * S * BLOCKS
+    STEPS_EACH: tl.constexpr = (STEPS + PARTS - 1) // PARTS
+    within = tl.arange(0, BK)
+
+    total = tl.zeros((BM, BN), tl.float32)
+    for turn in tl.range(STEPS if PARTS == 1 else min(STEPS_EACH, STEPS - part * STEPS_EACH)):
+        step = part * STEPS_EACH + turn
+        tap = step // BLOCKS
+        block = step % BLOCKS
+        moved = (tap // S % R if T > 1 else tap // S) * (DILATION_H * WP) + tap % S * DILATION_W
+        if T > 1:
+            moved += tap // (R * S) * (DILATION_D * HP * WP)
+        x_at = x_rows[:, None] + (moved * (2 * G * PITCH) + block * (2 * BK) + within)[None, :]
+        w_at = w_columns[None, :] + (step * (2 * BK) + within)[:, None]
+        x_high = tl.load(x_at)
+        x_low = tl.load(x_at + BK)
+        w_high = tl.load(w_at)
+        w_low = tl.load(w_at + BK)
+        # Tensor cores cut what they add to a running sum, so steps are added here, in fp32, which rounds.
+        scale = tl.load(scale_rows + (block * PIXELS + moved)) * common
+        total += dot_3xfp16(x_high, x_low, w_high, w_low) * scale[:, None]
+    return total
+
+
+# fmt: off
+@triton.jit
+def staged_gemm(
+    staged, w, bias, residual, y,
+    N: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, G: tl.constexpr,
+    DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, PITCH: tl.constexpr, SCALES_AT: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    Y_PLANES: tl.constexpr, WIDE: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):
+    # fmt: on
+    """y = activation(conv(x, w) + residual + bias), in G groups with K output channels each, where x is ``staged`` and
+    w split; of several PARTS, y has their sums as PARTS N Z P Q K.
+
+    Y_* are strides, Y_PLANES says that y lies in planes; WIDE makes its offsets 64 bits wide.
+    """
+    M: tl.constexpr = N * Z * P * Q
+    PIXELS: tl.constexpr = N * DP * HP * WP
+    ROW: tl.constexpr = T * R * S * PITCH
+    TILES_M: tl.constexpr = (M + BM - 1) // BM
+    TILES_K: tl.constexpr = (K + BN - 1) // BN
+    TILES_N: tl.constexpr = G * TILES_K
+
+    # Neighbouring programs share GROUP_M row tiles, whose input then stays in the cache.
+    program = tl.program_id(0)
+    part = 0
+    if PARTS > 1:
+        part = program // (TILES_M * TILES_N)
+        program = program % (TILES_M * TILES_N)
+        y += part * (M * G * K)
+    group = program // (GROUP_M * TILES_N)
+    within = program % (GROUP_M * TILES_N)
+    rows = min(TILES_M - group * GROUP_M, GROUP_M)
+    m = (group * GROUP_M + within % rows) * BM + tl.arange(0, BM)
+    tile_n = within // rows
+    x_scales = _behind(staged, SCALES_AT)
+    k_scales = _behind(w, G * K * ROW)
+    if G > 1:
+        g = tile_n // TILES_K
+        tile_n = tile_n % TILES_K
+        staged += g * (2 * PITCH)
+        x_scales += g * (PITCH // BK * PIXELS)
+        w += g * (2 * K * ROW)
+        k_scales += g * K
+        y += g * (K * Y_K)
+        if BIAS:
+            bias += g * K
+        if RESIDUAL:
+            residual += g * (K * Y_K)
+    k = tile_n * BN + tl.arange(0, BN)
+
+    # Rows and columns past the end read the last one again, which is cheaper than masking every load.
+    m_read = tl.minimum(m, M - 1)
+    k_read = tl.minimum(k, K - 1) if K % BN else k
+    plane = m_read // (Z * P * Q) * DP + m_read // (P * Q) % Z * STRIDE_D
+    pixel = (plane * HP + m_read // Q % P * STRIDE_H) * WP + m_read % Q * STRIDE_W
+    # Sums are those of the largest of these, so that they neither overflow nor vanish where what is stored does not.
+    of_columns = tl.load(k_scales + k_read)
+    common = tl.max(of_columns, axis=0)
+    total = _sum_over_taps(
+        staged + pixel * (2 * G * PITCH), x_scales + pixel, w + k_read * (2 * ROW), common, part,
+        PIXELS, HP, WP, G, PITCH, T, R, S, DILATION_D, DILATION_H, DILATION_W, BM, BN, BK, PARTS,
+    )  # fmt: skip
+    write_tile(
+        total * (of_columns / common)[None, :], m, k, bias, bias, residual, y, N, K, Z, P, Q,
+        Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES, False, BIAS, RESIDUAL, ACTIVATION, WIDE,
+    )  # fmt: skip

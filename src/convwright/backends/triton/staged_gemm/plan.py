@@ -1,0 +1,39 @@
+"""Products on a staged input made ready for one problem."""
+
+from __future__ import annotations
+
+import torch
+
+from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.sequence_plan import Operand, SequencePlan
+from convwright.backends.triton.staged_gemm.call import kernel_calls
+from convwright.backends.triton.staged_gemm.staging import Staging, packed_bytes
+from convwright.core.candidate import Candidate
+
+
+class StagedGemmPlan(SequencePlan):
+    """Runs one configuration of them."""
+
+    kernel_calls = staticmethod(kernel_calls)
+    packed_dtype = torch.uint8
+
+    @staticmethod
+    def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
+        staged, added = (Operand.FIRST, Operand.WORKSPACE), (Operand.BIAS, Operand.RESIDUAL)
+        multiplied = (Operand.WORKSPACE, Operand.SECOND, *added)
+        if not Tile.of(candidate).in_parts:
+            return [staged, (*multiplied, Operand.OUT)]
+        return [staged, (*multiplied, Operand.SUMS), (Operand.SUMS, *added, Operand.OUT)]
+
+    @staticmethod
+    def sums_from(candidate: Candidate) -> int:
+        return Staging.of(candidate.problem, Tile.of(candidate).bk).nbytes
+
+    @staticmethod
+    def packed_shape(candidate: Candidate) -> tuple[int, ...]:
+        """Bytes of K T R S C, padded in C and split, and a scale for each K."""
+        return (packed_bytes(candidate.problem, Tile.of(candidate).bk),)
+
+
+def plan_class(candidate: Candidate) -> type[StagedGemmPlan]:
+    return StagedGemmPlan
