@@ -30,8 +30,8 @@ def lowering(exponent):
 
 @triton.jit
 def fp16_parts(value):
-    """Two numbers of fp16, the second of which counts for 2^-11 of itself: 22 bits and more of a raised ``value``, unless
-    that is 2^28 times smaller than the largest that it is raised with.
+    """Two numbers of fp16, the second of which counts for 2^-11 of itself: 22 bits and more of a raised ``value``,
+    unless that is 2^28 times smaller than the largest that it is raised with.
 
     Three products of such parts are summed: low by high, high by low, high by high. What is not finite is a low part
     beside a 1 of its sign, and no number but 0 has a high part of 0, so that IEEE's infinity or NaN comes out.

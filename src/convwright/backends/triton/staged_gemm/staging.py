@@ -28,11 +28,14 @@ class Staging:
     @classmethod
     def of(cls, problem: ConvProblem, block: int) -> Staging:
         told = window_constants(problem) | depth_constants(problem)
-        axes = (("Z", "STRIDE_D", "T", "DILATION_D"), ("P", "STRIDE_H", "R", "DILATION_H"),
-                ("Q", "STRIDE_W", "S", "DILATION_W"))  # fmt: skip
-        extents = ((told[out] - 1) * told[stride] + (told[taps] - 1) * told[dilation] + 1
-                   for out, stride, taps, dilation in axes)  # fmt: skip
-        return cls(problem.n, *extents, problem.groups, padded(group_sizes(problem)[0], block), block)
+
+        def read(out: str, stride: str, taps: str, dilation: str) -> int:
+            return (told[out] - 1) * told[stride] + (told[taps] - 1) * told[dilation] + 1
+
+        return cls(
+            problem.n, read("Z", "STRIDE_D", "T", "DILATION_D"), read("P", "STRIDE_H", "R", "DILATION_H"),
+            read("Q", "STRIDE_W", "S", "DILATION_W"), problem.groups, padded(group_sizes(problem)[0], block), block,
+        )  # fmt: skip
 
     @property
     def pixels(self) -> int:
