@@ -95,6 +95,7 @@ class Arithmetic(StrEnum):
     TF32 = "tf32"
     TF32X3 = "3xtf32"
     FP16X3 = "3xfp16"
+    SCALED_FP16 = "scaled-fp16"
     FP16_ACC32 = "fp16-acc32"
     FP16_ACC16 = "fp16-acc16"
     BF16_ACC32 = "bf16-acc32"
@@ -109,11 +110,12 @@ class Arithmetic(StrEnum):
     @property
     def unit(self) -> Arithmetic:
         """The arithmetic whose peak rate bounds this one."""
-        return _SPLIT.get(self, self)
+        return _UNITS.get(self, self)
 
 
 # fp32 by products of two parts of each number.
 _SPLIT = {Arithmetic.TF32X3: Arithmetic.TF32, Arithmetic.FP16X3: Arithmetic.FP16_ACC32}
+_UNITS = _SPLIT | {Arithmetic.SCALED_FP16: Arithmetic.FP16_ACC32}
 
 
 def native_arithmetic(dtype: DType, *, tf32: bool) -> Arithmetic:
@@ -150,4 +152,6 @@ def permitted_arithmetic(dtype: DType, *, tf32: bool) -> frozenset[Arithmetic]:
         DType.FP8_E4M3: _NO_COARSER_THAN_FP8,
         DType.FP8_E5M2: _NO_COARSER_THAN_FP8,
     }[dtype]
-    return frozenset(finer | {native_arithmetic(dtype, tf32=tf32)})
+    # Beside a shared power of two fp16 rounds numbers where TF32 does.
+    scaled = {Arithmetic.SCALED_FP16} if dtype is DType.FP32 and tf32 else set[Arithmetic]()
+    return frozenset(finer | scaled | {native_arithmetic(dtype, tf32=tf32)})

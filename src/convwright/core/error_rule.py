@@ -16,7 +16,7 @@ from convwright.core.problem import ConvProblem
 # The kinds of data that hold an infinity or a NaN.
 NON_FINITE_KINDS = ("infinity", "nan")
 _SMOOTH = frozenset({Activation.SILU, Activation.GELU, Activation.HARDSWISH})
-_UNIT = {Arithmetic.TF32: 2.0**-11, Arithmetic.FP64: 2.0**-53}
+_UNIT = {Arithmetic.TF32: 2.0**-11, Arithmetic.SCALED_FP16: 2.0**-11, Arithmetic.FP64: 2.0**-53}
 # Tensor cores of sm_89 and sm_90 add 32 products of fp8 at a time, and keep 13 bits behind the point of each such sum.
 _FP8_AT_A_TIME, _FP8_SUM = 32, 2.0**-13
 # They round sums that are kept in fp16 after 8 products at the least. So are sums of so many products, which are added

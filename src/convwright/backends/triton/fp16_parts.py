@@ -29,6 +29,16 @@ def lowering(exponent):
 
 
 @triton.jit
+def as_fp16(value):
+    """A raised ``value`` in fp16, which is as near as TF32, unless that is 2^28 times smaller than the largest that it
+    is raised with. No number but 0 becomes 0: beside an infinity it would make NaN."""
+    LEAST: tl.constexpr = 5.960464477539063e-08  # 2^-24
+    rounded = value.to(tl.float16)
+    least = tl.where(value > 0, LEAST, -LEAST).to(tl.float16)
+    return tl.where((rounded == 0) & (value != 0), least, rounded)
+
+
+@triton.jit
 def fp16_parts(value):
     """Two numbers of fp16, the second of which counts for 2^-11 of itself: 22 bits and more of a raised ``value``,
     unless that is 2^28 times smaller than the largest that it is raised with.
@@ -36,10 +46,7 @@ def fp16_parts(value):
     Three products of such parts are summed: low by high, high by low, high by high. What is not finite is a low part
     beside a 1 of its sign, and no number but 0 has a high part of 0, so that IEEE's infinity or NaN comes out.
     """
-    high = value.to(tl.float16)
-    LEAST: tl.constexpr = 5.960464477539063e-08  # 2^-24
-    least = tl.where(value > 0, LEAST, -LEAST).to(tl.float16)
-    high = tl.where((high == 0) & (value != 0), least, high)
+    high = as_fp16(value)
     finite = (value.to(tl.int32, bitcast=True) & 0x7F800000) != 0x7F800000
     high = tl.where(finite, high, tl.where(value < 0, -1.0, 1.0).to(tl.float16))
     low = tl.where(finite, (value - high.to(tl.float32)) * 2048.0, value)

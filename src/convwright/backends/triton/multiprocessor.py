@@ -19,6 +19,7 @@ _PRODUCTS_PER_CYCLE = {
     Arithmetic.TF32: 1024,
     Arithmetic.TF32X3: 1024 / 3,
     Arithmetic.FP16X3: 2048 / 3,
+    Arithmetic.SCALED_FP16: 2048,
 }
 CACHE_BYTES_PER_CYCLE = 32
 SHARED_BYTES_PER_CYCLE = 128

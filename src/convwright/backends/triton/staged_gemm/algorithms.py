@@ -1,9 +1,22 @@
-"""The one algorithm of products on a staged input."""
+"""The algorithms of products on a staged input, by their arithmetic."""
 
 from __future__ import annotations
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic
 
 KERNEL = "staged-gemm"
-ALGORITHM = Algorithm(f"{KERNEL}-3xfp16", Arithmetic.FP16X3, packed=True)
+SPLIT = Algorithm(f"{KERNEL}-3xfp16", Arithmetic.FP16X3, packed=True)
+SCALED = Algorithm(f"{KERNEL}-scaled-fp16", Arithmetic.SCALED_FP16, packed=True)
+ALGORITHMS = (SPLIT, SCALED)
+_BY_NAME = {algorithm.name: algorithm for algorithm in ALGORITHMS}
+
+
+def algorithm_of(candidate: Candidate) -> Algorithm:
+    return _BY_NAME[candidate.algorithm]
+
+
+def numbers_of(algorithm: Algorithm) -> int:
+    """How many of fp16 one of fp32 becomes."""
+    return 2 if algorithm is SPLIT else 1

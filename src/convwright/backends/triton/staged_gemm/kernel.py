@@ -1,10 +1,11 @@
-"""The kernels: a forward convolution of fp32 numbers by three products of fp16, on an input that is staged first.
+"""The kernels: a forward convolution of fp32 numbers by products of fp16, on an input that is staged first.
 
-Tensor cores multiply fp16 twice as fast as TF32, and read half as many bytes. So each number is split into two of fp16,
-once, where the products would do so again for every tap and tile. A staged input lies as N D H W C, a block of high
-parts by a block of low ones, with zeros where a tap reads beyond the image and behind the last channel of a group: the
-products ask for no bounds. Behind it lie the powers of two that a block of channels of one pixel has been raised by.
-The weight lies as K T R S C in the same way, and each output channel has one power of two.
+Tensor cores multiply fp16 twice as fast as TF32, and read half as many bytes. So each number becomes two of fp16, or
+one where TF32 is allowed, and that once, where the products would do so again for every tap and tile. A staged input
+lies as N D H W C, a block of high parts by a block of low ones, with zeros where a tap reads beyond the image and
+behind the last channel of a group: the products ask for no bounds. Behind it lie the powers of two that a block of
+channels of one pixel has been raised by. The weight lies as K T R S C in the same way, and each output channel has one
+power of two.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -13,7 +14,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.fp16_parts import dot_3xfp16, fp16_parts, lowering, raising, shared_exponent
+from convwright.backends.triton.fp16_parts import (
+    as_fp16,
+    dot_3xfp16,
+    fp16_parts,
+    lowering,
+    raising,
+    shared_exponent,
+)
 from convwright.backends.triton.gemm.kernel import outer
 from convwright.backends.triton.implicit_gemm.kernel import write_tile
 
@@ -24,6 +32,17 @@ def _behind(parts, at: tl.constexpr):
     return parts.to(tl.pointer_type(tl.float32), bitcast=True) + at
 
 
+@triton.jit
+def _stored(to, value, kept, BC: tl.constexpr, EACH: tl.constexpr):
+    """A raised ``value`` as EACH so many numbers, those of a block BC apart."""
+    if EACH == 2:
+        high, low = fp16_parts(value)
+        tl.store(to, high, mask=kept)
+        tl.store(to + BC, low, mask=kept)
+    else:
+        tl.store(to, as_fp16(value), mask=kept)
+
+
 # fmt: off
 @triton.jit
 def staged_input(
@@ -32,11 +51,11 @@ def staged_input(
     X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
     X_PLANES: tl.constexpr, WIDE: tl.constexpr, DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
     FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
-    PITCH: tl.constexpr, SCALES_AT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    PITCH: tl.constexpr, SCALES_AT: tl.constexpr, EACH: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):
     # fmt: on
-    """staged = both parts of x, as N DP HP WP G PITCH/BC 2 BC; behind
-    them, in fp32, the powers of two, as G PITCH/BC N DP HP WP.
+    """staged = x, EACH number as so many, as N DP HP WP G PITCH/BC EACH BC; behind it, in fp32, the powers of two, as
+    G PITCH/BC N DP HP WP.
 
     A program splits BC channels of BP pixels; where x lies in planes it reads along these. (FRONT, TOP, LEFT) is where
     the image begins among the staged pixels, and WIDE makes its offsets 64 bits wide.
@@ -62,11 +81,9 @@ def staged_input(
         value = tl.trans(value)
 
     exponent = shared_exponent(value, 1)
-    high, low = fp16_parts(value * raising(exponent)[:, None])
-    at = staged + (pixel * (2 * G * PITCH))[:, None] + (block * (2 * BC) + within)[None, :]
+    at = staged + (pixel * (EACH * G * PITCH))[:, None] + (block * (EACH * BC) + within)[None, :]
     kept = pixel < PIXELS
-    tl.store(at, high, mask=kept[:, None])
-    tl.store(at + BC, low, mask=kept[:, None])
+    _stored(at, value * raising(exponent)[:, None], kept[:, None], BC, EACH)
     tl.store(scales + block * PIXELS + pixel, lowering(exponent), mask=kept)
 
 
@@ -91,14 +108,14 @@ def _weights(
 
 # fmt: off
 @triton.jit
-def split_weight(
+def packed_weight(
     w, packed, ROWS: tl.constexpr, C: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
-    FLIP: tl.constexpr, PITCH: tl.constexpr, BC: tl.constexpr, BLOCK: tl.constexpr,
+    FLIP: tl.constexpr, PITCH: tl.constexpr, EACH: tl.constexpr, BC: tl.constexpr, BLOCK: tl.constexpr,
 ):
     # fmt: on
-    """packed = both parts of w, as ROWS T R S PITCH/BC 2 BC, and behind them the power of two of each row. A program
-    splits one, BLOCK weights at a time; FLIP mirrors the taps."""
+    """packed = w, EACH number as so many, as ROWS T R S PITCH/BC EACH BC, and behind it the power of two of each row. A
+    program takes one, BLOCK weights at a time; FLIP mirrors the taps."""
     LENGTH: tl.constexpr = T * R * S * PITCH
     row = tl.program_id(0).to(tl.int64)
     of_row = w + row * W_K
@@ -109,11 +126,9 @@ def split_weight(
     for first in tl.range(0, LENGTH, BLOCK):
         at = first + tl.arange(0, BLOCK)
         value = _weights(of_row, at, C, T, R, S, W_C, W_T, W_R, W_S, FLIP, PITCH)
-        high, low = fp16_parts(value * raising(exponent))
-        to = packed + row * (2 * LENGTH) + at // BC * (2 * BC) + at % BC
-        tl.store(to, high, mask=at < LENGTH)
-        tl.store(to + BC, low, mask=at < LENGTH)
-    tl.store(_behind(packed, ROWS * LENGTH) + row + tl.arange(0, 1), lowering(exponent))
+        to = packed + row * (EACH * LENGTH) + at // BC * (EACH * BC) + at % BC
+        _stored(to, value * raising(exponent), at < LENGTH, BC, EACH)
+    tl.store(_behind(packed, ROWS * LENGTH * EACH // 2) + row + tl.arange(0, 1), lowering(exponent))
 
 
 # fmt: off
@@ -123,7 +138,7 @@ def _sum_over_taps(
     PIXELS: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, G: tl.constexpr, PITCH: tl.constexpr,
     T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
+    EACH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
     """One tile of the matrix product, or one part of it, in fp32, times ``common``."""
@@ -140,15 +155,16 @@ def _sum_over_taps(
         moved = (tap // S % R if T > 1 else tap // S) * (DILATION_H * WP) + tap % S * DILATION_W
         if T > 1:
             moved += tap // (R * S) * (DILATION_D * HP * WP)
-        x_at = x_rows[:, None] + (moved * (2 * G * PITCH) + block * (2 * BK) + within)[None, :]
-        w_at = w_columns[None, :] + (step * (2 * BK) + within)[:, None]
+        x_at = x_rows[:, None] + (moved * (EACH * G * PITCH) + block * (EACH * BK) + within)[None, :]
+        w_at = w_columns[None, :] + (step * (EACH * BK) + within)[:, None]
         x_high = tl.load(x_at)
-        x_low = tl.load(x_at + BK)
         w_high = tl.load(w_at)
-        w_low = tl.load(w_at + BK)
-        # Tensor cores cut what they add to a running sum, so steps are added here, in fp32, which rounds.
-        scale = tl.load(scale_rows + (block * PIXELS + moved)) * common
-        total += dot_3xfp16(x_high, x_low, w_high, w_low) * scale[:, None]
+        if EACH == 2:
+            product = dot_3xfp16(x_high, tl.load(x_at + BK), w_high, tl.load(w_at + BK))
+        else:
+            product = tl.dot(x_high, w_high)
+        # Each step has a scale of its own. Tensor cores cut what they add to a running sum, too; fp32 rounds.
+        total += product * (tl.load(scale_rows + (block * PIXELS + moved)) * common)[:, None]
     return total
 
 
@@ -163,12 +179,12 @@ def staged_gemm(
     Y_PLANES: tl.constexpr, WIDE: tl.constexpr,
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, EACH: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with K output channels each, where x is ``staged`` and
-    w split; of several PARTS, y has their sums as PARTS N Z P Q K.
+    w packed, EACH number as so many; of several PARTS, y has their sums as PARTS N Z P Q K.
 
     Y_* are strides, Y_PLANES says that y lies in planes; WIDE makes its offsets 64 bits wide.
     """
@@ -192,13 +208,13 @@ def staged_gemm(
     m = (group * GROUP_M + within % rows) * BM + tl.arange(0, BM)
     tile_n = within // rows
     x_scales = _behind(staged, SCALES_AT)
-    k_scales = _behind(w, G * K * ROW)
+    k_scales = _behind(w, G * K * ROW * EACH // 2)
     if G > 1:
         g = tile_n // TILES_K
         tile_n = tile_n % TILES_K
-        staged += g * (2 * PITCH)
+        staged += g * (EACH * PITCH)
         x_scales += g * (PITCH // BK * PIXELS)
-        w += g * (2 * K * ROW)
+        w += g * (EACH * K * ROW)
         k_scales += g * K
         y += g * (K * Y_K)
         if BIAS:
@@ -216,8 +232,8 @@ def staged_gemm(
     of_columns = tl.load(k_scales + k_read)
     common = tl.max(of_columns, axis=0)
     total = _sum_over_taps(
-        staged + pixel * (2 * G * PITCH), x_scales + pixel, w + k_read * (2 * ROW), common, part,
-        PIXELS, HP, WP, G, PITCH, T, R, S, DILATION_D, DILATION_H, DILATION_W, BM, BN, BK, PARTS,
+        staged + pixel * (EACH * G * PITCH), x_scales + pixel, w + k_read * (EACH * ROW), common, part,
+        PIXELS, HP, WP, G, PITCH, T, R, S, DILATION_D, DILATION_H, DILATION_W, EACH, BM, BN, BK, PARTS,
     )  # fmt: skip
     write_tile(
         total * (of_columns / common)[None, :], m, k, bias, bias, residual, y, N, K, Z, P, Q,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.tiles import sums_bytes, tiled_products
 from convwright.backends.triton.operands import (
@@ -21,9 +22,9 @@ from convwright.backends.triton.operands import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.staged_gemm.algorithms import ALGORITHM, KERNEL
+from convwright.backends.triton.staged_gemm.algorithms import ALGORITHMS, KERNEL
 from convwright.backends.triton.staged_gemm.staging import Staging, packed_bytes
-from convwright.backends.triton.staged_gemm.tiles import TILES, best_tiles
+from convwright.backends.triton.staged_gemm.tiles import best_tiles, tiles
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -36,7 +37,7 @@ NAME = f"triton/{KERNEL}"
 _LEAST_CHANNELS, _LEAST_OUTPUTS = 16, 8
 # In a shorter sum fp32 itself errs so little that the neglected product of low parts would show beside it.
 _LEAST_PRODUCTS = 33
-# Staged numbers of a program, and weights that one of those that split them takes at a time.
+# Staged numbers of a program, and weights that one of those that pack them takes at a time.
 _STAGED_AT_ONCE, _LEAST_WEIGHTS, _MOST_WEIGHTS = 4096, 128, 1024
 _GROUP_M = 8
 
@@ -44,17 +45,18 @@ _GROUP_M = 8
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
     """Every configuration worth trying, or why the algorithm cannot serve."""
     reason = refusal_reason(problem)
-    if reason is not None:
-        yield Refusal(ALGORITHM.id, reason)
-        return
-    for tile in best_tiles(problem, device, count=ALGORITHM.tiles):
-        yield candidate_of(problem, tile)
+    for algorithm in ALGORITHMS:
+        if reason is not None:
+            yield Refusal(algorithm.id, reason)
+            continue
+        for tile in best_tiles(problem, algorithm, device, count=algorithm.tiles):
+            yield candidate_of(problem, algorithm, tile)
 
 
-def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
-    workspace_bytes = Staging.of(problem, tile.bk).nbytes + sums_bytes(tile, problem)
+def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Candidate:
+    workspace_bytes = Staging.of(problem, algorithm, tile).nbytes + sums_bytes(tile, problem)
     return Candidate(
-        problem, "triton", ALGORITHM.name, tile.config, ALGORITHM.arithmetic, workspace_bytes, True, Source.RULE,
+        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
         tiled=tiled_products(tile, problem), compiles=True,
     )  # fmt: skip
 
@@ -85,51 +87,53 @@ def _channels_reason(problem: ConvProblem) -> str | None:
 
 
 def _staged_reason(problem: ConvProblem) -> str | None:
-    widest = max(tile.bk for tile in TILES)
-    if Staging.of(problem, widest).numbers >= MOST_ELEMENTS:
-        return f"stages inputs as at most 2^30 numbers, got {Staging.of(problem, widest).numbers:,}"
-    if packed_bytes(problem, widest) >= MOST_ELEMENTS:
-        return f"splits weights into at most 2^30 bytes, got {packed_bytes(problem, widest):,}"
-    return None
+    each = [(algorithm, tile) for algorithm in ALGORITHMS for tile in tiles(algorithm)]
+    staged = max(Staging.of(problem, *one).numbers for one in each)
+    if staged >= MOST_ELEMENTS:
+        return f"stages inputs as at most 2^30 numbers, got {staged:,}"
+    packed = max(packed_bytes(problem, *one) for one in each)
+    return None if packed < MOST_ELEMENTS else f"packs weights into at most 2^30 bytes, got {packed:,}"
 
 
-def staging_blocks(problem: ConvProblem, tile: Tile) -> int:
+def staging_blocks(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
     """How many programs the launch that stages the input needs."""
-    staging = Staging.of(problem, tile.bk)
+    staging = Staging.of(problem, algorithm, tile)
     return -(-staging.pixels // _pixels_at_once(tile)) * staging.blocks
 
 
-def staging_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
+def staging_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
     """What the kernel that stages the input is compiled for."""
     told = _window(problem)
     needed = ("H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "X_PLANES", "TOP", "LEFT", "FRONT")
-    return {name: told[name] for name in needed} | Staging.of(problem, tile.bk).constants | {
+    return {name: told[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
         "C": group_sizes(problem)[0], "WIDE": offsets_are_wide(problem.x),
         "BP": _pixels_at_once(tile), "BC": tile.bk,
     }  # fmt: skip
 
 
-def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel of the products is compiled for."""
     told = _window(problem)
     needed = (
         "R", "S", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
         "STRIDE_D", "STRIDE_H", "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
     )  # fmt: skip
-    return {name: told[name] for name in needed} | Staging.of(problem, tile.bk).constants | {
+    return {name: told[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
         "K": group_sizes(problem)[1], "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
         "GROUP_M": _GROUP_M, "PARTS": tile.parts or 1,
     }  # fmt: skip
 
 
-def packing_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel that splits the weight is compiled for; a program of it splits one row."""
-    told, staging = _window(problem) | weight_strides(problem) | weight_depth(problem), Staging.of(problem, tile.bk)
+def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
+    """What the kernel that packs the weight is compiled for; a program of it takes one row."""
+    told = _window(problem) | weight_strides(problem) | weight_depth(problem)
+    staging = Staging.of(problem, algorithm, tile)
     length = prod(problem.taps) * staging.pitch
     needed = ("R", "S", "T", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
     return {name: told[name] for name in needed} | {
-        "ROWS": problem.k, "C": group_sizes(problem)[0], "PITCH": staging.pitch, "BC": tile.bk,
+        "ROWS": problem.k, "C": group_sizes(problem)[0], "PITCH": staging.pitch, "EACH": staging.each,
+        "BC": tile.bk,
         "BLOCK": min(max(1 << (length - 1).bit_length(), _LEAST_WEIGHTS), _MOST_WEIGHTS),
     }  # fmt: skip
 

@@ -6,6 +6,7 @@ import torch
 
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
+from convwright.backends.triton.staged_gemm.algorithms import algorithm_of
 from convwright.backends.triton.staged_gemm.call import kernel_calls
 from convwright.backends.triton.staged_gemm.staging import Staging, packed_bytes
 from convwright.core.candidate import Candidate
@@ -27,12 +28,12 @@ class StagedGemmPlan(SequencePlan):
 
     @staticmethod
     def sums_from(candidate: Candidate) -> int:
-        return Staging.of(candidate.problem, Tile.of(candidate).bk).nbytes
+        return Staging.of(candidate.problem, algorithm_of(candidate), Tile.of(candidate)).nbytes
 
     @staticmethod
     def packed_shape(candidate: Candidate) -> tuple[int, ...]:
-        """Bytes of K T R S C, padded in C and split, and a scale for each K."""
-        return (packed_bytes(candidate.problem, Tile.of(candidate).bk),)
+        """Bytes of K T R S C, padded in C, and a scale for each K."""
+        return (packed_bytes(candidate.problem, algorithm_of(candidate), Tile.of(candidate)),)
 
 
 def plan_class(candidate: Candidate) -> type[StagedGemmPlan]:

@@ -1,21 +1,24 @@
-"""How an input lies once it is staged: pixel by pixel, with its borders, each number as two of fp16."""
+"""How an input lies once it is staged: pixel by pixel, with its borders, each number as one or two of fp16."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
 
+from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.operands import depth_constants, group_sizes, window_constants
+from convwright.backends.triton.staged_gemm.algorithms import numbers_of
 from convwright.core.problem import ConvProblem
 
-_PART_BYTES, _SCALE_BYTES = 2, 4
+_NUMBER_BYTES, _SCALE_BYTES = 2, 4
 _ALIGNED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
     """``images`` of ``depth`` x ``height`` x ``width`` pixels, all that some tap reads; a pixel has ``pitch`` channels
-    in each of its ``groups``, ``block`` of which share a scale."""
+    in each of its ``groups``, each as so many numbers, and ``block`` channels share a scale."""
 
     images: int
     depth: int
@@ -24,9 +27,10 @@ class Staging:
     groups: int
     pitch: int
     block: int
+    each: int
 
     @classmethod
-    def of(cls, problem: ConvProblem, block: int) -> Staging:
+    def of(cls, problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Staging:
         told = window_constants(problem) | depth_constants(problem)
 
         def read(out: str, stride: str, taps: str, dilation: str) -> int:
@@ -34,7 +38,8 @@ class Staging:
 
         return cls(
             problem.n, read("Z", "STRIDE_D", "T", "DILATION_D"), read("P", "STRIDE_H", "R", "DILATION_H"),
-            read("Q", "STRIDE_W", "S", "DILATION_W"), problem.groups, padded(group_sizes(problem)[0], block), block,
+            read("Q", "STRIDE_W", "S", "DILATION_W"), problem.groups, padded(group_sizes(problem)[0], tile.bk),
+            tile.bk, numbers_of(algorithm),
         )  # fmt: skip
 
     @property
@@ -43,8 +48,7 @@ class Staging:
 
     @property
     def numbers(self) -> int:
-        """Both parts of all channels."""
-        return 2 * self.pixels * self.groups * self.pitch
+        return self.each * self.pixels * self.groups * self.pitch
 
     @property
     def blocks(self) -> int:
@@ -53,23 +57,22 @@ class Staging:
 
     @property
     def nbytes(self) -> int:
-        """Parts, and behind them scales; what follows is aligned."""
-        exact = self.numbers * _PART_BYTES + self.pixels * self.blocks * _SCALE_BYTES
-        return padded(exact, _ALIGNED)
+        """Numbers, and behind them scales; what follows is aligned."""
+        return padded(self.numbers * _NUMBER_BYTES + self.pixels * self.blocks * _SCALE_BYTES, _ALIGNED)
 
     @property
     def constants(self) -> dict[str, int]:
         """What kernels are told that write it or read it."""
         return {
             "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "G": self.groups,
-            "PITCH": self.pitch, "SCALES_AT": self.numbers * _PART_BYTES // _SCALE_BYTES,
+            "PITCH": self.pitch, "EACH": self.each, "SCALES_AT": self.numbers * _NUMBER_BYTES // _SCALE_BYTES,
         }  # fmt: skip
 
 
-def packed_bytes(problem: ConvProblem, block: int) -> int:
-    """What both parts of a weight take, and a scale for each of its output channels."""
-    row = prod(problem.taps) * padded(problem.w.shape[1], block)
-    return problem.k * (2 * row * _PART_BYTES + _SCALE_BYTES)
+def packed_bytes(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
+    """What a packed weight takes, with a scale for each of its output channels."""
+    row = prod(problem.taps) * padded(problem.w.shape[1], tile.bk)
+    return problem.k * (numbers_of(algorithm) * row * _NUMBER_BYTES + _SCALE_BYTES)
 
 
 def padded(count: int, multiple: int) -> int:
