@@ -31,7 +31,7 @@ _OLDEST_ARCHITECTURE = 80
 _KERNELS: Mapping[Direction, tuple[str, ...]] = {
     Direction.FORWARD: ("staged_gemm", "implicit_gemm", "wide_direct", "direct", "winograd"),
     Direction.BACKWARD_DATA: ("input_gradient", "wide_direct", "direct"),
-    Direction.BACKWARD_WEIGHT: ("weight_gradient", "few_weights"),
+    Direction.BACKWARD_WEIGHT: ("staged_weight_gradient", "weight_gradient", "few_weights"),
 }
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
 

@@ -15,8 +15,3 @@ _BY_NAME = {algorithm.name: algorithm for algorithm in ALGORITHMS}
 
 def algorithm_of(candidate: Candidate) -> Algorithm:
     return _BY_NAME[candidate.algorithm]
-
-
-def numbers_of(algorithm: Algorithm) -> int:
-    """How many of fp16 one of fp32 becomes."""
-    return 2 if algorithm is SPLIT else 1

@@ -33,7 +33,7 @@ def _behind(parts, at: tl.constexpr):
 
 
 @triton.jit
-def _stored(to, value, kept, BC: tl.constexpr, EACH: tl.constexpr):
+def store_raised(to, value, kept, BC: tl.constexpr, EACH: tl.constexpr):
     """A raised ``value`` as EACH so many numbers, those of a block BC apart."""
     if EACH == 2:
         high, low = fp16_parts(value)
@@ -83,7 +83,7 @@ def staged_input(
     exponent = shared_exponent(value, 1)
     at = staged + (pixel * (EACH * G * PITCH))[:, None] + (block * (EACH * BC) + within)[None, :]
     kept = pixel < PIXELS
-    _stored(at, value * raising(exponent)[:, None], kept[:, None], BC, EACH)
+    store_raised(at, value * raising(exponent)[:, None], kept[:, None], BC, EACH)
     tl.store(scales + block * PIXELS + pixel, lowering(exponent), mask=kept)
 
 
@@ -127,7 +127,7 @@ def packed_weight(
         at = first + tl.arange(0, BLOCK)
         value = _weights(of_row, at, C, T, R, S, W_C, W_T, W_R, W_S, FLIP, PITCH)
         to = packed + row * (EACH * LENGTH) + at // BC * (EACH * BC) + at % BC
-        _stored(to, value * raising(exponent), at < LENGTH, BC, EACH)
+        store_raised(to, value * raising(exponent), at < LENGTH, BC, EACH)
     tl.store(_behind(packed, ROWS * LENGTH * EACH // 2) + row + tl.arange(0, 1), lowering(exponent))
 
 

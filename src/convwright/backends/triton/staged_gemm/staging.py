@@ -8,7 +8,7 @@ from math import prod
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.operands import depth_constants, group_sizes, window_constants
-from convwright.backends.triton.staged_gemm.algorithms import numbers_of
+from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
 _NUMBER_BYTES, _SCALE_BYTES = 2, 4
@@ -31,16 +31,8 @@ class Staging:
 
     @classmethod
     def of(cls, problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Staging:
-        told = window_constants(problem) | depth_constants(problem)
-
-        def read(out: str, stride: str, taps: str, dilation: str) -> int:
-            return (told[out] - 1) * told[stride] + (told[taps] - 1) * told[dilation] + 1
-
-        return cls(
-            problem.n, read("Z", "STRIDE_D", "T", "DILATION_D"), read("P", "STRIDE_H", "R", "DILATION_H"),
-            read("Q", "STRIDE_W", "S", "DILATION_W"), problem.groups, padded(group_sizes(problem)[0], tile.bk),
-            tile.bk, numbers_of(algorithm),
-        )  # fmt: skip
+        pitch = padded(group_sizes(problem)[0], tile.bk)
+        return cls(problem.n, *extents(problem), problem.groups, pitch, tile.bk, numbers_of(algorithm))
 
     @property
     def pixels(self) -> int:
@@ -67,6 +59,24 @@ class Staging:
             "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "G": self.groups,
             "PITCH": self.pitch, "EACH": self.each, "SCALES_AT": self.numbers * _NUMBER_BYTES // _SCALE_BYTES,
         }  # fmt: skip
+
+
+def extents(problem: ConvProblem) -> tuple[int, int, int]:
+    """Planes, rows and columns of an image that some tap reads, its borders among them."""
+    told = window_constants(problem) | depth_constants(problem)
+
+    def read(out: str, stride: str, taps: str, dilation: str) -> int:
+        return (told[out] - 1) * told[stride] + (told[taps] - 1) * told[dilation] + 1
+
+    return (
+        read("Z", "STRIDE_D", "T", "DILATION_D"), read("P", "STRIDE_H", "R", "DILATION_H"),
+        read("Q", "STRIDE_W", "S", "DILATION_W"),
+    )  # fmt: skip
+
+
+def numbers_of(algorithm: Algorithm) -> int:
+    """How many of fp16 one of fp32 becomes."""
+    return 2 if algorithm.arithmetic is Arithmetic.FP16X3 else 1
 
 
 def packed_bytes(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:

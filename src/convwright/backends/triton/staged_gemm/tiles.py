@@ -19,8 +19,8 @@ from convwright.backends.triton.multiprocessor import (
     sm_count,
 )
 from convwright.backends.triton.operands import group_sizes
-from convwright.backends.triton.staged_gemm.algorithms import SCALED, SPLIT, numbers_of
-from convwright.backends.triton.staged_gemm.staging import Staging, padded
+from convwright.backends.triton.staged_gemm.algorithms import SCALED, SPLIT
+from convwright.backends.triton.staged_gemm.staging import Staging, numbers_of, padded
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -41,9 +41,9 @@ _TILES = {SPLIT: _SPLIT, SCALED: _SCALED}
 _BYTES = 2  # of a number
 # A 128x128 tile by itself takes 2,700 cycles for a step of 64, and three of 64x64 take as many together (H200): of
 # which the loads explain 1,640 and 2,460 where they come at this rate, and this much more passes idle in each block.
-_LOADED_BYTES_PER_CYCLE = 40
-_IDLE_CYCLES = 700
-_REGISTERS, _REGISTERS_BESIDE_SUMS = 65_536, 72
+LOADED_BYTES_PER_CYCLE = 40
+IDLE_CYCLES = 700
+REGISTERS, REGISTERS_BESIDE_SUMS = 65_536, 72
 _FEWEST_STEPS_OF_A_PART = 4
 _MOST_SUMS_BYTES = 2**26
 
@@ -95,8 +95,8 @@ def _steps(tile: Tile, problem: ConvProblem) -> int:
 def together(algorithm: Algorithm, tile: Tile, device: DeviceFacts) -> int:
     """How many blocks fit on a multiprocessor."""
     sums = 1 + numbers_of(algorithm)
-    registers = sums * tile.bm * tile.bn // (32 * tile.warps) + _REGISTERS_BESIDE_SUMS
-    by_registers = _REGISTERS // (32 * tile.warps * registers)
+    registers = sums * tile.bm * tile.bn // (32 * tile.warps) + REGISTERS_BESIDE_SUMS
+    by_registers = REGISTERS // (32 * tile.warps * registers)
     return max(1, min(shared_limit(device) // shared_bytes(algorithm, tile), by_registers, MOST_WARPS // tile.warps))
 
 
@@ -106,9 +106,9 @@ def cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: Devic
     each = -(-tiles_of(tile, problem) * parts // sms)
     at_once = min(each, together(algorithm, tile, device))
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
-    loads = _loaded(algorithm, tile) / _LOADED_BYTES_PER_CYCLE
+    loads = _loaded(algorithm, tile) / LOADED_BYTES_PER_CYCLE
     busy = max(products, loads)
-    step = max(at_once * busy, busy + _IDLE_CYCLES) / at_once
+    step = max(at_once * busy, busy + IDLE_CYCLES) / at_once
     block = -(-_steps(tile, problem) // parts) * step + BLOCK_CYCLES / at_once
     written = problem.y.nbytes / (sms * CACHE_BYTES_PER_CYCLE)
     return each * block + written + _staging_cycles(tile, problem, algorithm, sms) + _adding_cycles(tile, problem, sms)

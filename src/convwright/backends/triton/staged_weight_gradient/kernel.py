@@ -1,0 +1,191 @@
+"""The kernels: the gradient of a weight of fp32 numbers by products of fp16, on operands that are staged first.
+
+Rows are the weight's taps and input channels (t, r, s, c), columns are its output channels k, and the sum runs over
+output pixels (n, z, p, q). Each number becomes two of fp16, or one where TF32 is allowed, beside a power of two that
+all numbers of its channel share: a first kernel finds the largest of each, a second one stages them, pixel by pixel,
+with zeros where a tap reads beyond the image. The sum is divided into parts, each of which several programs compute.
+"""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from convwright.backends.triton.fp16_parts import dot_3xfp16, lowering, raising, shared_exponent
+from convwright.backends.triton.gemm.kernel import outer
+from convwright.backends.triton.parts.kernel import weight_at
+from convwright.backends.triton.staged_gemm.kernel import store_raised
+
+
+# fmt: off
+@triton.jit
+def _tile(
+    x, pixel, block, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
+    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    X_PLANES: tl.constexpr, WIDE: tl.constexpr, BC: tl.constexpr,
+):
+    # fmt: on
+    """What an operand has at these of N DP HP WP pixels, a row for each, and a block of channels; zeros beyond it."""
+    BLOCKS: tl.constexpr = (C + BC - 1) // BC
+    c = block % BLOCKS * BC + tl.arange(0, BC)
+    n = pixel // (DP * HP * WP)
+    d = pixel // (HP * WP) % DP - FRONT
+    h = pixel // WP % HP - TOP
+    v = pixel % WP - LEFT
+    there = (n < N) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+    if WIDE:
+        n = n.to(tl.int64)
+    x_at = x + outer(n * X_N + d * X_D + h * X_H + v * X_W, (block // BLOCKS * C + c) * X_C, X_PLANES)
+    real = tl.expand_dims(there, 0 if X_PLANES else 1) & tl.expand_dims(c < C, 1 if X_PLANES else 0)
+    value = tl.load(x_at, mask=real, other=0.0)
+    return tl.trans(value) if X_PLANES else value
+
+
+# fmt: off
+@triton.jit
+def largest_of_channels(
+    x, workspace, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    X_PLANES: tl.constexpr, WIDE: tl.constexpr,
+    SCALES_AT: tl.constexpr, PITCH: tl.constexpr, CHUNKS: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+):
+    # fmt: on
+    """Exponents of the largest number of each channel in each of CHUNKS of all pixels, behind the scales, as CHUNKS
+    PITCH. A program looks at one chunk of BC channels, BP pixels at a time."""
+    BLOCKS: tl.constexpr = PITCH // BC
+    TURNS: tl.constexpr = (N * D * H * W + CHUNKS * BP - 1) // (CHUNKS * BP)
+    block = tl.program_id(0) % BLOCKS
+    chunk = tl.program_id(0) // BLOCKS
+    exponent = tl.zeros((BC,), tl.int32)
+    for turn in tl.range(TURNS):
+        pixel = (chunk * TURNS + turn) * BP + tl.arange(0, BP)
+        value = _tile(
+            x, pixel, block, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, D, H, W, 0, 0, 0, X_PLANES, WIDE, BC
+        )
+        exponent = tl.maximum(exponent, shared_exponent(value, 0))
+    found = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + (SCALES_AT + PITCH)
+    tl.store(found + chunk * PITCH + block * BC + tl.arange(0, BC), exponent)
+
+
+# fmt: off
+@triton.jit
+def staged_by_channels(
+    x, workspace, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
+    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    X_PLANES: tl.constexpr, WIDE: tl.constexpr, BEGINS: tl.constexpr, SCALES_AT: tl.constexpr,
+    PIXELS: tl.constexpr, PITCH: tl.constexpr, EACH: tl.constexpr, CHUNKS: tl.constexpr, AT_ONCE: tl.constexpr,
+    BP: tl.constexpr, BC: tl.constexpr,
+):
+    # fmt: on
+    """From BEGINS on, x as PIXELS PITCH/BC EACH BC, and the scale of each channel. A program stages BC channels of BP
+    pixels; AT_ONCE is a power of two of at least CHUNKS."""
+    BLOCKS: tl.constexpr = PITCH // BC
+    block = tl.program_id(0) % BLOCKS
+    first = tl.program_id(0) // BLOCKS * BP
+    pixel = first + tl.arange(0, BP)
+    within = tl.arange(0, BC)
+    scales = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + SCALES_AT
+    chunk = tl.arange(0, AT_ONCE)
+    found = scales + PITCH + (chunk * PITCH)[:, None] + (block * BC + within)[None, :]
+    exponent = tl.max(tl.load(found, mask=(chunk < CHUNKS)[:, None], other=0), axis=0)
+    value = _tile(
+        x, pixel, block, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, DP, HP, WP, FRONT, TOP, LEFT, X_PLANES, WIDE, BC
+    )
+    at = workspace + BEGINS + (pixel * (EACH * PITCH))[:, None] + (block * (EACH * BC) + within)[None, :]
+    store_raised(at, value * raising(exponent)[None, :], (pixel < PIXELS)[:, None], BC, EACH)
+    if first == 0:
+        tl.store(scales + block * BC + within, lowering(exponent).to(tl.int32, bitcast=True))
+
+
+# fmt: off
+@triton.jit
+def staged_weight_gradient(
+    workspace, out,
+    N: tl.constexpr, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, G: tl.constexpr,
+    DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
+    X_PITCH: tl.constexpr, X_SCALES_AT: tl.constexpr,
+    Y_BEGINS: tl.constexpr, Y_PITCH: tl.constexpr, Y_SCALES_AT: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    EACH: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):
+    # fmt: on
+    """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
+    their sums in fp32 as PARTS K T R S C, with the K of all groups.
+
+    In the workspace lie the input as N DP HP WP X_PITCH, and from Y_BEGINS on the output's gradient as N Z P Q Y_PITCH,
+    EACH number as so many; behind each of them lie the scales of its channels.
+    """
+    M: tl.constexpr = N * Z * P * Q
+    TAPS: tl.constexpr = T * R * S
+    STEPS: tl.constexpr = (M + BK * PARTS - 1) // (BK * PARTS)
+    TAIL: tl.constexpr = STEPS * BK * PARTS > M
+    TILES_C: tl.constexpr = (C + BM - 1) // BM
+    TILES_M: tl.constexpr = TAPS * TILES_C
+    TILES_K: tl.constexpr = (K + BN - 1) // BN
+    TILES_N: tl.constexpr = G * TILES_K
+
+    # All programs of one part read the same pixels, which then stay in the cache.
+    program = tl.program_id(0)
+    part = program // (TILES_M * TILES_N)
+    tile_m = program // TILES_N % TILES_M
+    g = program % TILES_N // TILES_K
+    tap = tile_m // TILES_C
+    c = tile_m % TILES_C * BM + tl.arange(0, BM)
+    k = program % TILES_K * BN + tl.arange(0, BN)
+    # Rows and columns past the end of a group read zeros, or what comes behind it, and are not kept.
+    x_c = g * (X_PITCH // G) + c
+    y_k = g * (Y_PITCH // G) + k
+    moved = (tap // S % R if T > 1 else tap // S) * (DILATION_H * WP) + tap % S * DILATION_W
+    if T > 1:
+        moved += tap // (R * S) * (DILATION_D * HP * WP)
+    x_rows = workspace + (moved * (EACH * X_PITCH) + x_c // BC * (EACH * BC) + x_c % BC)
+    y_columns = workspace + Y_BEGINS + (y_k // BC * (EACH * BC) + y_k % BC)
+
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in tl.range(STEPS):
+        m = (part * STEPS + step) * BK + tl.arange(0, BK)
+        there = m < M
+        plane = m // (Z * P * Q) * DP + m // (P * Q) % Z * STRIDE_D
+        pixel = (plane * HP + m // Q % P * STRIDE_H) * WP + m % Q * STRIDE_W
+        x_at = x_rows[:, None] + (pixel * (EACH * X_PITCH))[None, :]
+        y_at = y_columns[None, :] + (m * (EACH * Y_PITCH))[:, None]
+        if TAIL:
+            x_high = tl.load(x_at, mask=there[None, :], other=0.0)
+            y_high = tl.load(y_at, mask=there[:, None], other=0.0)
+        else:
+            x_high = tl.load(x_at)
+            y_high = tl.load(y_at)
+        if EACH == 2:
+            if TAIL:
+                x_low = tl.load(x_at + BC, mask=there[None, :], other=0.0)
+                y_low = tl.load(y_at + BC, mask=there[:, None], other=0.0)
+            else:
+                x_low = tl.load(x_at + BC)
+                y_low = tl.load(y_at + BC)
+            # Tensor cores cut what they add to a running sum; fp32 rounds.
+            total += dot_3xfp16(x_high, x_low, y_high, y_low)
+        else:
+            total = tl.dot(x_high, y_high, total)
+
+    # The scales are multiplied first: a sum times one of them may overflow where the result does not.
+    scales = workspace.to(tl.pointer_type(tl.float32), bitcast=True)
+    x_scale = tl.load(scales + X_SCALES_AT + x_c)[:, None]
+    y_scale = tl.load(scales + Y_SCALES_AT + y_k)[None, :]
+    total = total * (x_scale * y_scale)
+    kept = (c < C)[:, None] & (k < K)[None, :]
+    k += g * K
+    if PARTS > 1:
+        sums = out + part.to(tl.int64) * (G * K * TAPS * C)
+        tl.store(sums + ((tap * C + c)[:, None] + (k * (TAPS * C))[None, :]), total, mask=kept)
+    else:
+        rows = weight_at(0, tap, c, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
+        tl.store(out + (rows[:, None] + (k * W_K)[None, :]), total, mask=kept)

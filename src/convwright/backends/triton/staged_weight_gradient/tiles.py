@@ -1,0 +1,139 @@
+"""The configurations of a weight's gradient on staged operands, and which few are worth trying on a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MORE_KERNEL_CYCLES,
+    MOST_WARPS,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
+from convwright.backends.triton.operands import group_sizes, pixel_count
+from convwright.backends.triton.parts.sums import sum_cycles
+from convwright.backends.triton.staged_gemm.staging import numbers_of
+from convwright.backends.triton.staged_gemm.tiles import (
+    IDLE_CYCLES,
+    LOADED_BYTES_PER_CYCLE,
+    REGISTERS,
+    REGISTERS_BESIDE_SUMS,
+)
+from convwright.backends.triton.staged_weight_gradient.algorithms import SPLIT
+from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes
+from convwright.core.device import DeviceFacts
+from convwright.core.problem import ConvProblem
+
+_BYTES = 2
+# Tensor cores cut what they add to a running sum, at 2^-24 of it for each 16 pixels: with so many that shows less than
+# that numbers are rounded to 11 bits.
+_MOST_PIXELS_OF_A_PART = 2**15
+_BLOCKS_EACH = (1, 2, 3, 4)  # for each multiprocessor, all at once
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTile(Configuration):
+    """What one block computes: ``bm`` input channels of a tap by ``bn`` output channels, ``bk`` pixels at a step, over
+    one of ``parts`` of all pixels."""
+
+    bm: int
+    bn: int
+    bk: int
+    parts: int
+    warps: int
+    stages: int
+
+    def tiles(self, problem: ConvProblem) -> int:
+        """How many blocks compute one part."""
+        inputs, outputs = group_sizes(problem)
+        return prod(problem.taps) * problem.groups * -(-inputs // self.bm) * -(-outputs // self.bn)
+
+    def steps(self, problem: ConvProblem) -> int:
+        """Of one part."""
+        return -(-pixel_count(problem) // (self.bk * self.parts))
+
+    def products(self, problem: ConvProblem) -> int:
+        """How many all blocks multiply, idle ones too."""
+        return self.tiles(problem) * self.parts * self.steps(problem) * self.bm * self.bn * self.bk
+
+    def loaded(self, algorithm: Algorithm) -> int:
+        """Bytes of one step."""
+        return (self.bm + self.bn) * self.bk * numbers_of(algorithm) * _BYTES
+
+    def shared_bytes(self, algorithm: Algorithm) -> int:
+        return self.stages * self.loaded(algorithm)
+
+    def together(self, algorithm: Algorithm, device: DeviceFacts) -> int:
+        """How many blocks fit on a multiprocessor."""
+        sums = 3 if algorithm is SPLIT else 1
+        registers = sums * self.bm * self.bn // (32 * self.warps) + REGISTERS_BESIDE_SUMS
+        by_shared, by_registers = shared_limit(device) // self.shared_bytes(algorithm), REGISTERS // registers
+        return max(1, min(by_shared, by_registers // (32 * self.warps), MOST_WARPS // self.warps))
+
+
+def _tile(bm: int, bn: int, bk: int, warps: int, stages: int) -> StagedTile:
+    return StagedTile(bm, bn, bk, 1, warps, stages)
+
+
+_TILES = (
+    _tile(128, 128, 64, 8, 3), _tile(128, 64, 64, 8, 2), _tile(128, 64, 64, 8, 3), _tile(64, 128, 64, 4, 3),
+    _tile(64, 64, 64, 4, 2), _tile(64, 64, 64, 4, 3), _tile(64, 32, 64, 4, 3), _tile(64, 16, 64, 4, 3),
+)  # fmt: skip
+_SCALED = (
+    _tile(128, 256, 64, 8, 3), _tile(128, 128, 64, 8, 4), _tile(128, 128, 64, 8, 3), _tile(256, 64, 64, 8, 4),
+    _tile(128, 64, 64, 4, 4), _tile(64, 128, 64, 4, 4), _tile(64, 64, 64, 4, 4), _tile(64, 32, 64, 4, 4),
+    _tile(64, 16, 64, 4, 4),
+)  # fmt: skip
+
+
+def tiles(algorithm: Algorithm) -> tuple[StagedTile, ...]:
+    """All that there are for it, in one part."""
+    return _TILES if algorithm is SPLIT else _SCALED
+
+
+def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[StagedTile, ...]:
+    """As many as ``algorithm`` offers that should be fastest, by estimate, the best first, of different tiles but for
+    the best, which comes with two numbers of parts."""
+
+    def taken(tile: StagedTile) -> float:
+        return _cycles(tile, problem, algorithm, device)
+
+    fitting = [
+        sorted(_parted(tile, problem, algorithm, device), key=taken)
+        for tile in tiles(algorithm)
+        if tile.shared_bytes(algorithm) <= shared_limit(device)
+    ]
+    ranked = sorted(fitting, key=lambda partings: taken(partings[0]))
+    chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][: algorithm.tiles]
+    return tuple(sorted(chosen, key=taken))
+
+
+def _parted(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[StagedTile]:
+    """The tile with the numbers of parts that fill all multiprocessors alike, none of them without a step."""
+    steps, most = -(-pixel_count(problem) // tile.bk), tile.together(algorithm, device)
+    least = 1 if algorithm is SPLIT else -(-pixel_count(problem) // _MOST_PIXELS_OF_A_PART)
+    filling = {each * sm_count(device) // tile.tiles(problem) for each in _BLOCKS_EACH if each <= most}
+    wanted = {min(max(parts, least), steps) for parts in filling | {1}}
+    for parts in sorted({-(-steps // -(-steps // parts)) for parts in wanted}):
+        yield replace(tile, parts=parts)
+
+
+def _cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
+    """A rough time of all kernels: good enough to drop what cannot win."""
+    sms = sm_count(device)
+    mine = -(-tile.tiles(problem) * tile.parts // sms)
+    at_once = min(mine, tile.together(algorithm, device))
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
+    busy = max(products, tile.loaded(algorithm) / LOADED_BYTES_PER_CYCLE)
+    step = max(at_once * busy, busy + IDLE_CYCLES) / at_once
+    cycles = mine * (tile.steps(problem) * step + BLOCK_CYCLES / at_once)
+    moved = 2 * (problem.x.nbytes + problem.y.nbytes) + staged_bytes(problem, algorithm)
+    staging = 4 * MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
+    return cycles + staging + sum_cycles(problem, tile.parts, device)
