@@ -54,8 +54,15 @@ def fp16_parts(value):
 
 
 @triton.jit
-def dot_3xfp16(left_high, left_low, right_high, right_low):
-    """The product of raised tiles by three of their parts, summed from zero."""
+def _finite(part):
+    return tl.where(tl.abs(part) < float("inf"), part, 0.0)
+
+
+@triton.jit
+def dot_3xfp16(left_high, left_low, right_high, right_low, EXACT: tl.constexpr):
+    """The product of raised tiles by three of their parts, summed from zero; EXACT by all four."""
     small = tl.dot(left_low, right_high)
     small = tl.dot(left_high, right_low, small)
+    if EXACT:
+        small += tl.dot(_finite(left_low), _finite(right_low)) * 0.00048828125
     return tl.dot(left_high, right_high) + small * 0.00048828125

@@ -27,7 +27,7 @@ from convwright.backends.triton.implicit_gemm.kernel import write_tile
 
 
 @triton.jit
-def _behind(parts, at: tl.constexpr):
+def scales_behind(parts, at: tl.constexpr):
     """Where scales lie: ``at`` so many numbers of fp32."""
     return parts.to(tl.pointer_type(tl.float32), bitcast=True) + at
 
@@ -62,7 +62,7 @@ def staged_input(
     """
     PIXELS: tl.constexpr = N * DP * HP * WP
     BLOCKS: tl.constexpr = PITCH // BC
-    scales = _behind(staged, SCALES_AT)
+    scales = scales_behind(staged, SCALES_AT)
     block = tl.program_id(0) % (G * BLOCKS)
     pixel = tl.program_id(0) // (G * BLOCKS) * BP + tl.arange(0, BP)
     within = tl.arange(0, BC)
@@ -128,21 +128,23 @@ def packed_weight(
         value = _weights(of_row, at, C, T, R, S, W_C, W_T, W_R, W_S, FLIP, PITCH)
         to = packed + row * (EACH * LENGTH) + at // BC * (EACH * BC) + at % BC
         store_raised(to, value * raising(exponent), at < LENGTH, BC, EACH)
-    tl.store(_behind(packed, ROWS * LENGTH * EACH // 2) + row + tl.arange(0, 1), lowering(exponent))
+    tl.store(scales_behind(packed, ROWS * LENGTH * EACH // 2) + row + tl.arange(0, 1), lowering(exponent))
 
 
 # fmt: off
 @triton.jit
 def _sum_over_taps(
     x_rows, scale_rows, w_columns, common, part,
-    PIXELS: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, G: tl.constexpr, PITCH: tl.constexpr,
+    PIXELS: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, PITCH: tl.constexpr,
+    X_PIXEL: tl.constexpr, X_LOW: tl.constexpr, FOLDED: tl.constexpr,
     T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    EACH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
+    EACH: tl.constexpr, SCALED: tl.constexpr, EXACT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
     """One tile of the matrix product, or one part of it, in fp32, times ``common``."""
-    BLOCKS: tl.constexpr = PITCH // BK
+    BLOCKS: tl.constexpr = 1 if FOLDED else PITCH // BK
     STEPS: tl.constexpr = T * R * S * BLOCKS
     STEPS_EACH: tl.constexpr = (STEPS + PARTS - 1) // PARTS
     within = tl.arange(0, BK)
@@ -155,16 +157,23 @@ def _sum_over_taps(
         moved = (tap // S % R if T > 1 else tap // S) * (DILATION_H * WP) + tap % S * DILATION_W
         if T > 1:
             moved += tap // (R * S) * (DILATION_D * HP * WP)
-        x_at = x_rows[:, None] + (moved * (EACH * G * PITCH) + block * (EACH * BK) + within)[None, :]
+        x_at = x_rows[:, None] + (moved * X_PIXEL + block * (EACH * BK) + within)[None, :]
         w_at = w_columns[None, :] + (step * (EACH * BK) + within)[:, None]
-        x_high = tl.load(x_at)
+        # Of taps side by side a step reads no more than there are: beside an infinity a weight of 0 would make NaN.
+        x_high = tl.load(x_at, mask=(within < FOLDED)[None, :], other=0.0) if FOLDED else tl.load(x_at)
         w_high = tl.load(w_at)
         if EACH == 2:
-            product = dot_3xfp16(x_high, tl.load(x_at + BK), w_high, tl.load(w_at + BK))
-        else:
+            x_low_at = x_at + X_LOW
+            x_low = tl.load(x_low_at, mask=(within < FOLDED)[None, :], other=0.0) if FOLDED else tl.load(x_low_at)
+            product = dot_3xfp16(x_high, x_low, w_high, tl.load(w_at + BK), EXACT)
+        elif SCALED:
             product = tl.dot(x_high, w_high)
         # Each step has a scale of its own. Tensor cores cut what they add to a running sum, too; fp32 rounds.
-        total += product * (tl.load(scale_rows + (block * PIXELS + moved)) * common)[:, None]
+        if SCALED:
+            scale_at = scale_rows + (moved // WP if FOLDED else block * PIXELS + moved)
+            total += product * (tl.load(scale_at) * common)[:, None]
+        else:
+            total = tl.dot(x_high, w_high, total)
     return total
 
 
@@ -175,22 +184,26 @@ def staged_gemm(
     N: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, G: tl.constexpr,
     DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, PITCH: tl.constexpr, SCALES_AT: tl.constexpr,
+    X_PIXEL: tl.constexpr, X_LOW: tl.constexpr, FOLDED: tl.constexpr,
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     Y_PLANES: tl.constexpr, WIDE: tl.constexpr,
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, EACH: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
+    EACH: tl.constexpr, SCALED: tl.constexpr, EXACT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with K output channels each, where x is ``staged`` and
     w packed, EACH number as so many; of several PARTS, y has their sums as PARTS N Z P Q K.
 
-    Y_* are strides, Y_PLANES says that y lies in planes; WIDE makes its offsets 64 bits wide.
+    A staged pixel has X_PIXEL numbers, and low parts lie X_LOW behind high ones; SCALED numbers have been raised by a
+    power of two. Where the taps of a row are FOLDED into so many channels, pixels overlap, S is 1, and a row of them
+    shares a scale. Y_* are strides, Y_PLANES says that y lies in planes; WIDE makes its offsets 64 bits wide.
     """
     M: tl.constexpr = N * Z * P * Q
     PIXELS: tl.constexpr = N * DP * HP * WP
-    ROW: tl.constexpr = T * R * S * PITCH
+    ROW: tl.constexpr = T * R * S * (BK if FOLDED else PITCH)
     TILES_M: tl.constexpr = (M + BM - 1) // BM
     TILES_K: tl.constexpr = (K + BN - 1) // BN
     TILES_N: tl.constexpr = G * TILES_K
@@ -207,8 +220,8 @@ def staged_gemm(
     rows = min(TILES_M - group * GROUP_M, GROUP_M)
     m = (group * GROUP_M + within % rows) * BM + tl.arange(0, BM)
     tile_n = within // rows
-    x_scales = _behind(staged, SCALES_AT)
-    k_scales = _behind(w, G * K * ROW * EACH // 2)
+    x_scales = scales_behind(staged, SCALES_AT)
+    k_scales = scales_behind(w, G * K * ROW * EACH // 2)
     if G > 1:
         g = tile_n // TILES_K
         tile_n = tile_n % TILES_K
@@ -229,13 +242,19 @@ def staged_gemm(
     plane = m_read // (Z * P * Q) * DP + m_read // (P * Q) % Z * STRIDE_D
     pixel = (plane * HP + m_read // Q % P * STRIDE_H) * WP + m_read % Q * STRIDE_W
     # Sums are those of the largest of these, so that they neither overflow nor vanish where what is stored does not.
-    of_columns = tl.load(k_scales + k_read)
-    common = tl.max(of_columns, axis=0)
+    common = 1.0
+    if SCALED:
+        of_columns = tl.load(k_scales + k_read)
+        common = tl.max(of_columns, axis=0)
     total = _sum_over_taps(
-        staged + pixel * (EACH * G * PITCH), x_scales + pixel, w + k_read * (EACH * ROW), common, part,
-        PIXELS, HP, WP, G, PITCH, T, R, S, DILATION_D, DILATION_H, DILATION_W, EACH, BM, BN, BK, PARTS,
+        staged + pixel * X_PIXEL, x_scales + (pixel // WP if FOLDED else pixel), w + k_read * (EACH * ROW), common,
+        part,
+        PIXELS, HP, WP, PITCH, X_PIXEL, X_LOW, FOLDED, T, R, S, DILATION_D, DILATION_H, DILATION_W,
+        EACH, SCALED, EXACT, BM, BN, BK, PARTS,
     )  # fmt: skip
+    if SCALED:
+        total *= (of_columns / common)[None, :]
     write_tile(
-        total * (of_columns / common)[None, :], m, k, bias, bias, residual, y, N, K, Z, P, Q,
+        total, m, k, bias, bias, residual, y, N, K, Z, P, Q,
         Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES, False, BIAS, RESIDUAL, ACTIVATION, WIDE,
     )  # fmt: skip

@@ -35,8 +35,8 @@ from convwright.core.problem import ConvProblem
 NAME = f"triton/{KERNEL}"
 # Of fewer channels a step holds little but zeros.
 _LEAST_CHANNELS, _LEAST_OUTPUTS = 16, 8
-# In a shorter sum fp32 itself errs so little that the neglected product of low parts would show beside it.
-_LEAST_PRODUCTS = 33
+# In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
+_SHORT = 32
 # Staged numbers of a program, and weights that one of those that pack them takes at a time.
 _STAGED_AT_ONCE, _LEAST_WEIGHTS, _MOST_WEIGHTS = 4096, 128, 1024
 _GROUP_M = 8
@@ -81,8 +81,6 @@ def _channels_reason(problem: ConvProblem) -> str | None:
     least = f"at least {_LEAST_CHANNELS} input and {_LEAST_OUTPUTS} output channels"
     if inputs < _LEAST_CHANNELS or outputs < _LEAST_OUTPUTS:
         return f"serves {'groups of ' if problem.groups > 1 else ''}{least}, got {inputs} and {outputs}"
-    if problem.reduction < _LEAST_PRODUCTS:
-        return f"serves sums of at least {_LEAST_PRODUCTS} products, got {problem.reduction}"
     return None
 
 
@@ -118,8 +116,11 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
         "R", "S", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
         "STRIDE_D", "STRIDE_H", "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
     )  # fmt: skip
-    return {name: told[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
-        "K": group_sizes(problem)[1], "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
+    staging = Staging.of(problem, algorithm, tile)
+    return {name: told[name] for name in needed} | staging.constants | {
+        "X_PIXEL": staging.each * staging.groups * staging.pitch, "X_LOW": staging.block, "FOLDED": 0,
+        "SCALED": True, "EXACT": problem.reduction <= _SHORT, "K": group_sizes(problem)[1],
+        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
         "GROUP_M": _GROUP_M, "PARTS": tile.parts or 1,
     }  # fmt: skip

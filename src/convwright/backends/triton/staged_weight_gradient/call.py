@@ -20,7 +20,7 @@ from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile
 from convwright.core.candidate import Candidate
 
 _NUMBERS = ("fp16", 16)  # where a kernel has laid them
-_WARPS = 4
+_WARPS = 8
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
@@ -41,7 +41,7 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     for spec, read, into in operands:
         pointers = {"x": (spec.dtype.value, spec.alignment), "workspace": _NUMBERS}
         told = largest_constants(read, into)
-        largest.append(KernelCall(largest_of_channels, pointers, told, largest_blocks(into), _WARPS, 2))
+        largest.append(KernelCall(largest_of_channels, pointers, told, largest_blocks(into), _WARPS, 1))
         told = staging_constants(read, into)
         staged.append(KernelCall(staged_by_channels, pointers, told, staging_blocks(into), _WARPS, 1))
     in_parts = tile.parts > 1

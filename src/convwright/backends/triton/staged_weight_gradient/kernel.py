@@ -172,7 +172,7 @@ def staged_weight_gradient(
                 x_low = tl.load(x_at + BC)
                 y_low = tl.load(y_at + BC)
             # Tensor cores cut what they add to a running sum; fp32 rounds.
-            total += dot_3xfp16(x_high, x_low, y_high, y_low)
+            total += dot_3xfp16(x_high, x_low, y_high, y_low, M <= 32)
         else:
             total = tl.dot(x_high, y_high, total)
 

@@ -12,7 +12,6 @@ from convwright.backends.triton.operands import (
     group_sizes,
     lying_reason,
     offsets_are_wide,
-    pixel_count,
     plane_constants,
     shape_reason,
     size_reason,
@@ -43,8 +42,6 @@ from convwright.core.problem import ConvProblem
 
 NAME = f"triton/{KERNEL}"
 _LEAST_CHANNELS = 16  # of which tiles hold little but zeros otherwise
-# In a shorter sum fp32 itself errs so little that the neglected product of low parts would show beside it.
-_LEAST_PIXELS = 33
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -86,8 +83,6 @@ def _channels_reason(problem: ConvProblem) -> str | None:
     if min(inputs, outputs) < _LEAST_CHANNELS:
         least = f"at least {_LEAST_CHANNELS} input and output channels"
         return f"serves {'groups of ' if problem.groups > 1 else ''}{least}, got {inputs} and {outputs}"
-    if pixel_count(problem) < _LEAST_PIXELS:
-        return f"serves sums over at least {_LEAST_PIXELS} pixels, got {pixel_count(problem)}"
     return None
 
 

@@ -12,11 +12,12 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 BLOCK = 64  # of channels
-PIXELS_AT_ONCE = 64
+PIXELS_AT_ONCE = 128
 _NUMBER_BYTES, _FLOAT_BYTES, _ALIGNED = 2, 4, 256
 _MOST_READ_BEHIND = 256 * 2 * _NUMBER_BYTES
-# Programs that look for the largest number of some channels, each among as many pixels.
-_MOST_CHUNKS, _LEAST_OF_A_CHUNK = 64, 256
+# Programs that look for the largest number of channels, each of some of them among as many pixels: enough to keep all
+# of a device busy, and few for those that read again what they found.
+_SEARCHERS, _MOST_CHUNKS, _LEAST_OF_A_CHUNK = 512, 128, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,5 +87,6 @@ def gradient_constants(problem: ConvProblem) -> dict[str, int | bool]:
 
 
 def _staged(spec: TensorSpec, channels: int, pixels: int, algorithm: Algorithm, begins: int) -> Staged:
-    chunks = min(_MOST_CHUNKS, -(-spec.shape[0] * prod(spec.shape[2:]) // _LEAST_OF_A_CHUNK))
+    most = min(_MOST_CHUNKS, max(_SEARCHERS * BLOCK // channels, 1))
+    chunks = min(most, -(-spec.shape[0] * prod(spec.shape[2:]) // _LEAST_OF_A_CHUNK))
     return Staged(pixels, channels, numbers_of(algorithm), chunks, begins)

@@ -1,0 +1,27 @@
+"""The algorithms of products on folded rows of taps, by their arithmetic."""
+
+from __future__ import annotations
+
+from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.core.candidate import Candidate
+from convwright.core.dtype import Arithmetic, DType
+
+KERNEL = "folded-gemm"
+_OF_DTYPE = {
+    DType.FP16: (Algorithm(KERNEL, Arithmetic.FP16_ACC32, packed=True),),
+    DType.BF16: (Algorithm(KERNEL, Arithmetic.BF16_ACC32, packed=True),),
+    DType.FP32: (
+        Algorithm(f"{KERNEL}-3xfp16", Arithmetic.FP16X3, packed=True),
+        Algorithm(f"{KERNEL}-scaled-fp16", Arithmetic.SCALED_FP16, packed=True),
+    ),
+}
+DTYPES = tuple(_OF_DTYPE)
+
+
+def algorithms_of(dtype: DType) -> tuple[Algorithm, ...]:
+    """Those for a storage type; for one that none serves, the first, to refuse by its name."""
+    return _OF_DTYPE.get(dtype, _OF_DTYPE[DType.FP16])
+
+
+def algorithm_of(candidate: Candidate) -> Algorithm:
+    return {each.name: each for each in algorithms_of(candidate.problem.dtype)}[candidate.algorithm]

@@ -1,0 +1,75 @@
+"""How an image of few channels lies once it is staged: row by row, its channels filled up to a power of two, so that
+all that the taps of one row read lies side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.operands import pair
+from convwright.backends.triton.staged_gemm.staging import extents, numbers_of, padded
+from convwright.core.dtype import DType
+from convwright.core.problem import ConvProblem
+
+_NUMBER_BYTES, _FLOAT_BYTES, _ALIGNED = 2, 4, 256
+_LEAST_CHANNELS = 4  # of a pixel: of fewer too few bytes lie side by side
+_LEAST_STEP = 16  # that tensor cores take
+_WHOLE_LOADS = 8  # numbers that one instruction loads, of which a row has a multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """``rows`` of ``width`` pixels of ``channels``; ``taps`` side by side are a step of ``step`` numbers."""
+
+    images: int
+    depth: int
+    height: int
+    width: int
+    channels: int
+    taps: int
+    each: int
+    scaled: bool
+
+    @classmethod
+    def of(cls, problem: ConvProblem, algorithm: Algorithm) -> Folding:
+        channels = max(_power_of_two(problem.c), _LEAST_CHANNELS)
+        deep, high, wide = extents(problem)
+        wide = padded(wide, max(_WHOLE_LOADS // channels, 1))
+        taps = pair(problem.taps, 1)[1]
+        scaled = problem.dtype is DType.FP32
+        return cls(problem.n, deep, high, wide, channels, taps, numbers_of(algorithm), scaled)
+
+    @property
+    def rows(self) -> int:
+        return self.images * self.depth * self.height
+
+    @property
+    def step(self) -> int:
+        return max(_power_of_two(self.taps * self.channels), _LEAST_STEP)
+
+    @property
+    def numbers(self) -> int:
+        """Of one part."""
+        return self.rows * self.width * self.channels
+
+    @property
+    def nbytes(self) -> int:
+        """Numbers, and behind them a scale for each row; what follows is aligned."""
+        return padded(self.each * self.numbers * _NUMBER_BYTES + self.rows * _FLOAT_BYTES * self.scaled, _ALIGNED)
+
+    @property
+    def constants(self) -> dict[str, int | bool]:
+        """What kernels are told that write it or read it."""
+        return {
+            "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "PITCH": self.channels,
+            "EACH": self.each, "SCALED": self.scaled,
+            "SCALES_AT": self.each * self.numbers * _NUMBER_BYTES // _FLOAT_BYTES,
+        }  # fmt: skip
+
+    def packed_bytes(self, rows: int, outputs: int) -> int:
+        """What a weight of so many rows of taps takes, with a scale for each output channel."""
+        return outputs * (self.each * rows * self.step * _NUMBER_BYTES + _FLOAT_BYTES)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()

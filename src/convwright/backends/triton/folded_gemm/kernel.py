@@ -1,0 +1,79 @@
+"""The kernels that lay an image of few channels, and its weight, for products on folded rows of taps.
+
+Three channels fill no step of a matrix product. Filled up to four, those of neighbouring pixels lie side by side, and
+all that seven taps of a row read is one step of 28 of 32 numbers.
+"""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from convwright.backends.triton.fp16_parts import lowering, raising, shared_exponent
+from convwright.backends.triton.staged_gemm.kernel import scales_behind, store_raised
+
+
+# fmt: off
+@triton.jit
+def folded_input(
+    x, staged, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, WIDE: tl.constexpr,
+    DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
+    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    PITCH: tl.constexpr, EACH: tl.constexpr, SCALED: tl.constexpr, SCALES_AT: tl.constexpr, BLOCK: tl.constexpr,
+):
+    # fmt: on
+    """staged = x as N DP HP WP PITCH, all high parts ahead of all low ones where EACH number becomes two; behind it, of
+    SCALED numbers, the power of two of each row. A program stages one."""
+    ROW: tl.constexpr = WP * PITCH
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    c = at % PITCH
+    n = row // (DP * HP)
+    d = row // HP % DP - FRONT
+    h = row % HP - TOP
+    v = at // PITCH - LEFT
+    inside = (d >= 0) & (d < D) & (h >= 0) & (h < H)
+    there = inside & (at < ROW) & (c < C) & (v >= 0) & (v < W)
+    if WIDE:
+        n = n.to(tl.int64)
+    value = tl.load(x + (n * X_N + d * X_D + h * X_H) + (v * X_W + c * X_C), mask=there, other=0.0)
+    to = staged + row * ROW + at
+    if SCALED:
+        exponent = shared_exponent(value[None, :], 1)
+        store_raised(to, value * raising(exponent), at < ROW, N * DP * HP * ROW, EACH)
+        tl.store(scales_behind(staged, SCALES_AT) + row + tl.arange(0, 1), lowering(exponent))
+    else:
+        tl.store(to, value, mask=at < ROW)
+
+
+# fmt: off
+@triton.jit
+def folded_weight(
+    w, packed, K: tl.constexpr, C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, ROWS: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    PITCH: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr, SCALED: tl.constexpr, BLOCK: tl.constexpr,
+):
+    # fmt: on
+    """packed = w as K ROWS EACH STEP, a step of it S PITCH and zeros; behind it, of SCALED numbers, the power of two of
+    each output channel, all of which a program packs. FLIP mirrors the taps."""
+    LENGTH: tl.constexpr = ROWS * STEP
+    k = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    row = at // STEP
+    s = at % STEP // PITCH
+    c = at % PITCH
+    there = (row < ROWS) & (s < S) & (c < C)
+    if FLIP:
+        row = ROWS - 1 - row
+        s = S - 1 - s
+    offset = row // R * W_T + row % R * W_R + s * W_S + c * W_C
+    value = tl.load(w + k.to(tl.int64) * W_K + offset, mask=there, other=0.0)
+    to = packed + k * (EACH * LENGTH) + at // STEP * (EACH * STEP) + at % STEP
+    if SCALED:
+        exponent = shared_exponent(value[None, :], 1)
+        store_raised(to, value * raising(exponent), at < LENGTH, STEP, EACH)
+        tl.store(scales_behind(packed, K * LENGTH * EACH // 2) + k + tl.arange(0, 1), lowering(exponent))
+    else:
+        tl.store(to, value, mask=at < LENGTH)

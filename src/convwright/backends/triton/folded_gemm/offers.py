@@ -1,0 +1,134 @@
+"""Products on folded rows of taps, for images of few channels: what they serve, and what their kernels are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convwright.backends.triton.folded_gemm.algorithms import DTYPES, KERNEL, algorithms_of
+from convwright.backends.triton.folded_gemm.folding import Folding
+from convwright.backends.triton.folded_gemm.tiles import best_tiles, steps
+from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.implicit_gemm.tiles import tiles_of
+from convwright.backends.triton.operands import (
+    MOST_ELEMENTS,
+    depth_constants,
+    lying_reason,
+    offsets_are_wide,
+    plane_constants,
+    shape_reason,
+    size_reason,
+    weight_depth,
+    weight_reason,
+    weight_strides,
+    window_constants,
+)
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+
+NAME = f"triton/{KERNEL}"
+# Of more channels each tap fills a step by itself.
+_MOST_CHANNELS, _LEAST_OUTPUTS = 8, 8
+_MOST_OF_A_STEP, _MOST_OF_A_ROW = 64, 32_768
+# In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
+_SHORT = 32
+_GROUP_M = 8
+
+
+def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+    """Every configuration worth trying, or why the algorithm cannot serve."""
+    reason = refusal_reason(problem)
+    for algorithm in algorithms_of(problem.dtype):
+        if reason is not None:
+            yield Refusal(algorithm.id, reason)
+            continue
+        for tile in best_tiles(problem, algorithm, device, count=algorithm.tiles):
+            yield candidate_of(problem, algorithm, tile)
+
+
+def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Candidate:
+    return Candidate(
+        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, Folding.of(problem, algorithm).nbytes,
+        True, Source.RULE, tiled=tiles_of(tile, problem) * tile.products(steps(problem)), compiles=True,
+    )  # fmt: skip
+
+
+def refusal_reason(problem: ConvProblem) -> str | None:
+    """Why the kernels cannot compute ``problem``, or None where they can."""
+    if problem.direction is not Direction.FORWARD:
+        return f"computes the forward direction, not {problem.direction}"
+    operands = {"input": problem.x, "output": problem.y}
+    return (
+        shape_reason(problem, DTYPES, volumes=True)
+        or _window_reason(problem)
+        or lying_reason({"output": problem.y})
+        or size_reason(problem, operands)
+        or weight_reason(problem)
+        or _folded_reason(problem)
+    )
+
+
+def _window_reason(problem: ConvProblem) -> str | None:
+    if problem.c > _MOST_CHANNELS or problem.k < _LEAST_OUTPUTS:
+        bounds = f"at most {_MOST_CHANNELS} input and at least {_LEAST_OUTPUTS} output channels"
+        return f"serves {bounds}, got {problem.c} and {problem.k}"
+    if problem.taps[-1] == 1 or problem.dilation[-1] != 1:
+        got = f"{problem.taps[-1]} with dilation {problem.dilation[-1]}"
+        return f"serves several taps side by side in a row, got {got}"
+    return None
+
+
+def _folded_reason(problem: ConvProblem) -> str | None:
+    folding = Folding.of(problem, algorithms_of(problem.dtype)[0])
+    if folding.step > _MOST_OF_A_STEP:
+        most = _MOST_OF_A_STEP // folding.channels
+        return f"serves at most {most} taps in a row for {problem.c} channels, got {folding.taps}"
+    if folding.width * folding.channels > _MOST_OF_A_ROW:
+        return f"serves rows of at most {_MOST_OF_A_ROW // folding.channels:,} pixels, got {folding.width:,}"
+    staged = folding.each * folding.numbers
+    return None if staged < MOST_ELEMENTS else f"stages inputs as at most 2^30 numbers, got {staged:,}"
+
+
+def staging_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
+    """What the kernel that stages the input is compiled for; a program stages a row."""
+    told, folding = _window(problem), Folding.of(problem, algorithm)
+    needed = ("C", "H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "TOP", "LEFT", "FRONT")
+    length = folding.width * folding.channels
+    return {name: told[name] for name in needed} | folding.constants | {
+        "WIDE": offsets_are_wide(problem.x), "BLOCK": 1 << (length - 1).bit_length(),
+    }  # fmt: skip
+
+
+def packing_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
+    """What the kernel that packs the weight is compiled for; a program packs what belongs to an output channel."""
+    told = _window(problem) | weight_strides(problem) | weight_depth(problem)
+    folding, rows = Folding.of(problem, algorithm), steps(problem)
+    needed = ("C", "R", "S", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
+    return {name: told[name] for name in needed} | {
+        "K": problem.k, "ROWS": rows, "PITCH": folding.channels, "STEP": folding.step, "EACH": folding.each,
+        "SCALED": folding.scaled, "BLOCK": 1 << (rows * folding.step - 1).bit_length(),
+    }  # fmt: skip
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
+    """What the kernel of the products is compiled for."""
+    told, folding = _window(problem), Folding.of(problem, algorithm)
+    needed = (
+        "R", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
+        "STRIDE_D", "STRIDE_H", "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
+    )  # fmt: skip
+    return {name: told[name] for name in needed} | folding.constants | {
+        "S": 1, "G": 1, "K": problem.k, "X_PIXEL": folding.channels, "X_LOW": folding.numbers,
+        "FOLDED": folding.taps * folding.channels, "EXACT": problem.dtype is DType.FP32 and problem.reduction <= _SHORT,
+        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
+        "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
+        "GROUP_M": _GROUP_M, "PARTS": 1,
+    }  # fmt: skip
+
+
+def _window(problem: ConvProblem) -> dict[str, int | bool]:
+    return window_constants(problem) | depth_constants(problem) | plane_constants(problem)
