@@ -8,12 +8,17 @@ import triton.language as tl
 
 
 @triton.jit
-def shared_exponent(value, axis: tl.constexpr):
-    """That of the largest finite number along ``axis``, as fp32 stores it."""
+def magnitude(value):
+    """Whole numbers in the order of those of fp32 without their signs; what is not finite counts for nothing."""
     bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    finite = tl.where(bits < 0x7F800000, bits, 0)
+    return tl.where(bits < 0x7F800000, bits, 0)
+
+
+@triton.jit
+def shared_exponent(magnitudes, axis: tl.constexpr):
+    """That of the largest number along ``axis``, as fp32 stores it."""
     # Of less than 15 the power of two that lowers would not be one that fp32 has.
-    return tl.maximum(tl.max(finite, axis=axis) >> 23, 15)
+    return tl.maximum(tl.max(magnitudes, axis=axis) >> 23, 15)
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.fp16_parts import lowering, raising, shared_exponent
+from convwright.backends.triton.fp16_parts import lowering, magnitude, raising, shared_exponent
 from convwright.backends.triton.staged_gemm.kernel import scales_behind, store_raised
 
 
@@ -41,7 +41,7 @@ def folded_input(
     value = tl.load(x + (n * X_N + d * X_D + h * X_H) + (v * X_W + c * X_C), mask=there, other=0.0)
     to = staged + row * ROW + at
     if SCALED:
-        exponent = shared_exponent(value[None, :], 1)
+        exponent = shared_exponent(magnitude(value)[None, :], 1)
         store_raised(to, value * raising(exponent), at < ROW, N * DP * HP * ROW, EACH)
         tl.store(scales_behind(staged, SCALES_AT) + row + tl.arange(0, 1), lowering(exponent))
     else:
@@ -72,7 +72,7 @@ def folded_weight(
     value = tl.load(w + k.to(tl.int64) * W_K + offset, mask=there, other=0.0)
     to = packed + k * (EACH * LENGTH) + at // STEP * (EACH * STEP) + at % STEP
     if SCALED:
-        exponent = shared_exponent(value[None, :], 1)
+        exponent = shared_exponent(magnitude(value)[None, :], 1)
         store_raised(to, value * raising(exponent), at < LENGTH, STEP, EACH)
         tl.store(scales_behind(packed, K * LENGTH * EACH // 2) + k + tl.arange(0, 1), lowering(exponent))
     else:

@@ -19,6 +19,7 @@ from convwright.backends.triton.fp16_parts import (
     dot_3xfp16,
     fp16_parts,
     lowering,
+    magnitude,
     raising,
     shared_exponent,
 )
@@ -63,8 +64,10 @@ def staged_input(
     PIXELS: tl.constexpr = N * DP * HP * WP
     BLOCKS: tl.constexpr = PITCH // BC
     scales = scales_behind(staged, SCALES_AT)
-    block = tl.program_id(0) % (G * BLOCKS)
-    pixel = tl.program_id(0) // (G * BLOCKS) * BP + tl.arange(0, BP)
+    # Neighbouring programs read side by side.
+    TILES: tl.constexpr = (PIXELS + BP - 1) // BP
+    block = tl.program_id(0) // TILES if X_PLANES else tl.program_id(0) % (G * BLOCKS)
+    pixel = (tl.program_id(0) % TILES if X_PLANES else tl.program_id(0) // (G * BLOCKS)) * BP + tl.arange(0, BP)
     within = tl.arange(0, BC)
     c = block % BLOCKS * BC + within
     n = pixel // (DP * HP * WP)
@@ -80,7 +83,7 @@ def staged_input(
     if X_PLANES:
         value = tl.trans(value)
 
-    exponent = shared_exponent(value, 1)
+    exponent = shared_exponent(magnitude(value), 1)
     at = staged + (pixel * (EACH * G * PITCH))[:, None] + (block * (EACH * BC) + within)[None, :]
     kept = pixel < PIXELS
     store_raised(at, value * raising(exponent)[:, None], kept[:, None], BC, EACH)
@@ -122,7 +125,7 @@ def packed_weight(
     exponent = tl.full((1,), 0, tl.int32)
     for first in tl.range(0, LENGTH, BLOCK):
         value = _weights(of_row, first + tl.arange(0, BLOCK), C, T, R, S, W_C, W_T, W_R, W_S, FLIP, PITCH)
-        exponent = tl.maximum(exponent, shared_exponent(value[None, :], 1))
+        exponent = tl.maximum(exponent, shared_exponent(magnitude(value)[None, :], 1))
     for first in tl.range(0, LENGTH, BLOCK):
         at = first + tl.arange(0, BLOCK)
         value = _weights(of_row, at, C, T, R, S, W_C, W_T, W_R, W_S, FLIP, PITCH)

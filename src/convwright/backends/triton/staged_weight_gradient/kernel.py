@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.fp16_parts import dot_3xfp16, lowering, raising, shared_exponent
+from convwright.backends.triton.fp16_parts import dot_3xfp16, lowering, magnitude, raising, shared_exponent
 from convwright.backends.triton.gemm.kernel import outer
 from convwright.backends.triton.parts.kernel import weight_at
 from convwright.backends.triton.staged_gemm.kernel import store_raised
@@ -57,15 +57,16 @@ def largest_of_channels(
     PITCH. A program looks at one chunk of BC channels, BP pixels at a time."""
     BLOCKS: tl.constexpr = PITCH // BC
     TURNS: tl.constexpr = (N * D * H * W + CHUNKS * BP - 1) // (CHUNKS * BP)
-    block = tl.program_id(0) % BLOCKS
-    chunk = tl.program_id(0) // BLOCKS
-    exponent = tl.zeros((BC,), tl.int32)
-    for turn in tl.range(TURNS):
+    block = tl.program_id(0) // CHUNKS if X_PLANES else tl.program_id(0) % BLOCKS
+    chunk = tl.program_id(0) % CHUNKS if X_PLANES else tl.program_id(0) // BLOCKS
+    largest = tl.zeros((BP, BC), tl.int32)
+    for turn in tl.range(TURNS, loop_unroll_factor=4):
         pixel = (chunk * TURNS + turn) * BP + tl.arange(0, BP)
         value = _tile(
             x, pixel, block, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, D, H, W, 0, 0, 0, X_PLANES, WIDE, BC
         )
-        exponent = tl.maximum(exponent, shared_exponent(value, 0))
+        largest = tl.maximum(largest, magnitude(value))
+    exponent = shared_exponent(largest, 0)
     found = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + (SCALES_AT + PITCH)
     tl.store(found + chunk * PITCH + block * BC + tl.arange(0, BC), exponent)
 
@@ -85,8 +86,10 @@ def staged_by_channels(
     """From BEGINS on, x as PIXELS PITCH/BC EACH BC, and the scale of each channel. A program stages BC channels of BP
     pixels; AT_ONCE is a power of two of at least CHUNKS."""
     BLOCKS: tl.constexpr = PITCH // BC
-    block = tl.program_id(0) % BLOCKS
-    first = tl.program_id(0) // BLOCKS * BP
+    TILES: tl.constexpr = (PIXELS + BP - 1) // BP
+    # Neighbouring programs read side by side.
+    block = tl.program_id(0) // TILES if X_PLANES else tl.program_id(0) % BLOCKS
+    first = (tl.program_id(0) % TILES if X_PLANES else tl.program_id(0) // BLOCKS) * BP
     pixel = first + tl.arange(0, BP)
     within = tl.arange(0, BC)
     scales = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + SCALES_AT
