@@ -16,6 +16,7 @@ from convwright.core.candidate import Candidate
 
 _NUMBERS = ("fp16", 16)  # where a kernel has laid them
 _WARPS = 4
+_WEIGHTS_OF_A_WARP = 512
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
@@ -27,13 +28,14 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     problem, algorithm, tile = candidate.problem, algorithm_of(candidate), Tile.of(candidate)
     x, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
     of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, of whose address nothing is assumed
+    packing = packing_constants(problem, algorithm, tile)
     staged = KernelCall(
         staged_input, {"x": x, "staged": _NUMBERS}, staging_constants(problem, algorithm, tile),
         staging_blocks(problem, algorithm, tile), _WARPS, 1,
     )  # fmt: skip
     packed = KernelCall(
-        packed_weight, {"w": of_any, "packed": _NUMBERS}, packing_constants(problem, algorithm, tile), problem.k,
-        _WARPS, 1,
+        packed_weight, {"w": of_any, "packed": _NUMBERS}, packing, problem.k,
+        max(packing["BLOCK"] // _WEIGHTS_OF_A_WARP, 1), 1,
     )  # fmt: skip
 
     summed, out = (writing_sums(problem), WORKSPACE) if tile.in_parts else (problem, y)

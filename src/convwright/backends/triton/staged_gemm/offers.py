@@ -38,7 +38,7 @@ _LEAST_CHANNELS, _LEAST_OUTPUTS = 16, 8
 # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
 _SHORT = 32
 # Staged numbers of a program, and weights that one of those that pack them takes at a time.
-_STAGED_AT_ONCE, _LEAST_WEIGHTS, _MOST_WEIGHTS = 2048, 128, 1024
+_STAGED_AT_ONCE, _LEAST_WEIGHTS, _MOST_WEIGHTS = 2048, 128, 4096
 _GROUP_M = 8
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.operands import depth_constants, group_sizes, window_constants
+from convwright.backends.triton.operands import group_sizes
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
@@ -63,15 +63,9 @@ class Staging:
 
 def extents(problem: ConvProblem) -> tuple[int, int, int]:
     """Planes, rows and columns of an image that some tap reads, its borders among them."""
-    told = window_constants(problem) | depth_constants(problem)
-
-    def read(out: str, stride: str, taps: str, dilation: str) -> int:
-        return (told[out] - 1) * told[stride] + (told[taps] - 1) * told[dilation] + 1
-
-    return (
-        read("Z", "STRIDE_D", "T", "DILATION_D"), read("P", "STRIDE_H", "R", "DILATION_H"),
-        read("Q", "STRIDE_W", "S", "DILATION_W"),
-    )  # fmt: skip
+    read = [(axis.out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1 for axis in problem.axes]
+    deep, high, wide = [1] * (3 - len(read)) + read
+    return deep, high, wide
 
 
 def numbers_of(algorithm: Algorithm) -> int:
