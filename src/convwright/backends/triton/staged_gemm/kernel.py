@@ -257,7 +257,21 @@ def staged_gemm(
     )  # fmt: skip
     if SCALED:
         total *= (of_columns / common)[None, :]
-    write_tile(
-        total, m, k, bias, bias, residual, y, N, K, Z, P, Q,
-        Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES, False, BIAS, RESIDUAL, ACTIVATION, WIDE,
-    )  # fmt: skip
+    if Y_PLANES and P * Q % 4 != 0 and BN > 16:
+        # Addresses of single numbers, of which no four lie side by side: for a whole tile they would spill.
+        HALF: tl.constexpr = BN // 2
+        left, right = tl.split(tl.permute(tl.reshape(total, (BM, 2, HALF)), (0, 2, 1)))
+        k_left = tile_n * BN + tl.arange(0, HALF)
+        write_tile(
+            left, m, k_left, bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
+            False, BIAS, RESIDUAL, ACTIVATION, WIDE,
+        )  # fmt: skip
+        write_tile(
+            right, m, k_left + HALF, bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
+            False, BIAS, RESIDUAL, ACTIVATION, WIDE,
+        )  # fmt: skip
+    else:
+        write_tile(
+            total, m, k, bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
+            False, BIAS, RESIDUAL, ACTIVATION, WIDE,
+        )  # fmt: skip
