@@ -7,7 +7,7 @@ from math import prod
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.operands import group_sizes
+from convwright.backends.triton.operands import group_sizes, is_in_planes
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
@@ -62,10 +62,12 @@ class Staging:
 
 
 def extents(problem: ConvProblem) -> tuple[int, int, int]:
-    """Planes, rows and columns of an image that some tap reads, its borders among them."""
+    """Planes, rows and columns of an image that some tap reads, its borders among them, in planes an even number."""
     read = [(axis.out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1 for axis in problem.axes]
     deep, high, wide = [1] * (3 - len(read)) + read
-    return deep, high, wide
+    # Of an odd width the compiler does not see that pixels of planes lie side by side, and reads them by channels:
+    # to stage 105 MB took 68 µs where 31 suffice (H200).
+    return deep, high, wide + wide % 2 if is_in_planes(problem.x) else wide
 
 
 def numbers_of(algorithm: Algorithm) -> int:
