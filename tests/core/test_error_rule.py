@@ -78,6 +78,8 @@ def test_coarser_arithmetic_has_a_larger_bound() -> None:
         return scaled_bound(arithmetic, DType.FP32, 100)
 
     assert bound(Arithmetic.FP32) < bound(Arithmetic.TF32X3) < bound(Arithmetic.TF32)
+    assert bound(Arithmetic.FP16X3) == bound(Arithmetic.TF32X3)
+    assert bound(Arithmetic.SCALED_FP16) == bound(Arithmetic.TF32)
     assert bound(Arithmetic.FP32) == 3 + 103
     assert scaled_bound(Arithmetic.FP64, DType.FP64, 100) == 3 + 103
     assert bound(Arithmetic.FP32) < scaled_bound(Arithmetic.FP32, DType.FP32, 1000)
@@ -114,6 +116,7 @@ def test_fp8_is_bounded_in_units_of_what_its_output_is_stored_in() -> None:
 def test_storage_bounds_the_roundoff_from_below() -> None:
     assert arithmetic_roundoff(Arithmetic.FP32, DType.FP16) == 2.0**-11
     assert arithmetic_roundoff(Arithmetic.TF32, DType.FP32) == 2.0**-11
+    assert arithmetic_roundoff(Arithmetic.SCALED_FP16, DType.FP32) == 2.0**-11
     assert arithmetic_roundoff(Arithmetic.FP64, DType.FP32) == 2.0**-24
 
 

@@ -15,7 +15,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.profiles import names, profile
 
 PROBLEM = ConvProblem.of((8, 3, 16, 16), (32, 3, 3, 3), padding=1)
-PEAKS = ((Arithmetic.FP32, 2.0), (Arithmetic.TF32, 4.0))
+PEAKS = ((Arithmetic.FP32, 2.0), (Arithmetic.TF32, 4.0), (Arithmetic.FP16_ACC32, 8.0))
 GPU = DeviceFacts("a GPU", "cuda", "sm_90", bandwidth_bytes_per_us=8.0, peak_flops_per_us=PEAKS)
 
 
@@ -62,10 +62,20 @@ def test_an_algorithm_that_saves_products_has_no_arithmetic_limit_inside_a_rewri
         assert limits(candidate, GPU) == Limits(PROBLEM.bytes / 8, None)
 
 
-def test_three_products_take_three_times_as_long_on_the_unit_that_computes_them() -> None:
-    one, three = (limits(leaf(PROBLEM, a), GPU).arithmetic_us for a in (Arithmetic.TF32, Arithmetic.TF32X3))
-    assert one == PROBLEM.flops / 4
-    assert three == pytest.approx(3 * PROBLEM.flops / 4)
+@pytest.mark.parametrize(
+    ("unit", "split", "peak"),
+    [(Arithmetic.TF32, Arithmetic.TF32X3, 4), (Arithmetic.FP16_ACC32, Arithmetic.FP16X3, 8)],
+)
+def test_three_products_take_three_times_as_long_on_the_unit_that_computes_them(
+    unit: Arithmetic, split: Arithmetic, peak: int
+) -> None:
+    one, three = (limits(leaf(PROBLEM, each), GPU).arithmetic_us for each in (unit, split))
+    assert one == PROBLEM.flops / peak
+    assert three == pytest.approx(3 * PROBLEM.flops / peak)
+
+
+def test_a_number_of_fp16_beside_a_shared_power_of_two_is_multiplied_once() -> None:
+    assert limits(leaf(PROBLEM, Arithmetic.SCALED_FP16), GPU).arithmetic_us == PROBLEM.flops / 8
 
 
 def test_what_is_not_known_is_none() -> None:

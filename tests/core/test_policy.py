@@ -92,6 +92,16 @@ def test_tf32_is_permitted_for_fp32_only_where_the_flag_allows_it() -> None:
     assert permitted_arithmetic(DType.FP64, tf32=True) == {Arithmetic.FP64}
 
 
+def test_numbers_of_two_parts_are_permitted_for_fp32_and_one_of_fp16_only_as_tf32_is() -> None:
+    for tf32 in (False, True):
+        permitted = permitted_arithmetic(DType.FP32, tf32=tf32)
+        assert {Arithmetic.TF32X3, Arithmetic.FP16X3} <= permitted
+        assert (Arithmetic.SCALED_FP16 in permitted) is tf32
+        assert Arithmetic.FP16_ACC32 not in permitted
+        for dtype in set(DType) - {DType.FP32}:
+            assert not {Arithmetic.FP16X3, Arithmetic.SCALED_FP16} & permitted_arithmetic(dtype, tf32=tf32)
+
+
 @pytest.mark.parametrize("name", ["fp16", "FP16", "float16", "half", "f16", "torch.float16"])
 def test_dtypes_by_many_names(name: str) -> None:
     assert DType.parse(name) is DType.FP16

@@ -61,6 +61,8 @@ def test_the_h200() -> None:
     assert h200.bandwidth_bytes_per_us == 4.8e6
     assert h200.peak(Arithmetic.FP32) == pytest.approx(66.9e6)
     assert h200.peak(Arithmetic.TF32X3) == h200.peak(Arithmetic.TF32)
+    assert h200.peak(Arithmetic.FP16X3) == h200.peak(Arithmetic.FP16_ACC32)
+    assert h200.peak(Arithmetic.SCALED_FP16) == h200.peak(Arithmetic.FP16_ACC32)
     assert not h200.present
     assert h200.key == "NVIDIA H200"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.staging.algorithms import scaled, split
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic, DType
 
@@ -10,10 +11,7 @@ KERNEL = "folded-gemm"
 _OF_DTYPE = {
     DType.FP16: (Algorithm(KERNEL, Arithmetic.FP16_ACC32, packed=True),),
     DType.BF16: (Algorithm(KERNEL, Arithmetic.BF16_ACC32, packed=True),),
-    DType.FP32: (
-        Algorithm(f"{KERNEL}-3xfp16", Arithmetic.FP16X3, packed=True),
-        Algorithm(f"{KERNEL}-scaled-fp16", Arithmetic.SCALED_FP16, packed=True),
-    ),
+    DType.FP32: (split(KERNEL), scaled(KERNEL)),
 }
 DTYPES = tuple(_OF_DTYPE)
 

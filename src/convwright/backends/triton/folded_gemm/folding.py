@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.operands import pair
-from convwright.backends.triton.staged_gemm.staging import extents, numbers_of, padded
+from convwright.backends.triton.staging.algorithms import numbers_of
+from convwright.backends.triton.staging.extents import NUMBER_BYTES, SCALE_BYTES, aligned, extents, padded
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 
-_NUMBER_BYTES, _FLOAT_BYTES, _ALIGNED = 2, 4, 256
 _LEAST_CHANNELS = 4  # of a pixel: of fewer too few bytes lie side by side
 _LEAST_STEP = 16  # that tensor cores take
 _WHOLE_LOADS = 8  # numbers that one instruction loads, of which a row has a multiple
@@ -55,7 +55,7 @@ class Folding:
     @property
     def nbytes(self) -> int:
         """Numbers, and behind them a scale for each row; what follows is aligned."""
-        return padded(self.each * self.numbers * _NUMBER_BYTES + self.rows * _FLOAT_BYTES * self.scaled, _ALIGNED)
+        return aligned(self.each * self.numbers * NUMBER_BYTES + self.rows * SCALE_BYTES * self.scaled)
 
     @property
     def constants(self) -> dict[str, int | bool]:
@@ -63,12 +63,12 @@ class Folding:
         return {
             "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "PITCH": self.channels,
             "EACH": self.each, "SCALED": self.scaled,
-            "SCALES_AT": self.each * self.numbers * _NUMBER_BYTES // _FLOAT_BYTES,
+            "SCALES_AT": self.each * self.numbers * NUMBER_BYTES // SCALE_BYTES,
         }  # fmt: skip
 
     def packed_bytes(self, rows: int, outputs: int) -> int:
         """What a weight of so many rows of taps takes, with a scale for each output channel."""
-        return outputs * (self.each * rows * self.step * _NUMBER_BYTES + _FLOAT_BYTES)
+        return outputs * (self.each * rows * self.step * NUMBER_BYTES + SCALE_BYTES)
 
 
 def _power_of_two(least: int) -> int:

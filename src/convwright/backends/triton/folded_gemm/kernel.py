@@ -10,8 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.fp16_parts import lowering, magnitude, raising, shared_exponent
-from convwright.backends.triton.staged_gemm.kernel import scales_behind, store_raised
+from convwright.backends.triton.staging.fp16_parts import lowering, magnitude, raising, shared_exponent
+from convwright.backends.triton.staging.kernel import scales_behind, store_raised
 
 
 # fmt: off

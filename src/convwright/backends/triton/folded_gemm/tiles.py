@@ -14,8 +14,10 @@ from convwright.backends.triton.multiprocessor import (
     MORE_KERNEL_CYCLES,
     STEP_CYCLES,
     products_per_cycle,
+    shared_limit,
     sm_count,
 )
+from convwright.backends.triton.staged_gemm.tiles import shared_bytes
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -39,8 +41,9 @@ def steps(problem: ConvProblem) -> int:
 
 def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
     """The ``count`` tiles that should be fastest, by estimate, the best first."""
-    ranked = sorted(tiles(problem, algorithm), key=lambda tile: _cycles(tile, problem, algorithm, device))
-    return tuple(ranked[:count])
+    limit = shared_limit(device)
+    fitting = [tile for tile in tiles(problem, algorithm) if shared_bytes(algorithm, tile) <= limit]
+    return tuple(sorted(fitting, key=lambda tile: _cycles(tile, problem, algorithm, device))[:count])
 
 
 def _cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.staging.algorithms import scaled, split
 from convwright.core.candidate import Candidate
-from convwright.core.dtype import Arithmetic
 
 KERNEL = "staged-gemm"
-SPLIT = Algorithm(f"{KERNEL}-3xfp16", Arithmetic.FP16X3, packed=True)
-SCALED = Algorithm(f"{KERNEL}-scaled-fp16", Arithmetic.SCALED_FP16, packed=True)
+SPLIT, SCALED = split(KERNEL), scaled(KERNEL)
 ALGORITHMS = (SPLIT, SCALED)
 _BY_NAME = {algorithm.name: algorithm for algorithm in ALGORITHMS}
 

@@ -14,34 +14,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.fp16_parts import (
-    as_fp16,
+from convwright.backends.triton.implicit_gemm.kernel import write_tile
+from convwright.backends.triton.staging.fp16_parts import (
     dot_3xfp16,
-    fp16_parts,
+    exponent_of,
     lowering,
     magnitude,
     raising,
     shared_exponent,
+    times_power,
 )
-from convwright.backends.triton.gemm.kernel import outer
-from convwright.backends.triton.implicit_gemm.kernel import write_tile
-
-
-@triton.jit
-def scales_behind(parts, at: tl.constexpr):
-    """Where scales lie: ``at`` so many numbers of fp32."""
-    return parts.to(tl.pointer_type(tl.float32), bitcast=True) + at
-
-
-@triton.jit
-def store_raised(to, value, kept, BC: tl.constexpr, EACH: tl.constexpr):
-    """A raised ``value`` as EACH so many numbers, those of a block BC apart."""
-    if EACH == 2:
-        high, low = fp16_parts(value)
-        tl.store(to, high, mask=kept)
-        tl.store(to + BC, low, mask=kept)
-    else:
-        tl.store(to, as_fp16(value), mask=kept)
+from convwright.backends.triton.staging.kernel import block_of_pixels, scales_behind, store_raised, tile_and_block
 
 
 # fmt: off
@@ -58,36 +41,20 @@ def staged_input(
     """staged = x, EACH number as so many, as N DP HP WP G PITCH/BC EACH BC; behind it, in fp32, the powers of two, as
     G PITCH/BC N DP HP WP.
 
-    A program splits BC channels of BP pixels; where x lies in planes it reads along these. (FRONT, TOP, LEFT) is where
-    the image begins among the staged pixels, and WIDE makes its offsets 64 bits wide.
+    A program stages BC channels of BP pixels.
     """
     PIXELS: tl.constexpr = N * DP * HP * WP
-    BLOCKS: tl.constexpr = PITCH // BC
-    scales = scales_behind(staged, SCALES_AT)
-    # Neighbouring programs read side by side.
     TILES: tl.constexpr = (PIXELS + BP - 1) // BP
-    block = tl.program_id(0) // TILES if X_PLANES else tl.program_id(0) % (G * BLOCKS)
-    pixel = (tl.program_id(0) % TILES if X_PLANES else tl.program_id(0) // (G * BLOCKS)) * BP + tl.arange(0, BP)
-    within = tl.arange(0, BC)
-    c = block % BLOCKS * BC + within
-    n = pixel // (DP * HP * WP)
-    d = pixel // (HP * WP) % DP - FRONT
-    h = pixel // WP % HP - TOP
-    v = pixel % WP - LEFT
-    there = (n < N) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
-    if WIDE:
-        n = n.to(tl.int64)
-    x_at = x + outer(n * X_N + d * X_D + h * X_H + v * X_W, (block // BLOCKS * C + c) * X_C, X_PLANES)
-    real = tl.expand_dims(there, 0 if X_PLANES else 1) & tl.expand_dims(c < C, 1 if X_PLANES else 0)
-    value = tl.load(x_at, mask=real, other=0.0)
-    if X_PLANES:
-        value = tl.trans(value)
-
+    tile, block = tile_and_block(tl.program_id(0), TILES, G * PITCH // BC, X_PLANES)
+    pixel = tile * BP + tl.arange(0, BP)
+    value = block_of_pixels(
+        x, pixel, block, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, DP, HP, WP, FRONT, TOP, LEFT, X_PLANES, WIDE, BC
+    )
     exponent = shared_exponent(magnitude(value), 1)
-    at = staged + (pixel * (EACH * G * PITCH))[:, None] + (block * (EACH * BC) + within)[None, :]
+    at = staged + (pixel * (EACH * G * PITCH))[:, None] + (block * (EACH * BC) + tl.arange(0, BC))[None, :]
     kept = pixel < PIXELS
     store_raised(at, value * raising(exponent)[:, None], kept[:, None], BC, EACH)
-    tl.store(scales + block * PIXELS + pixel, lowering(exponent), mask=kept)
+    tl.store(scales_behind(staged, SCALES_AT) + block * PIXELS + pixel, lowering(exponent), mask=kept)
 
 
 # fmt: off
@@ -174,7 +141,9 @@ def _sum_over_taps(
         # Each step has a scale of its own. Tensor cores cut what they add to a running sum, too; fp32 rounds.
         if SCALED:
             scale_at = scale_rows + (moved // WP if FOLDED else block * PIXELS + moved)
-            total += product * (tl.load(scale_at) * common)[:, None]
+            # A sum of nothing but 0 stays 0 where a power of two for both sides would be infinite.
+            scale = tl.minimum(tl.load(scale_at) * common, 1.7014118346046923e38)
+            total += product * scale[:, None]
         else:
             total = tl.dot(x_high, w_high, total)
     return total
@@ -244,11 +213,13 @@ def staged_gemm(
     k_read = tl.minimum(k, K - 1) if K % BN else k
     plane = m_read // (Z * P * Q) * DP + m_read // (P * Q) % Z * STRIDE_D
     pixel = (plane * HP + m_read // Q % P * STRIDE_H) * WP + m_read % Q * STRIDE_W
-    # Sums are those of the largest of these, so that they neither overflow nor vanish where what is stored does not.
+    # Sums are those of the column that is raised least, unless others are raised by 2^40 more: of these they would
+    # overflow where what is stored does not. At least 2^-23, whose exponent is 104, leaves all scales of pixels above 0.
     common = 1.0
     if SCALED:
-        of_columns = tl.load(k_scales + k_read)
-        common = tl.max(of_columns, axis=0)
+        exponents = exponent_of(tl.load(k_scales + k_read))
+        shared = tl.maximum(tl.minimum(tl.max(exponents, axis=0), tl.min(exponents, axis=0) + 40), 104)
+        common = (shared << 23).to(tl.float32, bitcast=True)
     total = _sum_over_taps(
         staged + pixel * X_PIXEL, x_scales + (pixel // WP if FOLDED else pixel), w + k_read * (EACH * ROW), common,
         part,
@@ -256,7 +227,7 @@ def staged_gemm(
         EACH, SCALED, EXACT, BM, BN, BK, PARTS,
     )  # fmt: skip
     if SCALED:
-        total *= (of_columns / common)[None, :]
+        total = times_power(total, (exponents - shared)[None, :])
     if Y_PLANES and P * Q % 4 != 0 and BN > 16:
         # Addresses of single numbers, of which no four lie side by side: for a whole tile they would spill.
         HALF: tl.constexpr = BN // 2

@@ -7,7 +7,7 @@ from math import prod
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.implicit_gemm.tiles import sums_bytes, tiled_products
+from convwright.backends.triton.implicit_gemm.tiles import sums_bytes, tiles_of
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     depth_constants,
@@ -24,7 +24,8 @@ from convwright.backends.triton.operands import (
 )
 from convwright.backends.triton.staged_gemm.algorithms import ALGORITHMS, KERNEL
 from convwright.backends.triton.staged_gemm.staging import Staging, packed_bytes
-from convwright.backends.triton.staged_gemm.tiles import best_tiles, tiles
+from convwright.backends.triton.staged_gemm.tiles import best_tiles, steps, tiles
+from convwright.backends.triton.staging.extents import channels_reason
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -33,8 +34,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 NAME = f"triton/{KERNEL}"
-# Of fewer channels a step holds little but zeros.
-_LEAST_CHANNELS, _LEAST_OUTPUTS = 16, 8
+_LEAST_OUTPUTS = 8
 # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
 _SHORT = 32
 # Staged numbers of a program, and weights that one of those that pack them takes at a time.
@@ -57,7 +57,7 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
     workspace_bytes = Staging.of(problem, algorithm, tile).nbytes + sums_bytes(tile, problem)
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
-        tiled=tiled_products(tile, problem), compiles=True,
+        tiled=tiles_of(tile, problem) * tile.products(steps(tile, problem)), compiles=True,
     )  # fmt: skip
 
 
@@ -68,20 +68,12 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, (DType.FP32,), groups=True, volumes=True)
-        or _channels_reason(problem)
+        or channels_reason(problem, _LEAST_OUTPUTS)
         or lying_reason(operands)
         or size_reason(problem, operands)
         or weight_reason(problem)
         or _staged_reason(problem)
     )
-
-
-def _channels_reason(problem: ConvProblem) -> str | None:
-    inputs, outputs = group_sizes(problem)
-    least = f"at least {_LEAST_CHANNELS} input and {_LEAST_OUTPUTS} output channels"
-    if inputs < _LEAST_CHANNELS or outputs < _LEAST_OUTPUTS:
-        return f"serves {'groups of ' if problem.groups > 1 else ''}{least}, got {inputs} and {outputs}"
-    return None
 
 
 def _staged_reason(problem: ConvProblem) -> str | None:

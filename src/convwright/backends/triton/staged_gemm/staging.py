@@ -7,12 +7,10 @@ from math import prod
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.operands import group_sizes, is_in_planes
-from convwright.core.dtype import Arithmetic
+from convwright.backends.triton.operands import group_sizes
+from convwright.backends.triton.staging.algorithms import numbers_of
+from convwright.backends.triton.staging.extents import NUMBER_BYTES, SCALE_BYTES, aligned, extents, padded
 from convwright.core.problem import ConvProblem
-
-_NUMBER_BYTES, _SCALE_BYTES = 2, 4
-_ALIGNED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,36 +48,18 @@ class Staging:
     @property
     def nbytes(self) -> int:
         """Numbers, and behind them scales; what follows is aligned."""
-        return padded(self.numbers * _NUMBER_BYTES + self.pixels * self.blocks * _SCALE_BYTES, _ALIGNED)
+        return aligned(self.numbers * NUMBER_BYTES + self.pixels * self.blocks * SCALE_BYTES)
 
     @property
     def constants(self) -> dict[str, int]:
         """What kernels are told that write it or read it."""
         return {
             "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "G": self.groups,
-            "PITCH": self.pitch, "EACH": self.each, "SCALES_AT": self.numbers * _NUMBER_BYTES // _SCALE_BYTES,
+            "PITCH": self.pitch, "EACH": self.each, "SCALES_AT": self.numbers * NUMBER_BYTES // SCALE_BYTES,
         }  # fmt: skip
-
-
-def extents(problem: ConvProblem) -> tuple[int, int, int]:
-    """Planes, rows and columns of an image that some tap reads, its borders among them, in planes an even number."""
-    read = [(axis.out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1 for axis in problem.axes]
-    deep, high, wide = [1] * (3 - len(read)) + read
-    # Of an odd width the compiler does not see that pixels of planes lie side by side, and reads them by channels:
-    # to stage 105 MB took 68 µs where 31 suffice (H200).
-    return deep, high, wide + wide % 2 if is_in_planes(problem.x) else wide
-
-
-def numbers_of(algorithm: Algorithm) -> int:
-    """How many of fp16 one of fp32 becomes."""
-    return 2 if algorithm.arithmetic is Arithmetic.FP16X3 else 1
 
 
 def packed_bytes(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
     """What a packed weight takes, with a scale for each of its output channels."""
     row = prod(problem.taps) * padded(problem.w.shape[1], tile.bk)
-    return problem.k * (numbers_of(algorithm) * row * _NUMBER_BYTES + _SCALE_BYTES)
-
-
-def padded(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
+    return problem.k * (numbers_of(algorithm) * row * NUMBER_BYTES + SCALE_BYTES)

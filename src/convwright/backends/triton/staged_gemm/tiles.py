@@ -20,7 +20,9 @@ from convwright.backends.triton.multiprocessor import (
 )
 from convwright.backends.triton.operands import group_sizes
 from convwright.backends.triton.staged_gemm.algorithms import SCALED, SPLIT
-from convwright.backends.triton.staged_gemm.staging import Staging, numbers_of, padded
+from convwright.backends.triton.staged_gemm.staging import Staging
+from convwright.backends.triton.staging.algorithms import numbers_of
+from convwright.backends.triton.staging.extents import NUMBER_BYTES, padded
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -38,7 +40,6 @@ _SCALED = (
     Tile(128, 64, 32, 4, 4), Tile(64, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4),
 )  # fmt: skip
 _TILES = {SPLIT: _SPLIT, SCALED: _SCALED}
-_BYTES = 2  # of a number
 # A 128x128 tile by itself takes 2,700 cycles for a step of 64, and three of 64x64 take as many together (H200): of
 # which the loads explain 1,640 and 2,460 where they come at this rate, and this much more passes idle in each block.
 LOADED_BYTES_PER_CYCLE = 40
@@ -59,7 +60,7 @@ def shared_bytes(algorithm: Algorithm, tile: Tile) -> int:
 
 def _loaded(algorithm: Algorithm, tile: Tile) -> int:
     """Bytes of a step."""
-    return (tile.bm + tile.bn) * tile.bk * numbers_of(algorithm) * _BYTES
+    return (tile.bm + tile.bn) * tile.bk * numbers_of(algorithm) * NUMBER_BYTES
 
 
 def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
@@ -79,16 +80,16 @@ def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, 
 
 def _parted(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[Tile]:
     """The tile in as many parts as fill all multiprocessors once, none of them without a step."""
-    steps = _steps(tile, problem)
+    turns = steps(tile, problem)
     blocks = together(algorithm, tile, device) * sm_count(device)
-    wanted = min(blocks // tiles_of(tile, problem), steps // _FEWEST_STEPS_OF_A_PART)
+    wanted = min(blocks // tiles_of(tile, problem), turns // _FEWEST_STEPS_OF_A_PART)
     if wanted > 1:
-        parted = replace(tile, parts=-(-steps // -(-steps // wanted)))
+        parted = replace(tile, parts=-(-turns // -(-turns // wanted)))
         if sums_bytes(parted, problem) <= _MOST_SUMS_BYTES:
             yield parted
 
 
-def _steps(tile: Tile, problem: ConvProblem) -> int:
+def steps(tile: Tile, problem: ConvProblem) -> int:
     return prod(problem.taps) * padded(group_sizes(problem)[0], tile.bk) // tile.bk
 
 
@@ -109,7 +110,7 @@ def cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: Devic
     loads = _loaded(algorithm, tile) / LOADED_BYTES_PER_CYCLE
     busy = max(products, loads)
     step = max(at_once * busy, busy + IDLE_CYCLES) / at_once
-    block = -(-_steps(tile, problem) // parts) * step + BLOCK_CYCLES / at_once
+    block = -(-steps(tile, problem) // parts) * step + BLOCK_CYCLES / at_once
     written = problem.y.nbytes / (sms * CACHE_BYTES_PER_CYCLE)
     return each * block + written + _staging_cycles(tile, problem, algorithm, sms) + _adding_cycles(tile, problem, sms)
 

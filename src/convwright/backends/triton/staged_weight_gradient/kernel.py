@@ -12,36 +12,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.fp16_parts import dot_3xfp16, lowering, magnitude, raising, shared_exponent
-from convwright.backends.triton.gemm.kernel import outer
 from convwright.backends.triton.parts.kernel import weight_at
-from convwright.backends.triton.staged_gemm.kernel import store_raised
-
-
-# fmt: off
-@triton.jit
-def _tile(
-    x, pixel, block, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
-    DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
-    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
-    X_PLANES: tl.constexpr, WIDE: tl.constexpr, BC: tl.constexpr,
-):
-    # fmt: on
-    """What an operand has at these of N DP HP WP pixels, a row for each, and a block of channels; zeros beyond it."""
-    BLOCKS: tl.constexpr = (C + BC - 1) // BC
-    c = block % BLOCKS * BC + tl.arange(0, BC)
-    n = pixel // (DP * HP * WP)
-    d = pixel // (HP * WP) % DP - FRONT
-    h = pixel // WP % HP - TOP
-    v = pixel % WP - LEFT
-    there = (n < N) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
-    if WIDE:
-        n = n.to(tl.int64)
-    x_at = x + outer(n * X_N + d * X_D + h * X_H + v * X_W, (block // BLOCKS * C + c) * X_C, X_PLANES)
-    real = tl.expand_dims(there, 0 if X_PLANES else 1) & tl.expand_dims(c < C, 1 if X_PLANES else 0)
-    value = tl.load(x_at, mask=real, other=0.0)
-    return tl.trans(value) if X_PLANES else value
+from convwright.backends.triton.staging.fp16_parts import (
+    dot_3xfp16,
+    exponent_of,
+    lowering,
+    magnitude,
+    raising,
+    shared_exponent,
+    times_power,
+)
+from convwright.backends.triton.staging.kernel import block_of_pixels, store_raised, tile_and_block
 
 
 # fmt: off
@@ -57,12 +38,11 @@ def largest_of_channels(
     PITCH. A program looks at one chunk of BC channels, BP pixels at a time."""
     BLOCKS: tl.constexpr = PITCH // BC
     TURNS: tl.constexpr = (N * D * H * W + CHUNKS * BP - 1) // (CHUNKS * BP)
-    block = tl.program_id(0) // CHUNKS if X_PLANES else tl.program_id(0) % BLOCKS
-    chunk = tl.program_id(0) % CHUNKS if X_PLANES else tl.program_id(0) // BLOCKS
+    chunk, block = tile_and_block(tl.program_id(0), CHUNKS, BLOCKS, X_PLANES)
     largest = tl.zeros((BP, BC), tl.int32)
     for turn in tl.range(TURNS, loop_unroll_factor=4):
         pixel = (chunk * TURNS + turn) * BP + tl.arange(0, BP)
-        value = _tile(
+        value = block_of_pixels(
             x, pixel, block, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, D, H, W, 0, 0, 0, X_PLANES, WIDE, BC
         )
         largest = tl.maximum(largest, magnitude(value))
@@ -85,23 +65,20 @@ def staged_by_channels(
     # fmt: on
     """From BEGINS on, x as PIXELS PITCH/BC EACH BC, and the scale of each channel. A program stages BC channels of BP
     pixels; AT_ONCE is a power of two of at least CHUNKS."""
-    BLOCKS: tl.constexpr = PITCH // BC
     TILES: tl.constexpr = (PIXELS + BP - 1) // BP
-    # Neighbouring programs read side by side.
-    block = tl.program_id(0) // TILES if X_PLANES else tl.program_id(0) % BLOCKS
-    first = (tl.program_id(0) % TILES if X_PLANES else tl.program_id(0) // BLOCKS) * BP
-    pixel = first + tl.arange(0, BP)
+    tile, block = tile_and_block(tl.program_id(0), TILES, PITCH // BC, X_PLANES)
+    pixel = tile * BP + tl.arange(0, BP)
     within = tl.arange(0, BC)
     scales = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + SCALES_AT
     chunk = tl.arange(0, AT_ONCE)
     found = scales + PITCH + (chunk * PITCH)[:, None] + (block * BC + within)[None, :]
     exponent = tl.max(tl.load(found, mask=(chunk < CHUNKS)[:, None], other=0), axis=0)
-    value = _tile(
+    value = block_of_pixels(
         x, pixel, block, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, DP, HP, WP, FRONT, TOP, LEFT, X_PLANES, WIDE, BC
     )
     at = workspace + BEGINS + (pixel * (EACH * PITCH))[:, None] + (block * (EACH * BC) + within)[None, :]
     store_raised(at, value * raising(exponent)[None, :], (pixel < PIXELS)[:, None], BC, EACH)
-    if first == 0:
+    if tile == 0:
         tl.store(scales + block * BC + within, lowering(exponent).to(tl.int32, bitcast=True))
 
 
@@ -179,11 +156,10 @@ def staged_weight_gradient(
         else:
             total = tl.dot(x_high, y_high, total)
 
-    # The scales are multiplied first: a sum times one of them may overflow where the result does not.
     scales = workspace.to(tl.pointer_type(tl.float32), bitcast=True)
-    x_scale = tl.load(scales + X_SCALES_AT + x_c)[:, None]
-    y_scale = tl.load(scales + Y_SCALES_AT + y_k)[None, :]
-    total = total * (x_scale * y_scale)
+    x_exponent = exponent_of(tl.load(scales + X_SCALES_AT + x_c)) - 127
+    y_exponent = exponent_of(tl.load(scales + Y_SCALES_AT + y_k)) - 127
+    total = times_power(total, x_exponent[:, None] + y_exponent[None, :])
     kept = (c < C)[:, None] & (k < K)[None, :]
     k += g * K
     if PARTS > 1:

@@ -33,6 +33,7 @@ from convwright.backends.triton.staged_weight_gradient.staging import (
     staged_input,
 )
 from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile, best_configurations
+from convwright.backends.triton.staging.extents import channels_reason
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -41,7 +42,6 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 NAME = f"triton/{KERNEL}"
-_LEAST_CHANNELS = 16  # of which tiles hold little but zeros otherwise
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -70,20 +70,12 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     operands = {"input": problem.x, "gradient": problem.y}
     return (
         shape_reason(problem, (DType.FP32,), groups=True, volumes=True)
-        or _channels_reason(problem)
+        or channels_reason(problem)
         or lying_reason(operands)
         or size_reason(problem, operands)
         or weight_reason(problem)
         or _staged_reason(problem)
     )
-
-
-def _channels_reason(problem: ConvProblem) -> str | None:
-    inputs, outputs = group_sizes(problem)
-    if min(inputs, outputs) < _LEAST_CHANNELS:
-        least = f"at least {_LEAST_CHANNELS} input and output channels"
-        return f"serves {'groups of ' if problem.groups > 1 else ''}{least}, got {inputs} and {outputs}"
-    return None
 
 
 def _staged_reason(problem: ConvProblem) -> str | None:

@@ -7,14 +7,14 @@ from math import prod
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.operands import depth_constants, group_sizes, pixel_count, window_constants
-from convwright.backends.triton.staged_gemm.staging import extents, numbers_of, padded
+from convwright.backends.triton.staging.algorithms import numbers_of
+from convwright.backends.triton.staging.extents import NUMBER_BYTES, SCALE_BYTES, aligned, extents, padded
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 BLOCK = 64  # of channels
 PIXELS_AT_ONCE = 128
-_NUMBER_BYTES, _FLOAT_BYTES, _ALIGNED = 2, 4, 256
-_MOST_READ_BEHIND = 256 * 2 * _NUMBER_BYTES
+_MOST_READ_BEHIND = 256 * 2 * NUMBER_BYTES
 # Programs that look for the largest number of channels, each of some of them among as many pixels: enough to keep all
 # of a device busy, and few for those that read again what they found.
 _SEARCHERS, _MOST_CHUNKS, _LEAST_OF_A_CHUNK = 512, 128, 256
@@ -37,17 +37,17 @@ class Staged:
     @property
     def scales_at(self) -> int:
         """In numbers of fp32 from the workspace's start; behind scales lie the largest numbers of each chunk."""
-        return (self.begins + padded(self.numbers * _NUMBER_BYTES, _ALIGNED)) // _FLOAT_BYTES
+        return (self.begins + aligned(self.numbers * NUMBER_BYTES)) // SCALE_BYTES
 
     @property
     def ends(self) -> int:
-        return padded((self.scales_at + (1 + self.chunks) * self.channels) * _FLOAT_BYTES, _ALIGNED)
+        return aligned((self.scales_at + (1 + self.chunks) * self.channels) * SCALE_BYTES)
 
     @property
     def constants(self) -> dict[str, int]:
         """What kernels are told that write it."""
         return {
-            "BEGINS": self.begins // _NUMBER_BYTES, "SCALES_AT": self.scales_at, "PIXELS": self.pixels,
+            "BEGINS": self.begins // NUMBER_BYTES, "SCALES_AT": self.scales_at, "PIXELS": self.pixels,
             "PITCH": self.channels, "EACH": self.each, "CHUNKS": self.chunks,
         }  # fmt: skip
 

@@ -19,7 +19,6 @@ from convwright.backends.triton.multiprocessor import (
 )
 from convwright.backends.triton.operands import group_sizes, pixel_count
 from convwright.backends.triton.parts.sums import sum_cycles
-from convwright.backends.triton.staged_gemm.staging import numbers_of
 from convwright.backends.triton.staged_gemm.tiles import (
     IDLE_CYCLES,
     LOADED_BYTES_PER_CYCLE,
@@ -28,10 +27,11 @@ from convwright.backends.triton.staged_gemm.tiles import (
 )
 from convwright.backends.triton.staged_weight_gradient.algorithms import SPLIT
 from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes
+from convwright.backends.triton.staging.algorithms import numbers_of
+from convwright.backends.triton.staging.extents import NUMBER_BYTES
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
-_BYTES = 2
 # Tensor cores cut what they add to a running sum, at 2^-24 of it for each 16 pixels: with so many that shows less than
 # that numbers are rounded to 11 bits.
 _MOST_PIXELS_OF_A_PART = 2**15
@@ -65,7 +65,7 @@ class StagedTile(Configuration):
 
     def loaded(self, algorithm: Algorithm) -> int:
         """Bytes of one step."""
-        return (self.bm + self.bn) * self.bk * numbers_of(algorithm) * _BYTES
+        return (self.bm + self.bn) * self.bk * numbers_of(algorithm) * NUMBER_BYTES
 
     def shared_bytes(self, algorithm: Algorithm) -> int:
         return self.stages * self.loaded(algorithm)

@@ -16,21 +16,42 @@ def magnitude(value):
 
 @triton.jit
 def shared_exponent(magnitudes, axis: tl.constexpr):
-    """That of the largest number along ``axis``, as fp32 stores it."""
+    """That of the largest number along ``axis``, as fp32 stores it; 0 where there is none but 0."""
+    largest = tl.max(magnitudes, axis=axis)
     # Of less than 15 the power of two that lowers would not be one that fp32 has.
-    return tl.maximum(tl.max(magnitudes, axis=axis) >> 23, 15)
+    return tl.where(largest == 0, 0, tl.maximum(largest >> 23, 15))
+
+
+@triton.jit
+def _known(exponent):
+    """One that neither raises nor lowers, where there is none: a 0 for a power of two would make NaN of an infinity."""
+    return tl.where(exponent == 0, 141, exponent)
 
 
 @triton.jit
 def raising(exponent):
     """The power of two that lifts the largest number to 2^14 and more, where fp16 has most room below it."""
-    return ((268 - exponent) << 23).to(tl.float32, bitcast=True)
+    return ((268 - _known(exponent)) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def lowering(exponent):
     """Its inverse."""
-    return ((exponent - 14) << 23).to(tl.float32, bitcast=True)
+    return ((_known(exponent) - 14) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def exponent_of(power):
+    """Of a power of two, which fp32 stores so."""
+    return power.to(tl.int32, bitcast=True) >> 23
+
+
+@triton.jit
+def times_power(value, exponent):
+    """``value`` times 2^``exponent``, in two steps: fp32 has no power of two for what is between two of its numbers."""
+    half = exponent >> 1
+    first = ((127 + half) << 23).to(tl.float32, bitcast=True)
+    return value * first * ((127 + exponent - half) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
