@@ -214,7 +214,7 @@ def staged_gemm(
     plane = m_read // (Z * P * Q) * DP + m_read // (P * Q) % Z * STRIDE_D
     pixel = (plane * HP + m_read // Q % P * STRIDE_H) * WP + m_read % Q * STRIDE_W
     # Sums are those of the column that is raised least, unless others are raised by 2^40 more: of these they would
-    # overflow where what is stored does not. At least 2^-23, whose exponent is 104, leaves all scales of pixels above 0.
+    # overflow where what is stored does not. 2^-23 at the least, whose exponent is 104, leaves none of a pixel's at 0.
     common = 1.0
     if SCALED:
         exponents = exponent_of(tl.load(k_scales + k_read))
