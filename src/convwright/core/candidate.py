@@ -47,7 +47,7 @@ class Candidate(Record):
     'triton/implicit-gemm[bm=64]'
     """
 
-    TOLD: ClassVar = ("id",)
+    TOLD: ClassVar = ("id", "range_limited")
 
     problem: ConvProblem
     backend: str
@@ -70,6 +70,11 @@ class Candidate(Record):
         if self.inner is not None:
             return f"{self.algorithm}({', '.join([*(str(value) for _, value in self.config), self.inner.id])})"
         return leaf_id(self.backend, self.algorithm, self.config)
+
+    @property
+    def range_limited(self) -> bool:
+        """Whether its arithmetic keeps fewer bits of a number that is far smaller than others."""
+        return self.arithmetic.range_limited
 
     @property
     def leaf(self) -> Candidate:

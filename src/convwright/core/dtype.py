@@ -108,6 +108,11 @@ class Arithmetic(StrEnum):
         return 3 if self in _SPLIT else 1
 
     @property
+    def range_limited(self) -> bool:
+        """Whether numbers share a power of two: one that is 2^28 times smaller than the largest of them loses bits."""
+        return self in (Arithmetic.FP16X3, Arithmetic.SCALED_FP16)
+
+    @property
     def unit(self) -> Arithmetic:
         """The arithmetic whose peak rate bounds this one."""
         return _UNITS.get(self, self)

@@ -32,11 +32,21 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
         console.print(Text(f"Nothing was measured: {why}.", style="dim"))
     measured = measured_in(found, (verdict.finding for verdict in found.verdicts))
     print_conditions(measured, console, permitted_in([found], conditions_now(found.device)))
+    _print_limited(listed, console)
     print_unstable(((v.finding.candidate.id, v.finding.unstable) for v in found.verdicts), console)
     not_allowed = [(v.finding.candidate.id, v.reason) for v in found.verdicts if v not in listed]
     _print_reasons("not allowed", not_allowed, console)
     if refusals:
         _print_reasons("refused", [(refusal.id, refusal.reason) for refusal in found.refusals], console)
+
+
+def _print_limited(verdicts: Sequence[Verdict], console: Console) -> None:
+    """Which arithmetic keeps fewer bits of some numbers, and of which."""
+    limited = {v.finding.candidate.arithmetic for v in verdicts if v.finding.candidate.range_limited}
+    if limited:
+        named = ", ".join(sorted(limited))
+        said = "a number 2^28 times smaller than the largest that it shares a power of two with loses bits"
+        console.print(Text(f"{named} (range_limited): {said}", style="dim"))
 
 
 def _amount(found: Findings) -> str:
