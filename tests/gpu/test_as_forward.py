@@ -67,7 +67,7 @@ def test_a_gradient_in_fp32_is_computed_by_it_where_tf32_is_off() -> None:
                     cw.problem(x, w, padding=1, direction="backward_data"), device_facts("cuda"), Policy()
                 )
             )
-            if candidate.id.startswith("as-forward(triton/implicit-gemm-3xtf32")
+            if candidate.id.startswith("as-forward(triton/staged-gemm-3xfp16")
         )
         with cw.algorithms(backward_data=name):
             cw.conv2d(x, w, padding=1).square().sum().backward()
