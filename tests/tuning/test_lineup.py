@@ -65,3 +65,22 @@ def test_rewrites_are_not_planned_where_time_is_short() -> None:
         asked.clear()
         assert order(line, {}) == ["torch/default"]
         assert bool(asked) is planned
+
+
+def test_what_is_not_allowed_keeps_nothing_back_that_has_been_compiled(made: Made) -> None:
+    """It would promise most, as coarse arithmetic does, and is never compiled."""
+    made.quick = {f"quick-{i}": Way(1.0) for i in range(4)}
+    made.compiled = {name: Way(1.0) for name in [*(f"coarse-{i}" for i in range(20)), "fine"]}
+    direct = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
+    seen: list[str] = []
+    line = Lineup(
+        PROBLEM, CPU, direct, direct[0], lambda inner: [], Budget(1e6, now_us=made.time), most_chains=0,
+        is_built=lambda candidate: candidate.algorithm == "fine" and len(seen) > 1,
+        is_allowed=lambda candidate: not candidate.algorithm.startswith("coarse"),
+    )  # fmt: skip
+    for candidate in line:
+        seen.append(candidate.id)
+        line.hear(candidate, 1.0)
+    assert seen.index("compiled/fine") < seen.index("quick/quick-3")
+    assert sorted(seen) == sorted(candidate.id for candidate in direct)
+    assert all("coarse" in name for name in seen[-20:])

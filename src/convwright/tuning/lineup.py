@@ -35,13 +35,13 @@ class _Queue:
 
 class Lineup:
     """PyTorch's own call, then what is quick to build, some rewrites among it, and what has been compiled meanwhile.
-    What has still to be compiled comes last.
+    What has still to be compiled comes last, and behind it what nobody compiles since it is not allowed.
 
     Backends take turns, each with its most promising candidate first, one whose candidates take long to be made ready
     and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
     was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are
     known of so far, and ``refusals`` what cannot be. ``most_chains`` is how many chains of rewrites are planned, None
-    all there are; ``is_built`` tells what is compiled by now.
+    all there are; ``is_built`` tells what is compiled by now, and ``is_allowed`` what may be chosen.
     """
 
     def __init__(
@@ -55,14 +55,16 @@ class Lineup:
         *,
         most_chains: int | None,
         is_built: Callable[[Candidate], bool] = lambda candidate: False,
+        is_allowed: Callable[[Candidate], bool] = lambda candidate: True,
     ) -> None:
         self.listed = list(direct)
         self.refusals: list[Refusal] = []
         self._device, self._baseline, self._budget = device, baseline, budget
         self._asked, self._most = (problem, device, promising), most_chains
-        self._is_built = is_built
+        self._is_built, self._is_allowed = is_built, is_allowed
         self._queues: dict[str, _Queue] = {}
         self._compiled: list[Candidate] = []
+        self._forbidden: list[Candidate] = []
 
     def __iter__(self) -> Iterator[Candidate]:
         self._enter(by_promise(self.listed, self._device))
@@ -75,6 +77,7 @@ class Lineup:
         while self._compiled:
             yield self._compiled.pop(0)
             yield from self._turns()
+        yield from self._forbidden
 
     def hear(self, candidate: Candidate, look_us: float) -> None:
         """A candidate was looked at, and took so long."""
@@ -87,7 +90,7 @@ class Lineup:
             if candidate == self._baseline:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.appendleft(candidate)
             elif candidate.compiles and not self._is_built(candidate):
-                self._compiled.append(candidate)
+                (self._compiled if self._is_allowed(candidate) else self._forbidden).append(candidate)
             else:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)
 

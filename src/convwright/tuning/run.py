@@ -52,6 +52,7 @@ class Run:
         self._lineup = Lineup(
             search.problem, search.device, direct, self._baseline, promising, search.budget,
             most_chains=most_chains, is_built=self._is_built,
+            is_allowed=lambda candidate: listing.objection(candidate, search.policy) is None,
         )  # fmt: skip
 
     @property
