@@ -78,8 +78,9 @@ class Switches(NamedTuple):
         if flags.tf32_allowed() != self.tf32:
             cudnn.conv.fp32_precision = "tf32" if self.tf32 else "ieee"
         torch._C._set_mkldnn_enabled(self.onednn)
-        # Which loads all of Inductor, for seconds, and leaves a folder behind.
-        if self.strict != torch.are_deterministic_algorithms_enabled():
+        here = Switches.now()
+        if (self.strict, self.only_warns) != (here.strict, here.only_warns):
+            # Which loads all of Inductor, for seconds, and leaves a folder behind.
             torch.use_deterministic_algorithms(self.strict, warn_only=self.only_warns)
 
 
