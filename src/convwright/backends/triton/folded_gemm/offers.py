@@ -12,21 +12,18 @@ from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
-    depth_constants,
     lying_reason,
     offsets_are_wide,
-    plane_constants,
     shape_reason,
     size_reason,
     weight_depth,
     weight_reason,
     weight_strides,
-    window_constants,
 )
+from convwright.backends.triton.staged_gemm.offers import product_constants, window_of
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.dtype import DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
@@ -34,9 +31,6 @@ NAME = f"triton/{KERNEL}"
 # Of more channels each tap fills a step by itself.
 _MOST_CHANNELS, _LEAST_OUTPUTS = 8, 8
 _MOST_OF_A_STEP, _MOST_OF_A_ROW = 64, 32_768
-# In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
-_SHORT = 32
-_GROUP_M = 8
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -95,7 +89,7 @@ def _folded_reason(problem: ConvProblem) -> str | None:
 
 def staging_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
     """What the kernel that stages the input is compiled for; a program stages a row."""
-    told, folding = _window(problem), Folding.of(problem, algorithm)
+    told, folding = window_of(problem), Folding.of(problem, algorithm)
     needed = ("C", "H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "TOP", "LEFT", "FRONT")
     length = folding.width * folding.channels
     return {name: told[name] for name in needed} | folding.constants | {
@@ -105,7 +99,7 @@ def staging_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, i
 
 def packing_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
     """What the kernel that packs the weight is compiled for; a program packs what belongs to an output channel."""
-    told = _window(problem) | weight_strides(problem) | weight_depth(problem)
+    told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
     folding, rows = Folding.of(problem, algorithm), steps(problem)
     needed = ("C", "R", "S", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
     return {name: told[name] for name in needed} | {
@@ -115,20 +109,9 @@ def packing_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, i
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for."""
-    told, folding = _window(problem), Folding.of(problem, algorithm)
-    needed = (
-        "R", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
-        "STRIDE_D", "STRIDE_H", "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
-    )  # fmt: skip
-    return {name: told[name] for name in needed} | folding.constants | {
-        "S": 1, "G": 1, "K": problem.k, "X_PIXEL": folding.channels, "X_LOW": folding.numbers,
-        "FOLDED": folding.taps * folding.channels, "EXACT": problem.dtype is DType.FP32 and problem.reduction <= _SHORT,
-        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
-        "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
-        "GROUP_M": _GROUP_M, "PARTS": 1,
+    """What the kernel of the products is compiled for: as for any staged input, with the taps of a row as one."""
+    folding = Folding.of(problem, algorithm)
+    return product_constants(problem, tile) | folding.constants | {
+        "S": 1, "G": 1, "X_PIXEL": folding.channels, "X_LOW": folding.numbers,
+        "FOLDED": folding.taps * folding.channels,
     }  # fmt: skip
-
-
-def _window(problem: ConvProblem) -> dict[str, int | bool]:
-    return window_constants(problem) | depth_constants(problem) | plane_constants(problem)

@@ -77,7 +77,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 
 def _staged_reason(problem: ConvProblem) -> str | None:
-    each = [(algorithm, tile) for algorithm in ALGORITHMS for tile in tiles(algorithm)]
+    each = [(algorithm, max(tiles(algorithm), key=lambda tile: tile.bk)) for algorithm in ALGORITHMS]
     staged = max(Staging.of(problem, *one).numbers for one in each)
     if staged >= MOST_ELEMENTS:
         return f"stages inputs as at most 2^30 numbers, got {staged:,}"
@@ -93,7 +93,7 @@ def staging_blocks(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> in
 
 def staging_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
     """What the kernel that stages the input is compiled for."""
-    told = _window(problem)
+    told = window_of(problem)
     needed = ("H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "X_PLANES", "TOP", "LEFT", "FRONT")
     return {name: told[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
         "C": group_sizes(problem)[0], "WIDE": offsets_are_wide(problem.x),
@@ -103,15 +103,21 @@ def staging_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) ->
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel of the products is compiled for."""
-    told = _window(problem)
+    staging = Staging.of(problem, algorithm, tile)
+    return product_constants(problem, tile) | staging.constants | {
+        "X_PIXEL": staging.each * staging.groups * staging.pitch, "X_LOW": staging.block, "FOLDED": 0, "SCALED": True,
+    }  # fmt: skip
+
+
+def product_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
+    """The same, but for how the input is staged."""
+    told = window_of(problem)
     needed = (
         "R", "S", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
         "STRIDE_D", "STRIDE_H", "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
     )  # fmt: skip
-    staging = Staging.of(problem, algorithm, tile)
-    return {name: told[name] for name in needed} | staging.constants | {
-        "X_PIXEL": staging.each * staging.groups * staging.pitch, "X_LOW": staging.block, "FOLDED": 0,
-        "SCALED": True, "EXACT": problem.reduction <= _SHORT, "K": group_sizes(problem)[1],
+    return {name: told[name] for name in needed} | {
+        "K": group_sizes(problem)[1], "EXACT": problem.dtype is DType.FP32 and problem.reduction <= _SHORT,
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
         "GROUP_M": _GROUP_M, "PARTS": tile.parts or 1,
@@ -120,7 +126,7 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
 
 def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
     """What the kernel that packs the weight is compiled for; a program of it takes one row."""
-    told = _window(problem) | weight_strides(problem) | weight_depth(problem)
+    told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
     staging = Staging.of(problem, algorithm, tile)
     length = prod(problem.taps) * staging.pitch
     needed = ("R", "S", "T", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
@@ -131,7 +137,8 @@ def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) ->
     }  # fmt: skip
 
 
-def _window(problem: ConvProblem) -> dict[str, int | bool]:
+def window_of(problem: ConvProblem) -> dict[str, int | bool]:
+    """Sizes, strides and window in up to three dimensions, and which operands lie in planes."""
     return window_constants(problem) | depth_constants(problem) | plane_constants(problem)
 
 

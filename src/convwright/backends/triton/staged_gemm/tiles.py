@@ -13,8 +13,6 @@ from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
     MORE_KERNEL_CYCLES,
-    MOST_WARPS,
-    products_per_cycle,
     shared_limit,
     sm_count,
 )
@@ -22,7 +20,8 @@ from convwright.backends.triton.operands import group_sizes
 from convwright.backends.triton.staged_gemm.algorithms import SCALED, SPLIT
 from convwright.backends.triton.staged_gemm.staging import Staging
 from convwright.backends.triton.staging.algorithms import numbers_of
-from convwright.backends.triton.staging.extents import NUMBER_BYTES, padded
+from convwright.backends.triton.staging.estimates import blocks_together, loaded_bytes, step_cycles
+from convwright.backends.triton.staging.extents import padded
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -40,11 +39,6 @@ _SCALED = (
     Tile(128, 64, 32, 4, 4), Tile(64, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4),
 )  # fmt: skip
 _TILES = {SPLIT: _SPLIT, SCALED: _SCALED}
-# A 128x128 tile by itself takes 2,700 cycles for a step of 64, and three of 64x64 take as many together (H200): of
-# which the loads explain 1,640 and 2,460 where they come at this rate, and this much more passes idle in each block.
-LOADED_BYTES_PER_CYCLE = 40
-IDLE_CYCLES = 700
-REGISTERS, REGISTERS_BESIDE_SUMS = 65_536, 72
 _FEWEST_STEPS_OF_A_PART = 4
 _MOST_SUMS_BYTES = 2**26
 
@@ -55,12 +49,7 @@ def tiles(algorithm: Algorithm) -> tuple[Tile, ...]:
 
 
 def shared_bytes(algorithm: Algorithm, tile: Tile) -> int:
-    return tile.stages * _loaded(algorithm, tile)
-
-
-def _loaded(algorithm: Algorithm, tile: Tile) -> int:
-    """Bytes of a step."""
-    return (tile.bm + tile.bn) * tile.bk * numbers_of(algorithm) * NUMBER_BYTES
+    return tile.stages * loaded_bytes(tile.bm, tile.bn, tile.bk, algorithm)
 
 
 def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
@@ -95,10 +84,8 @@ def steps(tile: Tile, problem: ConvProblem) -> int:
 
 def together(algorithm: Algorithm, tile: Tile, device: DeviceFacts) -> int:
     """How many blocks fit on a multiprocessor."""
-    sums = 1 + numbers_of(algorithm)
-    registers = sums * tile.bm * tile.bn // (32 * tile.warps) + REGISTERS_BESIDE_SUMS
-    by_registers = REGISTERS // (32 * tile.warps * registers)
-    return max(1, min(shared_limit(device) // shared_bytes(algorithm, tile), by_registers, MOST_WARPS // tile.warps))
+    sums = (1 + numbers_of(algorithm)) * tile.bm * tile.bn
+    return blocks_together(sums, tile.warps, shared_bytes(algorithm, tile), device)
 
 
 def cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
@@ -106,10 +93,7 @@ def cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: Devic
     sms, parts = sm_count(device), tile.parts or 1
     each = -(-tiles_of(tile, problem) * parts // sms)
     at_once = min(each, together(algorithm, tile, device))
-    products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
-    loads = _loaded(algorithm, tile) / LOADED_BYTES_PER_CYCLE
-    busy = max(products, loads)
-    step = max(at_once * busy, busy + IDLE_CYCLES) / at_once
+    step = step_cycles(tile.bm, tile.bn, tile.bk, algorithm, at_once)
     block = -(-steps(tile, problem) // parts) * step + BLOCK_CYCLES / at_once
     written = problem.y.nbytes / (sms * CACHE_BYTES_PER_CYCLE)
     return each * block + written + _staging_cycles(tile, problem, algorithm, sms) + _adding_cycles(tile, problem, sms)

@@ -12,23 +12,14 @@ from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
     MORE_KERNEL_CYCLES,
-    MOST_WARPS,
-    products_per_cycle,
     shared_limit,
     sm_count,
 )
 from convwright.backends.triton.operands import group_sizes, pixel_count
 from convwright.backends.triton.parts.sums import sum_cycles
-from convwright.backends.triton.staged_gemm.tiles import (
-    IDLE_CYCLES,
-    LOADED_BYTES_PER_CYCLE,
-    REGISTERS,
-    REGISTERS_BESIDE_SUMS,
-)
 from convwright.backends.triton.staged_weight_gradient.algorithms import SPLIT
 from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes
-from convwright.backends.triton.staging.algorithms import numbers_of
-from convwright.backends.triton.staging.extents import NUMBER_BYTES
+from convwright.backends.triton.staging.estimates import blocks_together, loaded_bytes, step_cycles
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -63,19 +54,13 @@ class StagedTile(Configuration):
         """How many all blocks multiply, idle ones too."""
         return self.tiles(problem) * self.parts * self.steps(problem) * self.bm * self.bn * self.bk
 
-    def loaded(self, algorithm: Algorithm) -> int:
-        """Bytes of one step."""
-        return (self.bm + self.bn) * self.bk * numbers_of(algorithm) * NUMBER_BYTES
-
     def shared_bytes(self, algorithm: Algorithm) -> int:
-        return self.stages * self.loaded(algorithm)
+        return self.stages * loaded_bytes(self.bm, self.bn, self.bk, algorithm)
 
     def together(self, algorithm: Algorithm, device: DeviceFacts) -> int:
         """How many blocks fit on a multiprocessor."""
-        sums = 3 if algorithm is SPLIT else 1
-        registers = sums * self.bm * self.bn // (32 * self.warps) + REGISTERS_BESIDE_SUMS
-        by_shared, by_registers = shared_limit(device) // self.shared_bytes(algorithm), REGISTERS // registers
-        return max(1, min(by_shared, by_registers // (32 * self.warps), MOST_WARPS // self.warps))
+        sums = (3 if algorithm is SPLIT else 1) * self.bm * self.bn
+        return blocks_together(sums, self.warps, self.shared_bytes(algorithm), device)
 
 
 def _tile(bm: int, bn: int, bk: int, warps: int, stages: int) -> StagedTile:
@@ -130,9 +115,7 @@ def _cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device
     sms = sm_count(device)
     mine = -(-tile.tiles(problem) * tile.parts // sms)
     at_once = min(mine, tile.together(algorithm, device))
-    products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
-    busy = max(products, tile.loaded(algorithm) / LOADED_BYTES_PER_CYCLE)
-    step = max(at_once * busy, busy + IDLE_CYCLES) / at_once
+    step = step_cycles(tile.bm, tile.bn, tile.bk, algorithm, at_once)
     cycles = mine * (tile.steps(problem) * step + BLOCK_CYCLES / at_once)
     moved = 2 * (problem.x.nbytes + problem.y.nbytes) + staged_bytes(problem, algorithm)
     staging = 4 * MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
