@@ -19,6 +19,7 @@ pytest.importorskip("triton")
 from backends.triton_interpreted.cases import Case, Operands, exact, listed, oracle
 from backends.triton_interpreted.staged_gemm_cases import (
     ALGORITHM,
+    BETWEEN_SCALES,
     SAME,
     SERVED,
     every_tile,
@@ -410,37 +411,6 @@ def test_operands_that_do_not_fit_the_epilogue_are_named() -> None:
         plan(given.x, plan.prepare(given.w))
     with pytest.raises(BadInput, match="got bias and residual"):
         plan(given.x, plan.prepare(given.w), given.bias, given.out)
-
-
-def _rows(large: float, small: float, weight: torch.Tensor) -> torch.Tensor:
-    """Two output channels of other magnitudes than the rest."""
-    weight[0] *= large
-    weight[1] *= small
-    return weight
-
-
-def _infinity_in(x: torch.Tensor) -> torch.Tensor:
-    x[0, 3, 0, 0] = torch.inf
-    return x
-
-
-def _met_by_nothing(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    x[0, 0], weight[:, 1] = 1e30, 1e18
-    return x, weight
-
-
-X, W = (
-    torch.randn(1, 32, 2, 2, generator=torch.Generator().manual_seed(1)),
-    torch.randn(16, 32, 2, 2, generator=torch.Generator().manual_seed(2)),
-)
-BETWEEN_SCALES = {
-    "an infinity beside zeros, small weights": (_infinity_in(torch.zeros_like(X)), (W.abs() * 3e-4).clamp(1e-4)),
-    "channels of 1e30 and 1e-20": (X, _rows(1e30, 1e-20, W.clone())),
-    "the same beside 1e30": (X * 1e30, _rows(1e10, 1e-20, W.clone())),
-    "results near the least number": (X.abs() * 1e-34, W.abs() * 3e-4),
-    "large numbers that meet zeros": _met_by_nothing(torch.zeros_like(X), torch.zeros_like(W)),
-    "an infinity among them": (_infinity_in(X.clone()), _rows(1e30, 1e-20, W.abs())),
-}
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:overflow encountered")

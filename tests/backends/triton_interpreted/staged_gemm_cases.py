@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from backends.triton_interpreted.cases import CASES, VOLUMES, WIDE_GROUPS, Case, Operands
 from convwright.backends.triton.gemm.tiles import Tile
@@ -66,3 +67,35 @@ def uneven_integers(problem: ConvProblem, device: str) -> Operands:
 
 def in_parts(candidate: Candidate, parts: int) -> Candidate:
     return candidate_of(candidate.problem, SPLIT, replace(Tile.of(candidate), parts=parts))
+
+
+def _rows(large: float, small: float, weight: Tensor) -> Tensor:
+    """Two output channels of other magnitudes than the rest."""
+    weight[0] *= large
+    weight[1] *= small
+    return weight
+
+
+def _infinity_in(x: Tensor) -> Tensor:
+    x[0, 3, 0, 0] = torch.inf
+    return x
+
+
+def _met_by_nothing(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    x[0, 0], weight[:, 1] = 1e30, 1e18
+    return x, weight
+
+
+# An input and a weight, where a power of two for both sides may be beyond the range of fp32.
+_X, _W = (
+    torch.randn(1, 32, 2, 2, generator=torch.Generator().manual_seed(1)),
+    torch.randn(16, 32, 2, 2, generator=torch.Generator().manual_seed(2)),
+)
+BETWEEN_SCALES = {
+    "an infinity beside zeros, small weights": (_infinity_in(torch.zeros_like(_X)), (_W.abs() * 3e-4).clamp(1e-4)),
+    "channels of 1e30 and 1e-20": (_X, _rows(1e30, 1e-20, _W.clone())),
+    "the same beside 1e30": (_X * 1e30, _rows(1e10, 1e-20, _W.clone())),
+    "results near the least number": (_X.abs() * 1e-34, _W.abs() * 3e-4),
+    "large numbers that meet zeros": _met_by_nothing(torch.zeros_like(_X), torch.zeros_like(_W)),
+    "an infinity among them": (_infinity_in(_X.clone()), _rows(1e30, 1e-20, _W.abs())),
+}
