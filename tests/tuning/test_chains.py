@@ -13,7 +13,7 @@ from convwright.core.profiles import profile
 from convwright.measuring.machine import device_facts
 from convwright.tuning import listing
 from convwright.tuning.chains import chains, moved_bytes
-from convwright.tuning.prediction import by_promise, least_us, moving_us
+from convwright.tuning.prediction import by_promise, expected_us, least_us, moving_us
 
 STEM = ConvProblem.parse("mb4ic3ih56oc8kh7sh2ph3 ep:bias+relu")
 PROBLEMS = [
@@ -91,13 +91,47 @@ def _bytes_us(problem: ConvProblem) -> float:
 def test_candidates_come_by_what_they_need_at_least() -> None:
     problem = ConvProblem.parse("mb32ic64ih56oc64kh3ph1 dt:fp16")
     offers = [*listing.direct(problem, H200, Policy()), *listing.rewritten(problem, H200, Policy())]
-    ordered = by_promise(listing.candidates(offers), H200)
+    guessed = [candidate for candidate in listing.candidates(offers) if candidate.leaf.estimated_us is None]
+    ordered = by_promise(guessed, H200)
     least = [least_us(candidate, H200) or 0.0 for candidate in ordered]
     assert least == sorted(least)
     by_id = {candidate.id: value for candidate, value in zip(ordered, least, strict=True)}
     plain, copied = by_id["reference/gemm"], by_id["relayout(nhwc, reference/gemm)"]
     assert H200.bandwidth_bytes_per_us is not None
     assert copied - plain == pytest.approx(2 * 2 * problem.x.nbytes / H200.bandwidth_bytes_per_us, rel=0.01)
+
+
+def test_what_a_backend_estimates_comes_by_that_in_the_places_of_its_own() -> None:
+    problem = ConvProblem.parse("mb32ic3ih224oc32kh3sh2ph1")  # few channels, which fill no tile of a product
+    listed = listing.candidates(listing.direct(problem, H200, Policy()))
+    ordered = by_promise(listed, H200)
+    assert sorted(c.id for c in ordered) == sorted(c.id for c in listed)
+    unestimated = [candidate for candidate in listed if candidate.backend != "triton"]
+    assert [candidate for candidate in ordered if candidate.backend != "triton"] == by_promise(unestimated, H200)
+
+    ours = [candidate for candidate in ordered if candidate.backend == "triton"]
+    expected = [expected_us(candidate, H200) or 0.0 for candidate in ours]
+    assert expected[0] == min(expected)
+    assert ours[0].algorithm == "wide-direct"
+    # Others come before the last of its configurations, which promise more.
+    first_direct = next(place for place, each in enumerate(ours) if each.algorithm == "direct")
+    last_wide = max(place for place, each in enumerate(ours) if each.algorithm == "wide-direct")
+    assert first_direct < last_wide
+
+
+def test_a_rewrite_adds_what_it_moves_to_an_estimate() -> None:
+    problem = ConvProblem.parse("mb32ic64ih56oc64kh3ph1 dt:fp16")
+    possible, _ = chains(problem, H200)
+    chain = next(chain for chain in possible if [step.rewrite.name for step in chain.steps] == ["relayout"])
+    direct = listing.candidates(listing.direct(chain.inner, H200, Policy()))
+    leaf = next(candidate for candidate in direct if candidate.estimated_us is not None)
+    around = chain.wrap(leaf)
+    plain, copied = expected_us(leaf, H200), expected_us(around, H200)
+    assert plain is not None
+    assert copied is not None
+    assert H200.bandwidth_bytes_per_us is not None
+    assert copied - plain == pytest.approx(moved_bytes(around) / H200.bandwidth_bytes_per_us)
+    assert moved_bytes(around) > 0
 
 
 def test_idle_products_of_tiles_count_where_they_are_half_of_all() -> None:

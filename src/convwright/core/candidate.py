@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
@@ -39,7 +39,8 @@ class Candidate(Record):
     ``workspace_is_bound`` that it may need less; ``saves_products`` that the algorithm may multiply less often than the
     problem says, as Winograd's and Fourier's do, and ``products`` how often it does, where that is known; ``tiled`` how
     many products a matrix kernel's tiles hold, idle ones too; ``compiles`` that building it takes tenths of a second,
-    and ``links`` that its first run does, in which a library links kernels.
+    and ``links`` that its first run does, in which a library links kernels. ``estimated_us`` is what its backend would
+    guess that it takes, for an order among its own; None where it does not.
 
     >>> problem = ConvProblem.parse("ic8ih9oc8kh3")
     >>> leaf = Candidate(problem, "triton", "implicit-gemm", (("bm", 64),), Arithmetic.TF32X3, 0, True, Source.RULE)
@@ -64,6 +65,7 @@ class Candidate(Record):
     compiles: bool = False
     links: bool = False
     workspace_is_bound: bool = False
+    estimated_us: float | None = field(default=None, compare=False)
 
     @property
     def id(self) -> str:

@@ -69,7 +69,7 @@ def find(
         trust or settings().trust, isolate, energy, progress or NO_HOOKS.progress,
         beside if mode is Mode.QUICK and not isolate else None,
     )  # fmt: skip
-    direct = listing.direct(problem, device, search.policy)
+    direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
     if not search.runs:
         return _listed(search, candidates, refusals, _why_nothing_runs(search))

@@ -26,13 +26,12 @@ def searching(search: Search, ranked: Callable[[Search, list[Candidate]], list[C
     what that comes to as a whole is looked at with the rewrite around it."""
 
     def promising(problem: ConvProblem) -> list[Candidate]:
-        offers = listing.direct(problem, search.device, search.policy)
         left_us = search.budget.left_us - (1 - _SHARE) * search.budget.total_us
         inner = replace(
             search, problem=problem, policy=search.timing_policy, mode=Mode.QUICK,
             budget=Budget(max(left_us, 1.0) / _EACH), energy=False,
         )  # fmt: skip
-        direct = listing.candidates(offers)
+        direct = listing.candidates(search.offers(problem))
         late = not search.budget.has(1 - _SHARE)
         if late or inner.recall(rewrites=False).tried(Mode.QUICK, direct) is not None:
             return known_best(search, problem)
@@ -50,7 +49,7 @@ def _worth_wrapping(ranked: list[Candidate]) -> list[Candidate]:
 def known_best(search: Search, problem: ConvProblem) -> list[Candidate]:
     """The few candidates for the problem inside a rewrite that are worth wrapping: the fastest that were measured and
     not found wrong, or the first of each backend where none was."""
-    listed = listing.candidates(listing.direct(problem, search.device, search.policy))
+    listed = listing.candidates(search.offers(problem))
     known = Recall(problem, search.device, search.policy, search.store, "direct").known(listed)
     own = baseline_of(listed, search.policy)
     base = known.get(own.id) if own is not None else None

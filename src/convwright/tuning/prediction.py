@@ -16,6 +16,8 @@ from convwright.tuning.listing import spread
 _MOST_FLOPS_PER_US = {Arithmetic.FP64: 2 * 2 * 8 * 6500, Arithmetic.FP32: 2 * 2 * 16 * 6500}
 # Winograd's F(4x4, 3x3), which PyTorch's own call on a CPU may be computed by, saves as much.
 _MOST_SAVED = 4
+# So much of its time each configuration of an algorithm stands behind the one before.
+_BEHIND = 1 / 6
 # What fits into a cache is moved faster than limits say, and what is beyond it in part.
 _IN_CACHE = 3.0
 
@@ -69,9 +71,42 @@ def hopeless_us(candidate: Candidate, device: DeviceFacts, best_us: float) -> fl
 
 def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:
     """By what they need at least; those that need the same in the order in which their backends believe in them, behind
-    all others where their tiles are mostly idle."""
+    all others where their tiles are mostly idle. Where a backend estimates what its own should take, it is by that that
+    these have the places of theirs."""
 
     def need(candidate: Candidate) -> tuple[float, int, int]:
         return least_us(candidate, device) or 0.0, _times_idle(candidate.leaf), moved_bytes(candidate)
 
-    return sorted(spread(listed), key=need)
+    ordered = sorted(spread(listed), key=need)
+    estimated: dict[str, list[Candidate]] = {}
+    for candidate in ordered:
+        if candidate.leaf.estimated_us is not None:
+            estimated.setdefault(candidate.leaf.backend, []).append(candidate)
+    turns = {backend: iter(_by_estimate(group, device)) for backend, group in estimated.items()}
+    return [
+        candidate if candidate.leaf.estimated_us is None else next(turns[candidate.leaf.backend])
+        for candidate in ordered
+    ]
+
+
+def _by_estimate(group: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:
+    """The fastest first as far as can be told, but of one algorithm's configurations, which differ less than
+    estimates err, each a little behind the one before."""
+    turns: dict[str, int] = {}
+
+    def promised_us(candidate: Candidate) -> float:
+        algorithm = candidate.id.partition("[")[0]
+        turns[algorithm] = turns.get(algorithm, -1) + 1
+        return (expected_us(candidate, device) or 0.0) * (1 + _BEHIND * turns[algorithm])
+
+    promised = [(promised_us(candidate), candidate) for candidate in group]
+    return [candidate for _, candidate in sorted(promised, key=lambda pair: pair[0])]
+
+
+def expected_us(candidate: Candidate, device: DeviceFacts) -> float | None:
+    """What its backend estimates, and what the rewrites around it move; None where it does not estimate."""
+    leaf = candidate.leaf
+    if leaf.estimated_us is None:
+        return None
+    parts, bandwidth = max(candidate.problem.n // max(leaf.problem.n, 1), 1), device.bandwidth_bytes_per_us
+    return parts * leaf.estimated_us + (moved_bytes(candidate) / bandwidth if bandwidth else 0.0)

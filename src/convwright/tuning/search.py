@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from convwright import flags
-from convwright.core.candidate import Candidate
+from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
 from convwright.core.problem import ConvProblem
@@ -16,6 +16,7 @@ from convwright.measuring.energy import counter_of
 from convwright.measuring.machine import free_memory_bytes
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
+from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
 from convwright.tuning.keeping.recall import Recall
@@ -50,6 +51,14 @@ class Search:
     energy: bool = False
     progress: Progress = NO_HOOKS.progress
     kernels: Kernels | None = None
+    _listed: dict[tuple[ConvProblem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
+
+    def offers(self, problem: ConvProblem) -> list[Offer]:
+        """What there is for this problem, or for one inside of a rewrite, whose backends are asked once in a search."""
+        asked = problem, self.policy
+        if asked not in self._listed:
+            self._listed[asked] = listing.direct(problem, self.device, self.policy)
+        return self._listed[asked]
 
     @property
     def runs(self) -> bool:

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from convwright.backends.triton.estimates import estimated
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -49,11 +50,11 @@ class TritonKernels:
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         reason = _device_reason(device) or _interpreter_reason(problem)
-        homes = [_module(kernel, "offers") for kernel in _KERNELS[problem.direction]]
+        kernels = _KERNELS[problem.direction]
         if reason is not None:
-            yield from (Refusal(home.NAME, reason) for home in homes)
+            yield from (Refusal(_module(kernel, "offers").NAME, reason) for kernel in kernels)
         else:
-            yield from _by_turns(offer for home in homes for offer in home.offers(problem, device, policy))
+            yield from _by_turns(offer for kernel in kernels for offer in _offers(kernel, problem, device, policy))
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         reason = _device_reason(device)
@@ -85,6 +86,16 @@ class TritonKernels:
             if hasattr(home, "triton_key"):
                 home.triton_key()
                 return
+
+
+def _offers(kernel: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+    """What one kernel offers, with what each should take."""
+    home = _module(kernel, "offers")
+    for offer in home.offers(problem, device, policy):
+        if isinstance(offer, Refusal):
+            yield offer
+        else:
+            yield estimated(offer, kernel, home.cycles_of(offer, device), device)
 
 
 def _by_turns(offers: Iterable[Offer]) -> Iterator[Offer]:

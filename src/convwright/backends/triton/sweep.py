@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import gcd
 
@@ -31,7 +32,7 @@ class Phase:
     first: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Track:
     """One dimension: elements that are read and written, and the windows of each phase.
 
@@ -56,12 +57,13 @@ class Track:
         return max(phase.taps for phase in self.phases)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
     """All of it: what is read and written, the channels of a group, and the three dimensions, of which those that the
     problem has not come first and have one element.
 
-    The taps are ``mirrored`` where the first one that reads is the last one in the weight.
+    The taps are ``mirrored`` where the first one that reads is the last one in the weight. There is one for each
+    problem, and what is known of it is looked up by its identity, hundreds of times in a search.
     """
 
     read: TensorSpec
@@ -125,6 +127,7 @@ class Sweep:
         return product(depth, rows, columns)
 
 
+@lru_cache(maxsize=256)
 def sweep_of(problem: ConvProblem) -> Sweep:
     """For a convolution or the gradient of an input."""
     axes = (_ONE,) * (3 - problem.rank) + problem.axes

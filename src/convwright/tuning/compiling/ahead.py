@@ -183,7 +183,7 @@ def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | No
     for inner in listing.inner_problems(search.problem, search.device)[:most_chains]:
         if _gains_little(inner, search.problem, own) or inner.n < search.problem.n:
             continue
-        listed = listing.candidates(listing.direct(inner, search.device, search.policy))
+        listed = listing.candidates(search.offers(inner))
         queues.append(_promising(replace(search, problem=inner), listed)[:_MOST_INSIDE])
     return (candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None)
 

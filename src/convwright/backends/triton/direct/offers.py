@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.direct.tiles import FEW_OUTPUTS, Strip, best_strips
+from convwright.backends.triton.direct.tiles import FEW_OUTPUTS, Strip, best_strips, cycles
 from convwright.backends.triton.operands import (
     is_channels_last,
     offsets_are_wide,
@@ -53,6 +53,11 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 def candidate_of(problem: ConvProblem, strip: Strip) -> Candidate:
     arithmetic = native_arithmetic(problem.dtype, tf32=False)
     return Candidate(problem, "triton", ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE, compiles=True)
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    return cycles(Strip.of(candidate), sweep_of(candidate.problem), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

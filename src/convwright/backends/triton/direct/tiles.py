@@ -86,7 +86,7 @@ def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> 
     filled = (filled_strip(strip, sweep) for strip in STRIPS)
     fitting = [each for strip in filled if strip is not None for each in _ways(strip, sweep)]
     most = count if len({strip.packed for strip in fitting}) < 2 else count * 3 // 4
-    ranked = sorted(fitting, key=lambda strip: _cycles(strip, sweep, device))
+    ranked = sorted(fitting, key=lambda strip: cycles(strip, sweep, device))
     alike, chosen = Counter[tuple[int, ...]](), []
     for strip in ranked:
         way = (strip.packed or 0,)
@@ -137,15 +137,15 @@ def _most_outputs(strip: Strip, sweep: Sweep) -> int:
     return min(most, _MOST_SPLIT_SUMS // sums, _MOST_SPLIT_WEIGHTS // max(weights, 1))
 
 
-def _cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
+def cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the strips that cannot win."""
     _, apart = sweep.spacing
     warps = -(-strip.blocks(sweep) // sm_count(device)) * strip.warps
-    cycles = 0.0
+    busy = 0.0
     weight_reads = strip.columns_per_thread if strip.across else 1
     if strip.packed:
         weight_reads = -(-weight_reads // sweep.groups_together)
-        cycles += _PACKING_CYCLES
+        busy += _PACKING_CYCLES
     elif sweep.in_lanes_only:
         weight_reads *= _CYCLES_APART
     for T, R, S in sweep.windows():
@@ -154,5 +154,5 @@ def _cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
         read = reads + weights * weight_reads
         instructions = read + weights * strip.rows * strip.columns_per_thread
         issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)
-        cycles += -(-sweep.inputs // strip.split) * T * max(issuing, _WAITING_CYCLES + instructions)
-    return cycles
+        busy += -(-sweep.inputs // strip.split) * T * max(issuing, _WAITING_CYCLES + instructions)
+    return busy

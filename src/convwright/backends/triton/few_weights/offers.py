@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.few_weights.tiles import Patch, best_patches, spacings, tap_block
+from convwright.backends.triton.few_weights.tiles import Patch, best_patches, cycles, spacings, tap_block
 from convwright.backends.triton.operands import (
     channel_constants,
     depth_constants,
@@ -50,6 +50,11 @@ def candidate_of(problem: ConvProblem, patch: Patch) -> Candidate:
     return Candidate(
         problem, "triton", ALGORITHM, patch.config, arithmetic, workspace_bytes, True, Source.RULE, compiles=True
     )
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    return cycles(Patch.of(candidate), candidate.problem, device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

@@ -160,6 +160,11 @@ def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, i
                 yield _cycles(parted, problem, device, step, together), warps, parted
 
 
+def cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> float:
+    """A rough time of a patch that serves."""
+    return _cycles(patch, problem, device, _step(patch, problem), _blocks_together(patch, problem))
+
+
 def filled_patch(patch: Patch, problem: ConvProblem) -> Patch | None:
     """With as many channels as a thread has registers for; None where it has too few for one."""
     all_inputs, all_outputs = group_sizes(problem)

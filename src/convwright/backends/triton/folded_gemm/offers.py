@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.triton.folded_gemm.algorithms import DTYPES, KERNEL, algorithms_of
+from convwright.backends.triton.folded_gemm.algorithms import DTYPES, KERNEL, algorithm_of, algorithms_of
 from convwright.backends.triton.folded_gemm.folding import Folding
-from convwright.backends.triton.folded_gemm.tiles import best_tiles, steps
+from convwright.backends.triton.folded_gemm.tiles import best_tiles, cycles, steps
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
@@ -49,6 +49,11 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, Folding.of(problem, algorithm).nbytes,
         True, Source.RULE, tiled=tiles_of(tile, problem) * tile.products(steps(problem)), compiles=True,
     )  # fmt: skip
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    return cycles(Tile.of(candidate), candidate.problem, algorithm_of(candidate), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

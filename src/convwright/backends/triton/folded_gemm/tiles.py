@@ -43,10 +43,10 @@ def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, 
     """The ``count`` tiles that should be fastest, by estimate, the best first."""
     limit = shared_limit(device)
     fitting = [tile for tile in tiles(problem, algorithm) if shared_bytes(algorithm, tile) <= limit]
-    return tuple(sorted(fitting, key=lambda tile: _cycles(tile, problem, algorithm, device))[:count])
+    return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, algorithm, device))[:count])
 
 
-def _cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
+def cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
     """A rough time: good enough to drop what cannot win."""
     sms, folding = sm_count(device), Folding.of(problem, algorithm)
     each = -(-tiles_of(tile, problem) // sms)

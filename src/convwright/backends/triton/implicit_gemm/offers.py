@@ -10,6 +10,7 @@ from convwright.backends.triton.gemm.algorithms import (
     DTYPES,
     NARROW_DTYPES,
     Algorithm,
+    algorithm_of,
     algorithms_of,
     algorithms_to_be_named,
     arithmetic_constants,
@@ -17,7 +18,7 @@ from convwright.backends.triton.gemm.algorithms import (
     why_not_named,
 )
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.implicit_gemm.tiles import best_tiles, sums_bytes, tiled_products, tiles_of
+from convwright.backends.triton.implicit_gemm.tiles import best_tiles, cycles, sums_bytes, tiled_products, tiles_of
 from convwright.backends.triton.operands import (
     depth_constants,
     group_constants,
@@ -71,6 +72,12 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, sums_bytes(tile, problem), True,
         Source.RULE, tiled=tiled_products(tile, problem), compiles=True,
     )  # fmt: skip
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    algorithm = algorithm_of(candidate, KERNEL)
+    return cycles(Tile.of(candidate), candidate.problem, algorithm.arithmetic, device, split=algorithm.split)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

@@ -60,22 +60,22 @@ def best_tiles(
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
     fitting = [tile for tile in tiles(arithmetic, split=split) if tile.shared_bytes(nbytes, split=split) <= limit]
 
-    def cycles(tile: Tile) -> float:
-        return _cycles(tile, problem, arithmetic, device, split) * (_DOUBT if tile.in_parts else 1)
+    def taken(tile: Tile) -> float:
+        return cycles(tile, problem, arithmetic, device, split=split) * (_DOUBT if tile.in_parts else 1)
 
-    whole = sorted(fitting, key=cycles)
-    parted = sorted((each for tile in fitting for each in _parted(tile, problem, device)), key=cycles)
+    whole = sorted(fitting, key=taken)
+    parted = sorted((each for tile in fitting for each in _parted(tile, problem, device)), key=taken)
     idle = tiles_of(whole[0], problem) < sm_count(device)
-    worth = (_DOUBT_WHERE_IDLE if idle else _DOUBT) * cycles(whole[0])
-    shapes = {(tile.bm, tile.bn): tile for tile in reversed(parted) if cycles(tile) < worth}
-    ahead = sorted(shapes.values(), key=cycles)
+    worth = (_DOUBT_WHERE_IDLE if idle else _DOUBT) * taken(whole[0])
+    shapes = {(tile.bm, tile.bn): tile for tile in reversed(parted) if taken(tile) < worth}
+    ahead = sorted(shapes.values(), key=taken)
     deeper = [*_deeper(whole[0], problem, device, split)]
-    if ahead and cycles(ahead[0]) < cycles(whole[0]):
+    if ahead and taken(ahead[0]) < taken(whole[0]):
         more = [*ahead[:2], *_deeper(ahead[0], problem, device, split), *deeper, *ahead[2:]]
     else:
         more = [*ahead[:1], *deeper]
     more = more[: count // 2]
-    return shapes_first(sorted([*whole[: count - len(more)], *more], key=cycles))
+    return shapes_first(sorted([*whole[: count - len(more)], *more], key=taken))
 
 
 def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
@@ -112,7 +112,7 @@ def _blocks_each(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> int:
     return -(-tiles_of(tile, problem) * (tile.parts or 1) // sm_count(device))
 
 
-def _cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, split: bool) -> float:
+def cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
     together = _blocks_together(tile, problem, device, split)
     steps = tile.steps_each(problem.w.shape[1], prod(problem.taps))

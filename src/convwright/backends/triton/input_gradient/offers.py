@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from itertools import accumulate
 from math import gcd, prod
 
-from convwright.backends.triton.gemm.algorithms import DTYPES, Algorithm, algorithms_of, arithmetic_constants
+from convwright.backends.triton.gemm.algorithms import (
+    DTYPES,
+    Algorithm,
+    algorithm_of,
+    algorithms_of,
+    arithmetic_constants,
+)
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.input_gradient.phases import phases, reads_beyond
-from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of, tiled_products
+from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of, cycles, tiled_products
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     depth_constants,
@@ -51,6 +57,12 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, 0, True, Source.RULE,
         tiled=tiled_products(tile, problem), compiles=True,
     )  # fmt: skip
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    problem, algorithm = candidate.problem, algorithm_of(candidate, KERNEL)
+    return cycles(Tile.of(candidate), problem, phases(problem), algorithm.arithmetic, device, split=algorithm.split)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

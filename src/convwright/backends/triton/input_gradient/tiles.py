@@ -25,11 +25,11 @@ def best_tiles(
     """The ``count`` tiles that should be fastest, by estimate, the best of each shape first."""
     limit, nbytes, all_phases = shared_limit(device), problem.dtype.nbytes, phases(problem)
 
-    def cycles(tile: Tile) -> float:
-        return _cycles(tile, problem, all_phases, arithmetic, device, split=split)
+    def taken(tile: Tile) -> float:
+        return cycles(tile, problem, all_phases, arithmetic, device, split=split)
 
     fitting = [tile for tile in tiles(arithmetic, split=split) if tile.shared_bytes(nbytes, split=split) <= limit]
-    return shapes_first(sorted(fitting, key=cycles)[:count])
+    return shapes_first(sorted(fitting, key=taken)[:count])
 
 
 def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
@@ -45,7 +45,7 @@ def tiled_products(tile: Tile, problem: ConvProblem) -> int:
     )
 
 
-def _cycles(
+def cycles(
     tile: Tile,
     problem: ConvProblem,
     all_phases: tuple[Phase, ...],

@@ -22,9 +22,9 @@ from convwright.backends.triton.operands import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.staged_gemm.algorithms import ALGORITHMS, KERNEL
+from convwright.backends.triton.staged_gemm.algorithms import ALGORITHMS, KERNEL, algorithm_of
 from convwright.backends.triton.staged_gemm.staging import Staging, packed_bytes
-from convwright.backends.triton.staged_gemm.tiles import best_tiles, steps, tiles
+from convwright.backends.triton.staged_gemm.tiles import best_tiles, cycles, steps, tiles
 from convwright.backends.triton.staging.extents import channels_reason
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -59,6 +59,11 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
         tiled=tiles_of(tile, problem) * tile.products(steps(tile, problem)), compiles=True,
     )  # fmt: skip
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    return cycles(Tile.of(candidate), candidate.problem, algorithm_of(candidate), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

@@ -21,7 +21,7 @@ from convwright.backends.triton.operands import (
     window_constants,
 )
 from convwright.backends.triton.parts.sums import sums_bytes
-from convwright.backends.triton.staged_weight_gradient.algorithms import ALGORITHMS, KERNEL
+from convwright.backends.triton.staged_weight_gradient.algorithms import ALGORITHMS, KERNEL, algorithm_of
 from convwright.backends.triton.staged_weight_gradient.staging import (
     BLOCK,
     PIXELS_AT_ONCE,
@@ -32,7 +32,7 @@ from convwright.backends.triton.staged_weight_gradient.staging import (
     staged_gradient,
     staged_input,
 )
-from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile, best_configurations
+from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile, best_configurations, cycles
 from convwright.backends.triton.staging.extents import channels_reason
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -61,6 +61,11 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
         tiled=tile.products(problem), compiles=True,
     )  # fmt: skip
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    return cycles(StagedTile.of(candidate), candidate.problem, algorithm_of(candidate), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

@@ -88,7 +88,7 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
     the best, which comes with two numbers of parts."""
 
     def taken(tile: StagedTile) -> float:
-        return _cycles(tile, problem, algorithm, device)
+        return cycles(tile, problem, algorithm, device)
 
     fitting = [
         sorted(_parted(tile, problem, algorithm, device), key=taken)
@@ -110,13 +110,13 @@ def _parted(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device
         yield replace(tile, parts=parts)
 
 
-def _cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
+def cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
     """A rough time of all kernels: good enough to drop what cannot win."""
     sms = sm_count(device)
     mine = -(-tile.tiles(problem) * tile.parts // sms)
     at_once = min(mine, tile.together(algorithm, device))
     step = step_cycles(tile.bm, tile.bn, tile.bk, algorithm, at_once)
-    cycles = mine * (tile.steps(problem) * step + BLOCK_CYCLES / at_once)
+    busy = mine * (tile.steps(problem) * step + BLOCK_CYCLES / at_once)
     moved = 2 * (problem.x.nbytes + problem.y.nbytes) + staged_bytes(problem, algorithm)
     staging = 4 * MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
-    return cycles + staging + sum_cycles(problem, tile.parts, device)
+    return busy + staging + sum_cycles(problem, tile.parts, device)

@@ -19,8 +19,8 @@ from convwright.backends.triton.operands import (
     window_constants,
 )
 from convwright.backends.triton.parts.sums import SUM_BYTES, sums_bytes
-from convwright.backends.triton.weight_gradient.algorithms import DTYPES, Algorithm, algorithms
-from convwright.backends.triton.weight_gradient.tiles import PartedTile, best_configurations
+from convwright.backends.triton.weight_gradient.algorithms import DTYPES, Algorithm, algorithm_named, algorithms
+from convwright.backends.triton.weight_gradient.tiles import PartedTile, best_configurations, cycles
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -49,6 +49,12 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
         tiled=tile.products(problem), compiles=True,
     )  # fmt: skip
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    problem = candidate.problem
+    return cycles(PartedTile.of(candidate), problem, algorithm_named(candidate.algorithm, problem.dtype), device)
 
 
 def refusal_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:

@@ -150,17 +150,17 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
     """
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
 
-    def cycles(tile: PartedTile) -> float:
-        return _cycles(tile, problem, algorithm, device)
+    def taken(tile: PartedTile) -> float:
+        return cycles(tile, problem, algorithm, device)
 
     fitting = [
-        sorted(_parted(tile, problem, device), key=cycles)
+        sorted(_parted(tile, problem, device), key=taken)
         for tile in tiles(algorithm)
         if tile.shared_bytes(algorithm, nbytes) <= limit and not tile.spills(problem, algorithm)
     ]
-    ranked = sorted(fitting, key=lambda partings: cycles(partings[0]))
+    ranked = sorted(fitting, key=lambda partings: taken(partings[0]))
     chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][: algorithm.configurations]
-    return tuple(sorted(chosen, key=cycles))
+    return tuple(sorted(chosen, key=taken))
 
 
 def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
@@ -174,18 +174,18 @@ def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iter
         yield replace(tile, parts=parts)
 
 
-def _cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
+def cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the configurations that cannot win."""
     pixels, sms = pixel_count(problem), sm_count(device)
     mine = -(-tile.tiles(problem) * tile.parts // sms)
     together = min(mine, _blocks_together(tile, problem, algorithm, device))
     step = _step_cycles(tile, algorithm, problem.dtype.nbytes) + STEP_CYCLES / together
-    cycles = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
-    cycles += sum_cycles(problem, tile.parts, device)
+    busy = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
+    busy += sum_cycles(problem, tile.parts, device)
     if algorithm.packed:
         moved = 3 * pixels * problem.k * problem.dtype.nbytes
-        cycles += MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
-    return cycles
+        busy += MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
+    return busy
 
 
 def _step_cycles(tile: PartedTile, algorithm: Algorithm, nbytes: int) -> float:

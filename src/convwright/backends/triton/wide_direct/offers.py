@@ -10,7 +10,7 @@ from convwright.backends.triton.operands import offsets_are_wide
 from convwright.backends.triton.sweep import Sweep, sweep_of
 from convwright.backends.triton.sweep_constants import lying_constants, weight_constants, weight_lying
 from convwright.backends.triton.wide_direct.reading import columns_at_once, reading
-from convwright.backends.triton.wide_direct.tiles import Patch, best_patches
+from convwright.backends.triton.wide_direct.tiles import Patch, best_patches, cycles
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -37,6 +37,11 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 def candidate_of(problem: ConvProblem, patch: Patch) -> Candidate:
     arithmetic = native_arithmetic(problem.dtype, tf32=False)
     return Candidate(problem, "triton", ALGORITHM, patch.config, arithmetic, 0, True, Source.RULE, compiles=True)
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    return cycles(Patch.of(candidate), sweep_of(candidate.problem), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice, product
 from math import gcd, log2
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
 from convwright.backends.triton.sweep import Sweep
-from convwright.backends.triton.wide_direct.reading import Reading, columns_at_once, groups_at_once, reading
+from convwright.backends.triton.wide_direct.reading import columns_at_once, groups_at_once, reading
 from convwright.core.device import DeviceFacts
 
 MOST_PATCHES = 8
@@ -58,18 +59,35 @@ class Patch(Configuration):
         return _LANES * self.warps // self.split
 
     def blocks(self, sweep: Sweep) -> int:
-        gap, _ = sweep.spacing
-        depth, rows, columns = (track.places for track in sweep.tracks)
-        units = sweep.read.shape[0] * depth * -(-rows // (self.rows * gap)) * gap * -(-columns // self.cols)
+        units = _thread(self, sweep).units
         if self.vector:
             return -(-units * (sweep.groups // self.vector) // self.patches)
         return -(-units // self.patches) * sweep.groups * -(-sweep.outputs // self.outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """What a patch asks of its thread, however many warps there are and however its sums are split.
+
+    ``units`` is how many patches there are of one channel; ``lines_written`` are those of the cache that a warp writes
+    to, once for each instruction. Of a step, which is a plane of one input channel: ``rows`` that are read, in so many
+    ``pieces`` each, ``columns`` of them kept at a time, ``weights``, and ``instructions``.
+    """
+
+    units: int
+    lines_written: int
+    sums: int
+    rows: int
+    pieces: int
+    columns: int
+    weights: int
+    instructions: int
+
+
 def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
     """The ``count`` patches that should be fastest, by estimate, the best first, and few alike; where the weight may be
     packed or sums be split, all these ways are among them."""
-    ranked = sorted(patches(sweep), key=lambda patch: _cycles(patch, sweep, device))
+    ranked = sorted(patches(sweep), key=lambda patch: cycles(patch, sweep, device))
     alike, chosen = Counter[object](), list[Patch]()
     ways = len({(patch.packed, patch.split) for patch in ranked})
     most = {1: count, 2: count * 3 // 4}.get(ways, count * 3 // 8)
@@ -114,81 +132,82 @@ def _fits(patch: Patch, sweep: Sweep) -> bool:
     gap, _ = sweep.spacing
     if patch.rows > max(1, -(-rows.places // gap)) or patch.cols > max(2, columns.places):
         return False
-    sums = patch.rows * patch.cols * patch.outputs * (patch.vector or 1)
-    written_out = _rows_of_taps(patch, sweep) * columns.most_taps * sums
-    return written_out <= _MOST_WRITTEN_OUT and registers(patch, sweep) <= _MOST_REGISTERS
+    written_out = _rows_of_taps(patch, sweep) * columns.most_taps * patch.rows * patch.cols * patch.outputs
+    if written_out * (patch.vector or 1) > _MOST_WRITTEN_OUT:
+        return False
+    return registers(patch, sweep) <= _MOST_REGISTERS
 
 
 def registers(patch: Patch, sweep: Sweep) -> int:
     """Of a thread: its sums, what it has read of a row, and its weights, unless all lanes share those."""
-    columns, vector = sweep.tracks[2], patch.vector or 1
-    sums = patch.rows * patch.cols * patch.outputs * vector
-    read = len({place for places in _reading(patch, sweep).places for place in places}) * vector
-    weights = _rows_of_taps(patch, sweep) * columns.most_taps * patch.outputs * vector
-    shared = patch.vector is None and patch.split == 1 and weights <= _MOST_TAPS_WRITTEN_OUT
-    return sums + read + (0 if shared else weights) + _OTHER_REGISTERS
+    thread = _thread(patch, sweep)
+    shared = patch.vector is None and patch.split == 1 and thread.weights <= _MOST_TAPS_WRITTEN_OUT
+    return thread.sums + thread.columns + (0 if shared else thread.weights) + _OTHER_REGISTERS
 
 
 def _rows_of_taps(patch: Patch, sweep: Sweep) -> int:
     return 1 if patch.by_row else sweep.tracks[1].most_taps
 
 
-def _reading(patch: Patch, sweep: Sweep) -> Reading:
-    return reading(sweep.tracks[2], patch.cols, 1 if patch.vector else columns_at_once(sweep.read))
-
-
-def _cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
+def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the patches that cannot win."""
+    thread = _thread(patch, sweep)
     blocks = -(-patch.blocks(sweep) // sm_count(device))
     warps = blocks * patch.warps
     most = min(_MOST_WARPS, _MOST_BLOCKS * patch.warps, _REGISTERS_OF_ALL // (_LANES * registers(patch, sweep)))
-    depth, rows, columns = (track.most_taps for track in sweep.tracks)
-    taps = _rows_of_taps(patch, sweep)
-    steps = -(-sweep.inputs // patch.split) * depth * (rows // taps)
-    instructions, lines = _of_a_step(patch, sweep, taps, columns)
-    issuing = max(-(-warps // _SCHEDULERS) * instructions, warps * lines)
+    depth, rows, _ = sweep.tracks
+    steps = -(-sweep.inputs // patch.split) * depth.most_taps * (rows.most_taps // _rows_of_taps(patch, sweep))
+    issuing = max(-(-warps // _SCHEDULERS) * thread.instructions, warps * _lines(patch, thread, sweep))
     waves = -(-warps // most)
     # A loop begins to read for a step when the one before is done, and not all of its rows find registers at once.
-    waiting = _WAITING_CYCLES + (_rows_read(patch, sweep, taps) * _ROW_CYCLES if steps > 1 else 0)
-    cycles = steps * max(issuing * (1 + _FEW_WARPS / min(warps, most)), waves * (waiting + instructions))
+    waiting = _WAITING_CYCLES + (thread.rows * _ROW_CYCLES if steps > 1 else 0)
+    busy = steps * max(issuing * (1 + _FEW_WARPS / min(warps, most)), waves * (waiting + thread.instructions))
     if patch.split > 1:
         each = _SHUFFLED_CYCLES if patch.patches < _LANES else _SHARED_CYCLES
-        cycles += waves * patch.rows * patch.cols * patch.outputs * each * log2(patch.split)
-    cycles += warps * _lines_written(patch, sweep) + (_PACKING_CYCLES if patch.packed else 0)
-    return max(cycles, blocks * _STARTING_CYCLES)
+        busy += waves * thread.sums * each * log2(patch.split)
+    busy += warps * thread.lines_written + (_PACKING_CYCLES if patch.packed else 0)
+    return max(busy, blocks * _STARTING_CYCLES)
 
 
-def _rows_read(patch: Patch, sweep: Sweep, taps: int) -> int:
-    _, apart = sweep.spacing
-    return (patch.rows - 1) * apart + taps
-
-
-def _lines_written(patch: Patch, sweep: Sweep) -> int:
-    """Lines of the cache that a warp writes to, once for each instruction."""
-    nbytes = sweep.written.dtype.nbytes
+def _lines(patch: Patch, thread: _Thread, sweep: Sweep) -> float:
+    """Of the cache, that a warp asks for in a step."""
+    nbytes = sweep.read.dtype.nbytes
     if patch.vector:
-        return patch.rows * patch.cols * -(-_LANES * patch.vector * nbytes // _LINE_BYTES)
-    instructions = patch.cols // gcd(patch.cols, columns_at_once(sweep.written))
-    return patch.rows * patch.outputs * instructions * -(-_LANES * patch.cols * nbytes // _LINE_BYTES)
+        whole = -(-_LANES * patch.vector * nbytes // _LINE_BYTES)
+        weights = thread.weights // patch.vector
+        return thread.rows * thread.pieces * whole + weights * (whole if patch.packed else _LANES * patch.vector / 4)
+    side_by_side = min(_LANES, patch.patches)
+    each = max(1, side_by_side * patch.cols * sweep.tracks[2].stride * nbytes / _LINE_BYTES)
+    lines = thread.rows * thread.pieces * min(side_by_side, each) * (_LANES // side_by_side)
+    return lines + (thread.weights if patch.split > 1 else thread.weights / 4)
 
 
-def _of_a_step(patch: Patch, sweep: Sweep, taps: int, columns: int) -> tuple[float, float]:
-    """Instructions of a warp for one plane of one input channel, and lines of the cache that it asks for."""
-    vector, nbytes = patch.vector or 1, sweep.read.dtype.nbytes
-    rows = _rows_read(patch, sweep, taps)
-    pieces = _reading(patch, sweep).pieces
-    converted = sum(width for _, width in pieces) * vector if nbytes < 4 else 0
+def _thread(patch: Patch, sweep: Sweep) -> _Thread:
+    return _of_thread(sweep, patch.rows, patch.cols, patch.outputs, patch.by_row, patch.vector)
+
+
+@lru_cache(maxsize=4096)
+def _of_thread(sweep: Sweep, rows: int, cols: int, outputs: int, by_row: int | None, vector: int | None) -> _Thread:
+    depth, high, columns = sweep.tracks
+    (gap, apart), nbytes, groups = sweep.spacing, sweep.read.dtype.nbytes, vector or 1
+    units = sweep.read.shape[0] * depth.places * -(-high.places // (rows * gap)) * gap * -(-columns.places // cols)
+    taps = 1 if by_row else high.most_taps
+    read = reading(columns, cols, 1 if vector else columns_at_once(sweep.read))
+    rows_read = (rows - 1) * apart + taps
+    weights = taps * columns.most_taps * outputs * groups
+
     # What lies beyond an edge is masked: zeros for it, and a condition.
-    read = rows * (len(pieces) * 3 + converted)
-    weights = taps * columns * patch.outputs
-    products = weights * patch.rows * patch.cols * vector
-    if patch.vector:
-        whole = -(-_LANES * vector * nbytes // _LINE_BYTES)
-        lines = rows * len(pieces) * whole + weights * (whole if patch.packed else _LANES * vector / 4)
+    converted = sum(width for _, width in read.pieces) * groups if nbytes < 4 else 0
+    instructions = rows_read * (len(read.pieces) * 3 + converted) + weights * rows * cols
+    instructions += (weights if nbytes < 4 else weights // groups) * 2
+
+    written = sweep.written.dtype.nbytes
+    if vector:
+        lines_written = rows * cols * -(-_LANES * vector * written // _LINE_BYTES)
     else:
-        apart_bytes = patch.cols * sweep.tracks[2].stride * nbytes
-        side_by_side = min(_LANES, patch.patches)
-        each = min(side_by_side, max(1, side_by_side * apart_bytes / _LINE_BYTES))
-        lines = rows * len(pieces) * each * (_LANES // side_by_side)
-        lines += weights if patch.split > 1 else weights / 4
-    return read + products + weights * (vector if nbytes < 4 else 1) * 2, lines
+        together = gcd(cols, columns_at_once(sweep.written))
+        lines_written = rows * outputs * (cols // together) * -(-_LANES * cols * written // _LINE_BYTES)
+    kept = len({place for places in read.places for place in places}) * groups
+    return _Thread(
+        units, lines_written, rows * cols * outputs * groups, rows_read, len(read.pieces), kept, weights, instructions
+    )

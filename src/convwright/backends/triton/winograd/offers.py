@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.triton.gemm.algorithms import Algorithm, arithmetic_constants
+from convwright.backends.triton.gemm.algorithms import Algorithm, algorithm_of, arithmetic_constants
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
@@ -63,6 +63,12 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, points_bytes(problem), True, Source.RULE,
         saves_products=True, products=products(problem), compiles=True,
     )  # fmt: skip
+
+
+def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
+    """What its tiles estimate that the busiest multiprocessor takes."""
+    packed = algorithm_of(candidate, KERNEL).packed
+    return cycles(Tile.of(candidate), candidate.problem, device, packed=packed)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
