@@ -186,8 +186,14 @@ def _driver() -> ctypes.PyDLL:
     return ctypes.PyDLL("libcuda.so.1")
 
 
+@cache
+def _loader() -> ctypes.CDLL:
+    # CDLL lets other threads run meanwhile: loading a kernel takes milliseconds, and may wait for what the GPU does.
+    return ctypes.CDLL("libcuda.so.1")
+
+
 def _run(name: str, *arguments: Any) -> None:
-    status = getattr(_driver(), name)(*arguments)
+    status = getattr(_loader(), name)(*arguments)
     if status:
         raise BackendError(f"{name} of the CUDA driver failed: {_meaning(status)}")
 
