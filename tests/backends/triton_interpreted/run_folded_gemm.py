@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from math import inf
+from math import inf, nan
 
 import pytest
 import torch
@@ -27,6 +27,8 @@ from backends.triton_interpreted.fp16_parts_cases import (
     of_one_sign,
 )
 from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.folded_gemm.algorithms import algorithms_of
+from convwright.backends.triton.folded_gemm.folding import Folding
 from convwright.backends.triton.folded_gemm.offers import refusal_reason
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Role
@@ -253,6 +255,29 @@ def test_what_a_step_reads_beside_the_window_is_left_out(channels: int, dtype: D
     y = run(least(problem)[which], given)
     assert torch.equal(y[..., [0, 1, 5, 6]], expected[..., [0, 1, 5, 6]])
     assert not y[..., 2:5].isfinite().any()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize(("dtype", "which"), WAYS)
+@pytest.mark.parametrize(("channels", "taps"), [(3, 3), (3, 7), (1, 5)])
+def test_what_a_whole_step_reads_behind_the_taps_is_left_out(
+    channels: int, taps: int, dtype: DType, which: int
+) -> None:
+    """Where the windows are two pixels apart a step is read whole, with the pixel behind each window."""
+    problem = Case((1, channels, 3, 15), (8, channels, 2, taps), (1, 2)).problem(dtype)
+    algorithm = algorithms_of(dtype)[which]
+    assert Folding.of(problem, algorithm).whole is (dtype is DType.FP16)
+    for value in (inf, -inf, nan):
+        given = Operands.of(problem, "cpu", integers=True)
+        given.w[given.w == 0] = 1
+        given.x[..., taps] = value  # behind the first window, and amid the next ones
+        expected = exact(oracle(problem, given), problem)
+        y = run(least(problem)[which], given)
+        reached = torch.zeros(y.shape[-1], dtype=torch.bool)
+        reached[1 : 1 + taps // 2] = True
+        assert torch.equal(y[..., ~reached], expected[..., ~reached])
+        assert expected[..., ~reached].isfinite().all()
+        assert not y[..., reached].isfinite().any()
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")

@@ -34,7 +34,7 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCa
     )
     pointers = {"staged": numbers, "w": numbers, "bias": of_any, "residual": y, "y": y}
     told = constants(problem, algorithm, tile)
-    products = KernelCall(staged_gemm, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages)
+    products = KernelCall(staged_gemm, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)
     return staged, products, packed
 
 

@@ -118,5 +118,5 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
     folding = Folding.of(problem, algorithm)
     return product_constants(problem, tile) | folding.constants | {
         "S": 1, "G": 1, "X_PIXEL": folding.channels, "X_LOW": folding.numbers,
-        "FOLDED": folding.taps * folding.channels,
+        "FOLDED": folding.taps * folding.channels, "WHOLE": folding.whole,
     }  # fmt: skip

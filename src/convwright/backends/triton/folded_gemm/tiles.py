@@ -26,12 +26,14 @@ _SHAPES = (
     (128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 3), (128, 32, 4, 3), (256, 32, 8, 3), (256, 64, 8, 3),
     (64, 32, 4, 3), (128, 128, 8, 3), (128, 16, 4, 3), (64, 128, 4, 3),
 )  # fmt: skip
+_REGISTERS = 128  # of a thread whose numbers need no scales, so that a multiprocessor has four of its warps' blocks
 
 
 def tiles(problem: ConvProblem, algorithm: Algorithm) -> tuple[Tile, ...]:
     """All that there are for it: a step is one row of taps."""
-    step = Folding.of(problem, algorithm).step
-    return tuple(Tile(bm, bn, step, warps, stages) for bm, bn, warps, stages in _SHAPES)
+    folding = Folding.of(problem, algorithm)
+    regs = None if folding.scaled else _REGISTERS
+    return tuple(Tile(bm, bn, folding.step, warps, stages, regs) for bm, bn, warps, stages in _SHAPES)
 
 
 def steps(problem: ConvProblem) -> int:

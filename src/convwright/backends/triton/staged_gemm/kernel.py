@@ -106,14 +106,15 @@ def packed_weight(
 def _sum_over_taps(
     x_rows, scale_rows, w_columns, common, part,
     PIXELS: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, PITCH: tl.constexpr,
-    X_PIXEL: tl.constexpr, X_LOW: tl.constexpr, FOLDED: tl.constexpr,
+    X_PIXEL: tl.constexpr, X_LOW: tl.constexpr, FOLDED: tl.constexpr, MASKED: tl.constexpr,
     T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     EACH: tl.constexpr, SCALED: tl.constexpr, EXACT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """One tile of the matrix product, or one part of it, in fp32, times ``common``."""
+    """One tile of the matrix product, or one part of it, in fp32, times ``common``. A MASKED step reads no more than
+    the numbers that are FOLDED into it."""
     BLOCKS: tl.constexpr = 1 if FOLDED else PITCH // BK
     STEPS: tl.constexpr = T * R * S * BLOCKS
     STEPS_EACH: tl.constexpr = (STEPS + PARTS - 1) // PARTS
@@ -129,12 +130,11 @@ def _sum_over_taps(
             moved += tap // (R * S) * (DILATION_D * HP * WP)
         x_at = x_rows[:, None] + (moved * X_PIXEL + block * (EACH * BK) + within)[None, :]
         w_at = w_columns[None, :] + (step * (EACH * BK) + within)[:, None]
-        # Of taps side by side a step reads no more than there are: beside an infinity a weight of 0 would make NaN.
-        x_high = tl.load(x_at, mask=(within < FOLDED)[None, :], other=0.0) if FOLDED else tl.load(x_at)
+        x_high = tl.load(x_at, mask=(within < FOLDED)[None, :], other=0.0) if MASKED else tl.load(x_at)
         w_high = tl.load(w_at)
         if EACH == 2:
             x_low_at = x_at + X_LOW
-            x_low = tl.load(x_low_at, mask=(within < FOLDED)[None, :], other=0.0) if FOLDED else tl.load(x_low_at)
+            x_low = tl.load(x_low_at, mask=(within < FOLDED)[None, :], other=0.0) if MASKED else tl.load(x_low_at)
             product = dot_3xfp16(x_high, x_low, w_high, tl.load(w_at + BK), EXACT)
         elif SCALED:
             product = tl.dot(x_high, w_high)
@@ -156,7 +156,7 @@ def staged_gemm(
     N: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, G: tl.constexpr,
     DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, PITCH: tl.constexpr, SCALES_AT: tl.constexpr,
-    X_PIXEL: tl.constexpr, X_LOW: tl.constexpr, FOLDED: tl.constexpr,
+    X_PIXEL: tl.constexpr, X_LOW: tl.constexpr, FOLDED: tl.constexpr, WHOLE: tl.constexpr,
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     Y_PLANES: tl.constexpr, WIDE: tl.constexpr,
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
@@ -171,7 +171,8 @@ def staged_gemm(
 
     A staged pixel has X_PIXEL numbers, and low parts lie X_LOW behind high ones; SCALED numbers have been raised by a
     power of two. Where the taps of a row are FOLDED into so many channels, pixels overlap, S is 1, and a row of them
-    shares a scale. Y_* are strides, Y_PLANES says that y lies in planes; WIDE makes its offsets 64 bits wide.
+    shares a scale; of a WHOLE step what lies behind the taps is read too, beside weights of 0. Y_* are strides,
+    Y_PLANES says that y lies in planes; WIDE makes its offsets 64 bits wide.
     """
     M: tl.constexpr = N * Z * P * Q
     PIXELS: tl.constexpr = N * DP * HP * WP
@@ -220,12 +221,23 @@ def staged_gemm(
         exponents = exponent_of(tl.load(k_scales + k_read))
         shared = tl.maximum(tl.minimum(tl.max(exponents, axis=0), tl.min(exponents, axis=0) + 40), 104)
         common = (shared << 23).to(tl.float32, bitcast=True)
+    x_rows = staged + pixel * X_PIXEL
+    scale_rows = x_scales + (pixel // WP if FOLDED else pixel)
+    w_columns = w + k_read * (EACH * ROW)
     total = _sum_over_taps(
-        staged + pixel * X_PIXEL, x_scales + (pixel // WP if FOLDED else pixel), w + k_read * (EACH * ROW), common,
-        part,
-        PIXELS, HP, WP, PITCH, X_PIXEL, X_LOW, FOLDED, T, R, S, DILATION_D, DILATION_H, DILATION_W,
-        EACH, SCALED, EXACT, BM, BN, BK, PARTS,
+        x_rows, scale_rows, w_columns, common, part,
+        PIXELS, HP, WP, PITCH, X_PIXEL, X_LOW, FOLDED, FOLDED > 0 and not WHOLE, T, R, S,
+        DILATION_D, DILATION_H, DILATION_W, EACH, SCALED, EXACT, BM, BN, BK, PARTS,
     )  # fmt: skip
+    if WHOLE:
+        # A weight of 0 beside an infinity makes NaN, in the rare tile that is computed again without such numbers.
+        lost = total != total
+        if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
+            total = _sum_over_taps(
+                x_rows, scale_rows, w_columns, common, part,
+                PIXELS, HP, WP, PITCH, X_PIXEL, X_LOW, FOLDED, True, T, R, S,
+                DILATION_D, DILATION_H, DILATION_W, EACH, SCALED, EXACT, BM, BN, BK, PARTS,
+            )  # fmt: skip
     if SCALED:
         total = times_power(total, (exponents - shared)[None, :])
     if Y_PLANES and P * Q % 4 != 0 and BN > 16:

@@ -110,7 +110,8 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
     """What the kernel of the products is compiled for."""
     staging = Staging.of(problem, algorithm, tile)
     return product_constants(problem, tile) | staging.constants | {
-        "X_PIXEL": staging.each * staging.groups * staging.pitch, "X_LOW": staging.block, "FOLDED": 0, "SCALED": True,
+        "X_PIXEL": staging.each * staging.groups * staging.pitch, "X_LOW": staging.block,
+        "FOLDED": 0, "WHOLE": False, "SCALED": True,
     }  # fmt: skip
 
 

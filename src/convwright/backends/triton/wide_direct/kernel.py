@@ -110,7 +110,7 @@ def _added(
                     if row * APART <= READ and row * APART + R > READ:
                         for s in tl.static_range(S):
                             weight = taps[(((READ - row * APART) * S + s) * OUTPUTS + k) * GROUPS + group]
-                            total += columns[PLACES[s][column] * GROUPS + group] * weight
+                            total = tl.fma(columns[PLACES[s][column] * GROUPS + group], weight, total)
                     more += (total,)
     return more
 
