@@ -95,6 +95,11 @@ def state() -> tuple[object, ...]:
     )
 
 
+def state_on_cpu() -> tuple[object, ...]:
+    """The same for a tensor on a CPU."""
+    return (_C._get_mkldnn_enabled(),)
+
+
 def resolved(policy: Policy, dtype: DType, device: DeviceFacts) -> Policy:
     """``policy`` with what it leaves open filled in from PyTorch's flags."""
     arithmetic = policy.arithmetic

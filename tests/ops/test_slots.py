@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -339,3 +340,24 @@ def test_a_weight_with_the_id_of_one_that_is_gone_begins_anew(monkeypatch: pytes
         assert_close(cw.conv2d(x, w), F.conv2d(x, w))
     assert len(CONV2D.slots.latest[id(w)]) == 1
     assert id(w) in CONV2D.slots.resting
+
+
+@pytest.mark.parametrize("function", [cw.conv2d, cw.conv_transpose2d])
+def test_where_a_flag_of_pytorchs_is_turned_it_is_decided_anew(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[..., Tensor]
+) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = randn(1, 4, 6, 6), randn(4, 4, 3, 3, seed=1)
+    called = count_calls(monkeypatch)
+    function(x, w)
+    function(x, w)
+    assert len(called) == 2
+    prefer(monkeypatch, TORCH)
+    function(x, w)
+    assert len(called) == 3, "what was decided holds"
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        function(x, w)
+        assert len(called) == 3
+    finally:
+        torch._C._set_mkldnn_enabled(True)

@@ -86,7 +86,7 @@ def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True
     resting = form.slots.resting if looks_first else _NOTHING
     passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, state, deterministic = flags.tf32_allowed, flags.state, flags.deterministic
+    tf32_allowed, deterministic = flags.tf32_allowed, flags.deterministic
 
     def conv(
         input: Tensor,  # noqa: A002
@@ -151,7 +151,7 @@ def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True
                                 break
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
-                        and (slot.flags is None or slot.flags == state())
+                        and slot.flags == slot.state()
                         and forward_ad._current_level < 0
                         and not modes()
                     ):
@@ -169,7 +169,7 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: 
     resting = form.slots.resting if looks_first else _NOTHING
     passes, tensor = cycle(PASSES).__next__, Tensor
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, state, deterministic = flags.tf32_allowed, flags.state, flags.deterministic
+    tf32_allowed, deterministic = flags.tf32_allowed, flags.deterministic
 
     def conv_transpose(
         input: Tensor,  # noqa: A002
@@ -232,7 +232,7 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: 
                                 break
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
-                        and (slot.flags is None or slot.flags == state())
+                        and slot.flags == slot.state()
                         and forward_ad._current_level < 0
                         and not modes()
                     ):

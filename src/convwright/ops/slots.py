@@ -46,7 +46,7 @@ class Slot:
     __slots__ = (
         "activation", "algorithm", "alike", "ambient", "dilation", "extra", "flags", "grad", "groups", "input_alike",
         "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same", "short",
-        "stride", "tf32", "varied",
+        "state", "stride", "tf32", "varied",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +72,8 @@ class Slot:
         self.grad = torch.is_grad_enabled()
         # Only for fp32 on a GPU does it matter whether PyTorch may use TF32.
         self.tf32 = flags.tf32_allowed() if tensors[0].is_cuda and tensors[0].dtype is torch.float32 else None
-        self.flags = flags.state() if tensors[0].is_cuda else None
+        self.state = flags.state if tensors[0].is_cuda else flags.state_on_cpu
+        self.flags = self.state()
         self.run = run
         self.varied = varied
 
@@ -90,7 +91,7 @@ class Slot:
             and self.grad is torch.is_grad_enabled()
             and self.ambient is ambient.current()
             and self.alike(*tensors)
-            and (self.flags is None or self.flags == flags.state())
+            and self.flags == self.state()
             and (self.run is None or (forward_ad._current_level < 0 and not watched()))
         )
 
