@@ -80,6 +80,27 @@ def test_what_is_exported_and_loaded_is_the_same(store: Store, other: Store) -> 
     assert loaded(other, *lines(store)) == Merged(findings=0, searches=0, older=3)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE finding SET measurement = '{'", "^the finding about torch/default for "),
+        ("UPDATE search SET candidates = ''", "^a search for "),
+    ],
+)
+def test_what_somebody_has_damaged_by_hand_is_named(tmp_path: Path, change: str, said: str) -> None:
+    where = tmp_path / "findings.sqlite"
+    with Store.open(where) as made:
+        made.record(PROBLEM, DEVICE, "torch/default", PRINT, MEASURED, None)
+        made.record_search(PROBLEM, DEVICE, "quick", ["torch/default"])
+    with closing(sqlite3.connect(where)) as database, database:
+        database.execute(change)
+    with (
+        Store.open(where) as damaged,
+        pytest.raises(StoreError, match=f"{said}{PROBLEM} on {DEVICE} is damaged in the"),
+    ):
+        lines(damaged)
+
+
 def test_a_line_is_strict_json_and_the_first_names_the_schema(store: Store) -> None:
     def refuse(word: str) -> None:
         raise AssertionError(word)

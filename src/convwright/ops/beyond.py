@@ -96,7 +96,8 @@ def _checked(call: Call) -> Call:
     dtype = call.x.dtype
     if dtype in NARROW:
         raise BadInput(
-            f"{call.form.name} computes what PyTorch computes, got {dtype}; `cw.plan` makes ready what computes that"
+            f"{call.form.name} computes what PyTorch computes, got {dtype}; `cw.plan` makes ready what computes that "
+            "on a GPU"
         )
     return call
 

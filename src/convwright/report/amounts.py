@@ -67,10 +67,13 @@ def singular(text: str) -> str:
 def date_text(seconds: float) -> str:
     """A moment in seconds since 1970.
 
-    >>> date_text(1.7e9)
-    '2023-11-14 22:13 UTC'
+    >>> date_text(1.7e9), date_text(1e30)
+    ('2023-11-14 22:13 UTC', '1e+30 s since 1970')
     """
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):  # no year of a calendar: somebody else wrote it
+        return f"{seconds:g} s since 1970"
 
 
 def age_text(seconds: float) -> str:

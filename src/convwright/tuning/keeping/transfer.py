@@ -50,13 +50,22 @@ class Rows(NamedTuple):
 
 
 def to_lines(rows: Rows) -> Iterator[str]:
-    """One line for the schema, and one for each finding and search, without line ends."""
+    """One line for the schema, and one for each finding and search, without line ends; one sentence where one of them
+    was changed by hand to what is no JSON."""
     yield _line({"schema": SCHEMA_VERSION})
     for finding in rows.findings:
-        body = None if finding.measurement is None else _in_words(json.loads(finding.measurement))
+        body = None if finding.measurement is None else _in_words(_kept(finding.measurement, finding))
         yield _line({"kind": "finding", **finding._asdict(), "measurement": body})
     for search in rows.searches:
-        yield _line({"kind": "search", **search._asdict(), "candidates": json.loads(search.candidates)})
+        yield _line({"kind": "search", **search._asdict(), "candidates": _kept(search.candidates, search)})
+
+
+def _kept(text: str, row: FindingRow | SearchRow) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        kind = f"the finding about {row.candidate}" if isinstance(row, FindingRow) else "a search"
+        raise StoreError(f"{kind} for {row.problem} on {row.device} is damaged in the store: {error}") from None
 
 
 def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
