@@ -110,8 +110,10 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
     """All that there is, with what the store knows of it, and ``why`` nothing runs: that is the heuristic mode."""
     search = replace(search, mode=Mode.HEURISTIC)
     offers = listing.rewritten(search.problem, search.device, search.policy, partial(known_best, search))
-    listed = by_promise([*direct, *listing.candidates(offers)], search.device)
-    listed.sort(key=lambda candidate: listing.objection(candidate, search.policy) is not None)
+    allowed, others = list[Candidate](), list[Candidate]()
+    for candidate in [*direct, *listing.candidates(offers)]:
+        (allowed if listing.objection(candidate, search.policy) is None else others).append(candidate)
+    listed = [*by_promise(allowed, search.device), *by_promise(others, search.device)]
     recall = search.recall()
     if search.device.present:
         listed += recall.beyond(listed)
