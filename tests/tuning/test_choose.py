@@ -139,6 +139,20 @@ def test_without_a_baseline_the_fastest_wins() -> None:
     assert winner(finding("a/b", 2.0), finding("a/c", 1.0), baseline=None) == "a/c"
 
 
+def test_beside_a_call_of_pytorchs_own_that_was_not_timed_nothing_wins() -> None:
+    base = Finding(candidate("torch/default"), note="was not measured: nothing runs in mode heuristic")
+    verdicts = choose([finding("a/b", 2.0), base, finding("a/c", 1.0)], base, Policy())
+    assert not any(verdict.won for verdict in verdicts)
+    assert [(verdict.finding.candidate.id, verdict.allowed) for verdict in verdicts] == [
+        ("a/c", True), ("a/b", True), ("torch/default", False),
+    ]  # fmt: skip
+    unknown = "was timed, but PyTorch's own call was not, which may be faster"
+    assert [verdict.reason for verdict in verdicts] == [unknown, unknown, base.note]
+
+    failed = Finding(base.candidate, failure="failed: out of memory")
+    assert winner(finding("a/b", 2.0), failed, finding("a/c", 1.0), baseline=failed) == "a/c"
+
+
 def test_where_pytorch_itself_is_not_allowed_the_next_best_wins() -> None:
     policy = Policy(deterministic=True)
     base = finding("torch/default", 10.0, deterministic=None)

@@ -47,9 +47,12 @@ class TunedProblem:
 
     @property
     def candidate(self) -> Candidate | None:
-        """What was chosen; where nothing could be measured, the first of ``permitted`` whose workspace is known."""
+        """What was chosen; where nothing could be measured, the first of ``permitted`` whose workspace is known, and
+        where PyTorch's own call alone was not, that."""
         if self.findings.choice is not None:
             return self.findings.choice.candidate
+        if self.findings.baseline is not None and any(v.finding.measurement for v in self.findings.verdicts):
+            return self.findings.baseline.candidate
         known = (candidate for candidate in self.permitted if candidate.workspace_bytes is not None)
         return next(known, next(iter(self.permitted), None))
 

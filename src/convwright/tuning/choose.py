@@ -62,7 +62,8 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
 def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy) -> tuple[Verdict, ...]:
     """All findings, the winner first, then the allowed by what they cost; the disallowed last, by their times.
 
-    PyTorch's own call wins unless another is better by more than a tie, and surely better.
+    PyTorch's own call wins unless another is better by more than a tie, and surely better. None wins beside a call of
+    PyTorch's own of which nothing is known, as where a time that was unstable was not kept.
     """
     objections = {finding.candidate.id: objection(finding, baseline, policy) for finding in findings}
     times = {f.candidate.id: eager_us(f, policy) for f in findings if f.measurement is not None}
@@ -81,9 +82,10 @@ def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy
         Verdict(
             finding,
             times[finding.candidate.id].value if finding.candidate.id in times else None,
-            objections[finding.candidate.id] or _why(finding, allowed, rivals, baseline, policy),
+            objections[finding.candidate.id]
+            or (_why(finding, allowed, rivals, baseline, policy) if best else _UNKNOWN),
             allowed=finding in allowed,
-            won=finding in allowed[:1],
+            won=best is not None and finding is best,
         )
         for finding in ranked
     )
@@ -158,6 +160,8 @@ def _best(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) 
 
     One whose cost is not known well enough does not keep another from winning that is surely better.
     """
+    if baseline is not None and baseline.measurement is None and baseline.failure is None:
+        return None
     own = next((finding for finding in allowed if finding is baseline), None)
     better = [finding for finding in allowed if own is None or surely_better(finding, own, policy)]
     if not better or policy.objective is not Objective.TIME_THEN_WORKSPACE:
@@ -184,6 +188,7 @@ def _order(times: dict[str, Interval], finding: Finding) -> float:
     return float("inf") if time_us is None else time_us.value
 
 
+_UNKNOWN = "was timed, but PyTorch's own call was not, which may be faster"
 # What is counted where it is not time.
 _COUNTED = {Objective.ENERGY: "energy", Objective.WORKSPACE: "workspace"}
 
