@@ -26,12 +26,12 @@ def searching(search: Search, ranked: Callable[[Search, list[Candidate]], list[C
     what that comes to as a whole is looked at with the rewrite around it."""
 
     def promising(problem: ConvProblem) -> list[Candidate]:
+        direct = listing.candidates(search.offers(problem))  # ahead of the inner budget, which does not pay for it
         left_us = search.budget.left_us - (1 - _SHARE) * search.budget.total_us
         inner = replace(
             search, problem=problem, policy=search.timing_policy, mode=Mode.QUICK,
             budget=Budget(max(left_us, 1.0) / _EACH), energy=False,
         )  # fmt: skip
-        direct = listing.candidates(search.offers(problem))
         late = not search.budget.has(1 - _SHARE)
         if late or inner.recall(rewrites=False).tried(Mode.QUICK, direct) is not None:
             return known_best(search, problem)

@@ -3,6 +3,7 @@ and when, never what is chosen."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from convwright.core.candidate import Candidate
@@ -31,9 +32,13 @@ def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
     leaf, bandwidth, peak = candidate.leaf, device.bandwidth_bytes_per_us, device.peak(candidate.arithmetic)
     if not bandwidth or not peak:
         return None
-    parts = max(candidate.problem.n // max(leaf.problem.n, 1), 1)
     work_us = leaf.problem.flops * leaf.arithmetic.products * _times_idle(leaf) / peak
-    return parts * max(work_us, leaf.problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
+    return _runs(candidate) * max(work_us, leaf.problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
+
+
+def _runs(candidate: Candidate) -> int:
+    """How often its leaf runs at each call: once for each part of a batch that was split."""
+    return max(candidate.problem.n // max(candidate.leaf.problem.n, 1), 1)
 
 
 def _times_idle(leaf: Candidate) -> int:
@@ -92,14 +97,12 @@ def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candida
 def _by_estimate(group: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:
     """The fastest first as far as can be told, but of one algorithm's configurations, which differ less than
     estimates err, each a little behind the one before."""
-    turns: dict[str, int] = {}
-
-    def promised_us(candidate: Candidate) -> float:
+    ahead = Counter[str]()
+    promised: list[tuple[float, Candidate]] = []
+    for candidate in group:
         algorithm = candidate.id.partition("[")[0]
-        turns[algorithm] = turns.get(algorithm, -1) + 1
-        return (expected_us(candidate, device) or 0.0) * (1 + _BEHIND * turns[algorithm])
-
-    promised = [(promised_us(candidate), candidate) for candidate in group]
+        promised.append(((expected_us(candidate, device) or 0.0) * (1 + _BEHIND * ahead[algorithm]), candidate))
+        ahead[algorithm] += 1
     return [candidate for _, candidate in sorted(promised, key=lambda pair: pair[0])]
 
 
@@ -108,5 +111,5 @@ def expected_us(candidate: Candidate, device: DeviceFacts) -> float | None:
     leaf = candidate.leaf
     if leaf.estimated_us is None:
         return None
-    parts, bandwidth = max(candidate.problem.n // max(leaf.problem.n, 1), 1), device.bandwidth_bytes_per_us
-    return parts * leaf.estimated_us + (moved_bytes(candidate) / bandwidth if bandwidth else 0.0)
+    bandwidth = device.bandwidth_bytes_per_us
+    return _runs(candidate) * leaf.estimated_us + (moved_bytes(candidate) / bandwidth if bandwidth else 0.0)
