@@ -14,7 +14,7 @@ from convwright.backends.triton.sweep import sweep_of
 from convwright.backends.triton.wide_direct.call import kernel_calls
 from convwright.backends.triton.wide_direct.offers import ALGORITHM, NAME
 from convwright.backends.triton.wide_direct.reading import Reading, columns_at_once, groups_at_once, reading
-from convwright.backends.triton.wide_direct.tiles import MOST_PATCHES, Patch, best_patches
+from convwright.backends.triton.wide_direct.tiles import MOST_PATCHES, Patch, best_patches, turns
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
@@ -77,6 +77,30 @@ def test_ways_that_differ_are_all_among_them(text: str, splits: set[int], packed
     found = best_patches(sweep_of(ConvProblem.parse(text)), H200)
     assert {each.split for each in found} == splits
     assert {each.packed for each in found} == packed
+
+
+def test_a_loop_over_rows_is_among_the_first_two() -> None:
+    for dtype in ("fp16", "fp32"):
+        patches = [Patch.of(candidate) for candidate in offered(ConvProblem.parse(f"{DEPTHWISE} dt:{dtype} tag:nhwc"))]
+        assert any(patch.rolled for patch in patches[:2])
+        assert not any(Patch.of(each).rolled for each in offered(ConvProblem.parse(f"{DEPTHWISE} dt:{dtype}")))
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "expected"),
+    [
+        ("g4ic4ih28oc4kh7ph3", 28, (3, 31)),  # nothing above the image is read, and nothing below
+        ("g4ic4ih28oc4kh7ph3", 14, (0, 20)),
+        ("g4ic4ih28oc4kh7", 22, (0, 28)),
+        ("g4ic4ih11oc4kh3ph4", 17, (2, 17)),  # rows without any tap within the image are written too
+        ("g4ic4ih3oc4kh9ph4", 3, (4, 8)),
+        ("g4ic4ih14oc4kh5sh2ph2", 7, (1, 8)),
+        ("g4ic4ih17oc4kh3ph2dh1", 9, (0, 11)),
+    ],
+)
+def test_only_turns_that_read_something_are_taken(text: str, rows: int, expected: tuple[int, int]) -> None:
+    patch = Patch(rows, 2, 1, vector=1, rolled=1)
+    assert turns(patch, sweep_of(ConvProblem.parse(f"{text} tag:nhwc"))) == expected
 
 
 def test_small_images_have_many_blocks_and_large_ones_large_patches() -> None:
@@ -153,12 +177,15 @@ def test_what_is_listed_compiles_without_spilling(
     text: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    for candidate in offered(ConvProblem.parse(text))[::5]:
+    found = offered(ConvProblem.parse(text))
+    loops = [candidate for candidate in found if Patch.of(candidate).rolled]
+    for candidate in found[::5] + loops[:1]:
         compiled = kernel_calls(candidate)[0].compile(architecture)
         assert (compiled.metadata.global_scratch_size, compiled.metadata.profile_scratch_size) == (0, 0)
         assert ".local" not in compiled.asm["ptx"], candidate.id
-        # Nothing moves from one thread to another, but to add up parts of sums.
-        assert compiled.metadata.shared == 0 or Patch.of(candidate).split > 1, candidate.id
+        # Nothing moves from one thread to another, but to add up parts of sums and to exchange weights.
+        patch = Patch.of(candidate)
+        assert compiled.metadata.shared == 0 or patch.split > 1 or (patch.rolled and not patch.packed), candidate.id
 
 
 @pytest.mark.parametrize(

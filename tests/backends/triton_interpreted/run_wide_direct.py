@@ -36,7 +36,10 @@ def unlike(problem: ConvProblem) -> list[Patch]:
     """The patches that serve, but those that only differ in what the interpreter does not know, with the fewest
     programs first, each of which takes it its time."""
     sweep = sweep_of(problem)
-    kinds = {(each.rows, each.cols, each.split, each.by_row, each.vector, each.packed): each for each in patches(sweep)}
+    kinds = {
+        (each.rows, each.cols, each.split, each.by_row, each.vector, each.packed, each.rolled): each
+        for each in patches(sweep)
+    }
     return sorted(kinds.values(), key=lambda patch: patch.blocks(sweep))
 
 
@@ -103,6 +106,38 @@ def test_patches_handle_their_tails(text: str, place: int) -> None:
     for patch in found[: len(found) * 3 // 4][place::24][:2]:
         candidate = candidate_of(problem, patch)
         assert torch.equal(computed(candidate, given), expected), candidate.id
+
+
+# In words: whole images and parts of them, more padding than the filter reaches over and none, strides and dilations
+# that share a factor and that do not, several groups at once, and an image lower than the filter.
+ROLLED = [
+    "g3mb2ic3ih13iw10oc3kh3ph1 tag:nhwc ep:residual+bias+relu",
+    "g4mb2ic4ih9iw7oc4kh7ph3 tag:nhwc ep:residual+bias+relu",
+    "g4ic4ih12iw7oc4kh5kw3ph2pw1 tag:nhwc dt:fp16",
+    "g2ic2ih11iw9oc2kh3ph4pw1 tag:nhwc",
+    "g2ic2ih11iw8oc2kh4kw3 tag:nhwc",
+    "g2ic2ih14iw12oc2kh5sh2ph2 tag:nhwc",
+    "g2ic2ih16iw12oc2kh5kw3sh3ph1 tag:nhwc",
+    "g2ic2ih17iw12oc2kh4sh2ph3pw2dh1 tag:nhwc dt:bf16",
+    "g2ic2ih17iw12oc2kh3sh2ph2pw2dh1 tag:nhwc",
+    "g2ic2ih17iw12oc2kh3ph3pw2dh2 tag:nhwc",
+    "g2ic2ih3iw4oc2kh9ph4 tag:nhwc",
+]
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+@pytest.mark.parametrize(("place", "text"), [*enumerate(ROLLED)])
+def test_rows_may_be_read_one_after_the_other(place: int, text: str, direction: str) -> None:
+    asked = text.split(" ep:")[0] if direction != "forward" else text
+    problem = replace(ConvProblem.parse(f"{asked} dir:{direction}"), flip=place % 2 == 1)
+    if direction == "backward_data" and max(problem.stride) > 1:
+        pytest.skip("another kernel serves gradients of inputs with strides")
+    found = list({(each.rows, each.packed): each for each in unlike(problem) if each.rolled}.values())
+    assert found
+    given = problem_space.operands(problem, place)
+    expected = problem_space.oracle(problem, given).to(torch_dtype(problem.dtype))
+    for patch in found[place % 2 :: 2][:3]:
+        assert torch.equal(computed(candidate_of(problem, patch), given), expected), patch
 
 
 GRADIENTS = [

@@ -6,6 +6,10 @@ instruction reads are columns, and a program stays within one group, so that its
 last they are groups, and lanes run across the groups.
 
 A filter whose taps are too many to be written out has a loop over its rows, each of which reads its own.
+
+With channels last a patch may be a strip of many rows instead: a loop takes each row that is read into the sums of all
+rows of the output that it bears on, and writes the one that is done. What is written out is a turn of that loop and not
+all products of the patch, which takes the compiler a tenth of the time; the kernel takes a little longer.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -240,44 +244,166 @@ def _place(
 
 # fmt: off
 @triton.jit
-def _write(
-    y, bias, residual, sums, there, n, g, k_first, plane, p, q,
-    K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+def _write_row(
+    y, bias, residual, sums, there, n, g, k_first, plane, h, q,
+    K: tl.constexpr, Z: tl.constexpr, Q: tl.constexpr,
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
-    GAP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WRITTEN: tl.constexpr, OUTPUTS: tl.constexpr,
+    FIRST: tl.constexpr, COLS: tl.constexpr, WRITTEN: tl.constexpr, OUTPUTS: tl.constexpr,
     SPLIT: tl.constexpr, VECTOR: tl.constexpr,
 ):
     # fmt: on
-    """The patches' results, WRITTEN columns or groups side by side at once."""
+    """The patches' results of row ``h``, the ``sums`` from FIRST on, WRITTEN columns or groups side by side at once."""
     PARTS: tl.constexpr = COLS // WRITTEN if VECTOR == 0 else COLS
+    for out in tl.static_range(OUTPUTS):
+        k = k_first + out
+        for part in tl.static_range(PARTS):
+            column = q + part * (WRITTEN if VECTOR == 0 else 1)
+            kept = there
+            if K % OUTPUTS:
+                kept = kept & (k < K)
+            if Q % COLS:
+                kept = kept & (column < Q)
+            kept = tl.expand_dims(kept, 1)
+            at = n * Y_N + (g * K + k) * Y_K + h * Y_P + column * Y_Q
+            if Z > 1:
+                at += plane * Y_Z
+            at = tl.expand_dims(at, 1) + tl.expand_dims(tl.arange(0, WRITTEN) * (Y_Q if VECTOR == 0 else Y_K), 0)
+            columns = ()
+            for place in tl.static_range(WRITTEN):
+                columns += (_total(sums[FIRST + (out * PARTS + part) * WRITTEN + place], SPLIT),)
+            total = _joined(columns, WRITTEN)
+            if RESIDUAL:
+                total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
+            if BIAS:
+                total += _bias(bias, g * K + (tl.minimum(k, K - 1) if K % OUTPUTS else k), VECTOR)
+            tl.store(y + at, activated(total, ACTIVATION).to(y.dtype.element_ty), mask=kept)
+
+
+# fmt: off
+@triton.jit
+def _weights_across(
+    w, R: tl.constexpr, S: tl.constexpr, W_G: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    VECTOR: tl.constexpr, LANES: tl.constexpr,
+):
+    # fmt: on
+    """Those of each lane's VECTOR groups, (r, s, group), where each group's taps lie side by side: lanes read across
+    groups and exchange what they have, as one that reads its own alone asks for a line of the cache for each tap."""
+    WIDTH: tl.constexpr = triton.next_power_of_2(R * S)
+    tap = tl.arange(0, WIDTH)
+    places = tl.expand_dims(tap * W_S if W_R == S * W_S else tap // S * W_R + tap % S * W_S, 0)
+    groups = tl.expand_dims(w, 1) + tl.expand_dims(tl.arange(0, VECTOR) * W_G, 0)
+    at = tl.expand_dims(groups, 2) + tl.expand_dims(places, 0)
+    whole = tl.load(at, mask=tl.expand_dims(tl.expand_dims(tap < R * S, 0), 0), other=0.0)
+    columns = _parted(tl.reshape(whole, (LANES, VECTOR * WIDTH)), VECTOR * WIDTH)
+    taps = ()
+    for tap in tl.static_range(R * S):
+        for group in tl.static_range(VECTOR):
+            taps += (columns[group * WIDTH + (R * S - 1 - tap if FLIP else tap)].to(tl.float32),)
+    return taps
+
+
+# fmt: off
+@triton.jit
+def _rows_of_turn(
+    x, z, first, h, v, there, RAGGED: tl.constexpr, OUTSIDE: tl.constexpr, LAST_V: tl.constexpr, H: tl.constexpr,
+    W: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr,
+    DERIVATIVE: tl.constexpr, APART: tl.constexpr, PIECES: tl.constexpr, VECTOR: tl.constexpr,
+):
+    # fmt: on
+    """What a turn reads: APART rows, the ``first`` of which lies so many dilations behind ``h``; OUTSIDE says whether
+    some of a patch's may lie beyond the image."""
+    columns = ()
+    for row in tl.static_range(APART):
+        behind = (first + row) * DILATION_H
+        inside = there
+        if OUTSIDE:
+            inside = inside & (h + behind >= 0) & (h + behind < H)
+        at = behind * X_H
+        columns += _row(
+            x + at, z + at if DERIVATIVE != "none" else x, v, inside, RAGGED or OUTSIDE, PIECES, W, LAST_V, X_C, X_W,
+            VECTOR, DERIVATIVE,
+        )  # fmt: skip
+    return columns
+
+
+# fmt: off
+@triton.jit
+def _turned(
+    sums, columns, taps, PLACES: tl.constexpr, R: tl.constexpr, S: tl.constexpr, APART: tl.constexpr,
+    COLS: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
+):
+    # fmt: on
+    """The sums of all rows under way, the oldest first, (row, column, group), with the APART rows that a turn has read;
+    those of the youngest row begin here."""
+    ROWS: tl.constexpr = (R + APART - 1) // APART
+    READ: tl.constexpr = len(columns) // APART
+    more = ()
     for row in tl.static_range(ROWS):
-        h = p + row * GAP
-        for out in tl.static_range(OUTPUTS):
-            k = k_first + out
-            for part in tl.static_range(PARTS):
-                column = q + part * (WRITTEN if VECTOR == 0 else 1)
-                kept = there
-                if P % (ROWS * GAP):
-                    kept = kept & (h < P)
-                if K % OUTPUTS:
-                    kept = kept & (k < K)
-                if Q % COLS:
-                    kept = kept & (column < Q)
-                kept = tl.expand_dims(kept, 1)
-                at = n * Y_N + (g * K + k) * Y_K + h * Y_P + column * Y_Q
-                if Z > 1:
-                    at += plane * Y_Z
-                at = tl.expand_dims(at, 1) + tl.expand_dims(tl.arange(0, WRITTEN) * (Y_Q if VECTOR == 0 else Y_K), 0)
-                columns = ()
-                for place in tl.static_range(WRITTEN):
-                    columns += (_total(sums[((row * OUTPUTS + out) * PARTS + part) * WRITTEN + place], SPLIT),)
-                total = _joined(columns, WRITTEN)
-                if RESIDUAL:
-                    total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
-                if BIAS:
-                    total += _bias(bias, g * K + (tl.minimum(k, K - 1) if K % OUTPUTS else k), VECTOR)
-                tl.store(y + at, activated(total, ACTIVATION).to(y.dtype.element_ty), mask=kept)
+        for column in tl.static_range(COLS):
+            for group in tl.static_range(GROUPS):
+                if row < ROWS - 1:
+                    total = sums[(row * COLS + column) * GROUPS + group]
+                else:
+                    total = tl.zeros((LANES,), tl.float32)
+                for read in tl.static_range(APART):
+                    if (ROWS - 1 - row) * APART + read < R:
+                        for s in tl.static_range(S):
+                            weight = taps[(((ROWS - 1 - row) * APART + read) * S + s) * GROUPS + group]
+                            total = tl.fma(columns[read * READ + PLACES[s][column] * GROUPS + group], weight, total)
+                more += (total,)
+    return more
+
+
+# fmt: off
+@triton.jit
+def _by_turns(
+    x, z, w, y, bias, residual, there, n, g, plane, h, v, p, q, RAGGED: tl.constexpr, OUTSIDE: tl.constexpr,
+    LAST_V: tl.constexpr, H: tl.constexpr, W: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, W_G: tl.constexpr,
+    W_R: tl.constexpr, W_S: tl.constexpr, Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr,
+    Y_P: tl.constexpr, Y_Q: tl.constexpr, DILATION_H: tl.constexpr, FLIP: tl.constexpr, BIAS: tl.constexpr,
+    RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, DERIVATIVE: tl.constexpr, GAP: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, PIECES: tl.constexpr, PLACES: tl.constexpr,
+    VECTOR: tl.constexpr, LANES: tl.constexpr, FIRST: tl.constexpr, END: tl.constexpr,
+):
+    # fmt: on
+    """Sum up and write strips of ROWS rows, of VECTOR groups with one channel each, in the turns from FIRST to END."""
+    UNDER_WAY: tl.constexpr = (R + APART - 1) // APART - 1  # rows whose sums a turn leaves unfinished
+    EACH: tl.constexpr = COLS * VECTOR
+    if W_G > 1:
+        taps = _weights_across(w, R, S, W_G, W_R, W_S, FLIP, VECTOR, LANES)
+    else:
+        taps = _weights(w, 0, there, R, S, 1, W_G, 0, W_R, W_S, FLIP, 1, 1, VECTOR)
+    sums = ()
+    for _ in tl.static_range(UNDER_WAY * EACH):
+        sums += (tl.zeros((LANES,), tl.float32),)
+    ahead = _rows_of_turn(
+        x, z, FIRST * APART, h, v, there, RAGGED, OUTSIDE, LAST_V, H, W, X_C, X_H, X_W, DILATION_H, DERIVATIVE, APART,
+        PIECES, VECTOR,
+    )  # fmt: skip
+    for turn in tl.range(FIRST, END):
+        columns = ahead
+        ahead = _rows_of_turn(
+            x, z, (turn + 1) * APART, h, v, there & (turn + 1 < END), True, OUTSIDE, LAST_V, H, W, X_C, X_H, X_W,
+            DILATION_H, DERIVATIVE, APART, PIECES, VECTOR,
+        )  # fmt: skip
+        all_sums = _turned(sums, columns, taps, PLACES, R, S, APART, COLS, VECTOR, LANES)
+        row = p + (turn - UNDER_WAY) * GAP
+        _write_row(
+            y, bias, residual, all_sums, there & (turn >= UNDER_WAY) & (row < P), n, g, 0, plane, row, q, 1, Z, Q, Y_N,
+            Y_K, Y_Z, Y_P, Y_Q, BIAS, RESIDUAL, ACTIVATION, 0, COLS, VECTOR, 1, 1, VECTOR,
+        )  # fmt: skip
+        sums = ()
+        for place in tl.static_range(UNDER_WAY * EACH):
+            sums += (all_sums[EACH + place],)
+    # What is read no more bears on the last rows.
+    for late in tl.static_range(ROWS + UNDER_WAY - END):
+        row = p + (END - UNDER_WAY + late) * GAP
+        _write_row(
+            y, bias, residual, sums, there & (row < P), n, g, 0, plane, row, q, 1, Z, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q,
+            BIAS, RESIDUAL, ACTIVATION, late * EACH, COLS, VECTOR, 1, 1, VECTOR,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -312,7 +438,7 @@ def wide_direct(
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, DERIVATIVE: tl.constexpr, WIDE: tl.constexpr,
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUTPUTS: tl.constexpr,
     WRITTEN: tl.constexpr, PIECES: tl.constexpr, PLACES: tl.constexpr, BY_ROW: tl.constexpr,
-    SPLIT: tl.constexpr, VECTOR: tl.constexpr, PATCHES: tl.constexpr,
+    SPLIT: tl.constexpr, VECTOR: tl.constexpr, PATCHES: tl.constexpr, TURNS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each. With a
@@ -324,7 +450,8 @@ def wide_direct(
     is read for each lies APART dilations behind what is read for the one before. Each of SPLIT groups of lanes sums up
     as many of the input channels. PIECES are the columns that a patch reads of a row, (first, width), and PLACES where
     among them each tap finds those of the patch; WRITTEN of a patch are written at once. BY_ROW makes the rows of a
-    filter a loop.
+    filter a loop. With TURNS, the first and the end of a range, the rows that are read are a loop: turn 0 would read
+    what only a patch's first row needs, and no patch needs a turn outside of the range.
     """
     WIDTH: tl.constexpr = (Q + COLS - 1) // COLS
     SPANS: tl.constexpr = (P + ROWS * GAP - 1) // (ROWS * GAP) * GAP
@@ -332,6 +459,7 @@ def wide_direct(
     UNITS: tl.constexpr = N * Z * SPANS * WIDTH * (1 if VECTOR == 0 else G // VECTOR)
     K_BLOCKS: tl.constexpr = (K + OUTPUTS - 1) // OUTPUTS
     RAGGED: tl.constexpr = UNITS % PATCHES > 0
+    GROUPS: tl.constexpr = 1 if VECTOR == 0 else VECTOR
 
     # Programs for other channels, which read the same pixels, lie side by side.
     program = tl.program_id(0)
@@ -351,18 +479,33 @@ def wide_direct(
     at = n * X_N + g * (C * X_C) + h * X_H + v * X_W
     if Z > 1 or FRONT != 0:
         at += d * X_D
-    sums = _over_channels(
-        x + at, z + at if DERIVATIVE != "none" else x, w + (g * W_G + W_FIRST), k_first, group, d, h, v, there,
-        RAGGED, LAST_P * STRIDE_H - TOP, (WIDTH - 1) * COLS * STRIDE_W, Z,
-        C, D, H, W, K, T, R, S, X_C, X_D, X_H, X_W, W_G, W_K, W_C, W_T, W_R, W_S, STRIDE_D, FRONT, TOP,
-        DILATION_D, DILATION_H, FLIP, DERIVATIVE, APART, ROWS, COLS, OUTPUTS, PIECES, PLACES, BY_ROW,
-        SPLIT, VECTOR, SPLIT * PATCHES,
-    )  # fmt: skip
-    if SPLIT > 1:
-        there, n, g, plane, p, q = _place(
-            program, tl.arange(0, PATCHES), G, Z, UNITS, PATCHES, WIDTH, SPANS, GAP, ROWS, COLS, VECTOR, WIDE
+    if TURNS is not None:
+        OUTSIDE: tl.constexpr = (
+            TURNS[0] * APART * DILATION_H < TOP
+            or LAST_P * STRIDE_H - TOP + (TURNS[1] * APART - 1) * DILATION_H >= H
         )
-    _write(
-        y, bias, residual, sums, there, n, g, k_first, plane, p, q, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q,
-        BIAS, RESIDUAL, ACTIVATION, GAP, ROWS, COLS, WRITTEN, OUTPUTS, SPLIT, VECTOR,
-    )  # fmt: skip
+        _by_turns(
+            x + at, z + at if DERIVATIVE != "none" else x, w + (g * W_G + W_FIRST), y, bias, residual, there, n, g,
+            plane, h, v, p, q, RAGGED, OUTSIDE, (WIDTH - 1) * COLS * STRIDE_W, H, W, Z, P, Q, R, S, X_C, X_H, X_W,
+            W_G, W_R, W_S, Y_N, Y_K, Y_Z, Y_P, Y_Q, DILATION_H, FLIP, BIAS, RESIDUAL, ACTIVATION, DERIVATIVE, GAP,
+            APART, ROWS, COLS, PIECES, PLACES, VECTOR, PATCHES, TURNS[0], TURNS[1],
+        )  # fmt: skip
+    else:
+        sums = _over_channels(
+            x + at, z + at if DERIVATIVE != "none" else x, w + (g * W_G + W_FIRST), k_first, group, d, h, v, there,
+            RAGGED, LAST_P * STRIDE_H - TOP, (WIDTH - 1) * COLS * STRIDE_W, Z,
+            C, D, H, W, K, T, R, S, X_C, X_D, X_H, X_W, W_G, W_K, W_C, W_T, W_R, W_S, STRIDE_D, FRONT, TOP,
+            DILATION_D, DILATION_H, FLIP, DERIVATIVE, APART, ROWS, COLS, OUTPUTS, PIECES, PLACES, BY_ROW,
+            SPLIT, VECTOR, SPLIT * PATCHES,
+        )  # fmt: skip
+        if SPLIT > 1:
+            there, n, g, plane, p, q = _place(
+                program, tl.arange(0, PATCHES), G, Z, UNITS, PATCHES, WIDTH, SPANS, GAP, ROWS, COLS, VECTOR, WIDE
+            )
+        for row in tl.static_range(ROWS):
+            h = p + row * GAP
+            _write_row(
+                y, bias, residual, sums, there & (h < P) if P % (ROWS * GAP) else there, n, g, k_first, plane, h, q, K,
+                Z, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, BIAS, RESIDUAL, ACTIVATION, row * OUTPUTS * COLS * GROUPS, COLS, WRITTEN,
+                OUTPUTS, SPLIT, VECTOR,
+            )  # fmt: skip

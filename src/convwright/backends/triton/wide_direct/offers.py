@@ -10,7 +10,7 @@ from convwright.backends.triton.operands import offsets_are_wide
 from convwright.backends.triton.sweep import Sweep, sweep_of
 from convwright.backends.triton.sweep_constants import lying_constants, weight_constants, weight_lying
 from convwright.backends.triton.wide_direct.reading import columns_at_once, reading
-from convwright.backends.triton.wide_direct.tiles import Patch, best_patches, cycles
+from convwright.backends.triton.wide_direct.tiles import Patch, best_patches, cycles, turns
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -82,6 +82,7 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
         "WRITTEN": patch.vector or gcd(patch.cols, columns_at_once(sweep.written)),
         "PIECES": columns.pieces, "PLACES": columns.places, "BY_ROW": patch.by_row == 1,
         "SPLIT": patch.split, "VECTOR": patch.vector or 0, "PATCHES": patch.patches,
+        "TURNS": turns(patch, sweep),
     }  # fmt: skip
     lying = weight_lying(problem, packed=bool(patch.packed))
     return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import islice, product
-from math import gcd, log2
+from math import log2
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
 from convwright.backends.triton.sweep import Sweep
-from convwright.backends.triton.wide_direct.reading import columns_at_once, groups_at_once, reading
+from convwright.backends.triton.wide_direct.reading import groups_at_once
+from convwright.backends.triton.wide_direct.thread import Thread, of_patch, of_strip
 from convwright.core.device import DeviceFacts
 
 MOST_PATCHES = 8
@@ -20,6 +20,7 @@ _LANES = 32
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _COLS, _COLS_IN_LANES = (2, 4, 8), (1, 2, 3, 4, 6, 7, 8)
 _WARPS, _SPLITS, _VECTORS = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)
+_STRIPS = (1, 2, 3, 4, 6, 8)  # into so many an image is divided where the rows that are read are a loop
 # Registers that a thread may take, and those of a multiprocessor that all of them share.
 _MOST_REGISTERS, _REGISTERS_OF_ALL, _OTHER_REGISTERS = 168, 65536, 24
 # What takes the compiler long: products that are written out.
@@ -30,9 +31,10 @@ _LINE_BYTES = 128
 _MOST_WARPS, _MOST_BLOCKS = 64, 32  # of a multiprocessor at once
 _FEW_WARPS = 6  # so many leave half of its time unused
 _PACKING_CYCLES = 5000  # to pack a weight ahead of the kernel
-_WAITING_CYCLES, _ROW_CYCLES = 800, 100  # for memory: once, and for each row
+_WAITING_CYCLES, _ROW_CYCLES, _TURN_CYCLES = 800, 100, 500  # for memory: once, for each row, where that is read ahead
 _STARTING_CYCLES = 175  # between two blocks of a multiprocessor
 _SHUFFLED_CYCLES, _SHARED_CYCLES = 8, 120  # to add up two parts of a sum
+_PACKED_INSTRUCTIONS, _EXCHANGED_INSTRUCTIONS = 3, 8  # for each weight, the latter where lanes read for one another
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Patch(Configuration):
 
     The input channels are split among so many groups of a block's lanes. ``by_row`` is 1 where the rows of the filter
     are a loop. With channels last it does so for ``vector`` groups at once; ``packed`` where for these the weight was
-    laid as those lie, side by side.
+    laid as those lie, side by side. ``rolled`` is 1 where the rows that are read are a loop.
     """
 
     rows: int
@@ -52,6 +54,7 @@ class Patch(Configuration):
     by_row: int | None = None
     vector: int | None = None
     packed: int | None = None
+    rolled: int | None = None
 
     @property
     def patches(self) -> int:
@@ -65,38 +68,29 @@ class Patch(Configuration):
         return -(-units // self.patches) * sweep.groups * -(-sweep.outputs // self.outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Thread:
-    """What a patch asks of its thread, however many warps there are and however its sums are split.
-
-    ``units`` is how many patches there are of one channel; ``lines_written`` are those of the cache that a warp writes
-    to, once for each instruction. Of a step, which is a plane of one input channel: ``rows`` that are read, in so many
-    ``pieces`` each, ``columns`` of them kept at a time, ``weights``, and ``instructions``.
-    """
-
-    units: int
-    lines_written: int
-    sums: int
-    rows: int
-    pieces: int
-    columns: int
-    weights: int
-    instructions: int
-
-
 def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
     """The ``count`` patches that should be fastest, by estimate, the best first, and few alike; where the weight may be
-    packed or sums be split, all these ways are among them."""
+    packed, sums be split or the rows that are read be a loop, all these ways are among them, and the best loop, which
+    is compiled in a tenth of the time, is the second."""
     ranked = sorted(patches(sweep), key=lambda patch: cycles(patch, sweep, device))
     alike, chosen = Counter[object](), list[Patch]()
-    ways = len({(patch.packed, patch.split) for patch in ranked})
+    ways = len({_way(patch) for patch in ranked})
     most = {1: count, 2: count * 3 // 4}.get(ways, count * 3 // 8)
     for patch in ranked:
-        thread, way = (patch.rows, patch.cols, patch.vector, patch.packed), (patch.packed, patch.split)
+        thread, way = (patch.rows, patch.cols, patch.vector, patch.packed), _way(patch)
         if not alike[thread] and alike[way] < most:
             alike.update((thread, way))
             chosen.append(patch)
-    return tuple(chosen[:count])
+    chosen = chosen[:count]
+    soon = next((patch for patch in chosen if patch.rolled), None)
+    if soon and soon is not chosen[0]:
+        chosen.remove(soon)
+        chosen.insert(1, soon)
+    return tuple(chosen)
+
+
+def _way(patch: Patch) -> object:
+    return patch.packed, patch.split, patch.rolled
 
 
 def patches(sweep: Sweep) -> Iterator[Patch]:
@@ -108,11 +102,43 @@ def patches(sweep: Sweep) -> Iterator[Patch]:
             if _fits(patch, sweep):
                 yield patch
                 yield replace(patch, packed=1)
+        for rows, cols, warps, vector in product(_strips(sweep), _COLS_IN_LANES, _WARPS, vectors):
+            patch = Patch(rows, cols, warps, vector=vector, rolled=1)
+            if _fits(patch, sweep):
+                yield patch
+                yield replace(patch, packed=1)
         return
     for rows, cols, warps, split, by_row in product(_ROWS, _COLS, _WARPS, _SPLITS, _ways(sweep)):
         # Parts of one warp add up by shuffles, warps of a block through its shared memory.
         if split <= sweep.inputs and (split <= warps or warps == 1):
             yield from _filled(Patch(rows, cols, warps, split, by_row=by_row), sweep)
+
+
+def _strips(sweep: Sweep) -> list[int]:
+    """How many rows strips may have whose rows that are read are a loop: none where no two rows of the output need the
+    same one."""
+    depth, rows, _ = sweep.tracks
+    gap, apart = sweep.spacing
+    if depth.read > 1 or depth.written > 1 or rows.most_taps <= apart:
+        return []
+    of_a_phase = -(-rows.places // gap)
+    return sorted({-(-of_a_phase // strips) for strips in _STRIPS})
+
+
+def turns(patch: Patch, sweep: Sweep) -> tuple[int, int] | None:
+    """Of a patch whose rows that are read are a loop, which turns it takes: turn 0 reads those that its first row alone
+    needs. Where one patch is as high as the image, those that would read above or below it are left out."""
+    if not patch.rolled:
+        return None
+    rows = sweep.tracks[1]
+    (gap, apart), (window,) = sweep.spacing, rows.phases
+    under_way = -(-window.taps // apart) - 1
+    if gap > 1 or patch.rows < rows.places:
+        return 0, patch.rows + under_way
+    # An image's rows, in dilations behind the one that turn 0 begins with.
+    first, last = -(-window.before // rows.dilation), (window.before + rows.read - 1) // rows.dilation
+    last_needed = max(last // apart + 1, rows.places, under_way)
+    return min(first // apart, under_way), min(last_needed, rows.places + under_way)
 
 
 def _ways(sweep: Sweep) -> tuple[int | None, ...]:
@@ -132,8 +158,7 @@ def _fits(patch: Patch, sweep: Sweep) -> bool:
     gap, _ = sweep.spacing
     if patch.rows > max(1, -(-rows.places // gap)) or patch.cols > max(2, columns.places):
         return False
-    written_out = _rows_of_taps(patch, sweep) * columns.most_taps * patch.rows * patch.cols * patch.outputs
-    if written_out * (patch.vector or 1) > _MOST_WRITTEN_OUT:
+    if _thread(patch, sweep).products > _MOST_WRITTEN_OUT:
         return False
     return registers(patch, sweep) <= _MOST_REGISTERS
 
@@ -145,36 +170,46 @@ def registers(patch: Patch, sweep: Sweep) -> int:
     return thread.sums + thread.columns + (0 if shared else thread.weights) + _OTHER_REGISTERS
 
 
-def _rows_of_taps(patch: Patch, sweep: Sweep) -> int:
-    return 1 if patch.by_row else sweep.tracks[1].most_taps
-
-
 def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the patches that cannot win."""
     thread = _thread(patch, sweep)
     blocks = -(-patch.blocks(sweep) // sm_count(device))
     warps = blocks * patch.warps
     most = min(_MOST_WARPS, _MOST_BLOCKS * patch.warps, _REGISTERS_OF_ALL // (_LANES * registers(patch, sweep)))
-    depth, rows, _ = sweep.tracks
-    steps = -(-sweep.inputs // patch.split) * depth.most_taps * (rows.most_taps // _rows_of_taps(patch, sweep))
-    issuing = max(-(-warps // _SCHEDULERS) * thread.instructions, warps * _lines(patch, thread, sweep))
     waves = -(-warps // most)
-    # A loop begins to read for a step when the one before is done, and not all of its rows find registers at once.
-    waiting = _WAITING_CYCLES + (thread.rows * _ROW_CYCLES if steps > 1 else 0)
-    busy = steps * max(issuing * (1 + _FEW_WARPS / min(warps, most)), waves * (waiting + thread.instructions))
+    issuing = max(-(-warps // _SCHEDULERS) * thread.instructions, warps * _lines(patch, thread, sweep))
+    issuing *= 1 + _FEW_WARPS / min(warps, most)
+    taken = turns(patch, sweep)
+    if taken:
+        # Each turn reads for the next one, and weights are read ahead of all.
+        first = thread.weights * (_PACKED_INSTRUCTIONS if patch.packed else _EXCHANGED_INSTRUCTIONS)
+        busy = (taken[1] - taken[0]) * max(issuing, waves * max(_TURN_CYCLES, thread.instructions))
+        busy += -(-warps // _SCHEDULERS) * first + waves * 2 * _WAITING_CYCLES
+    else:
+        steps = _steps(patch, sweep)
+        # A loop begins to read for a step when the one before is done, and not all of its rows find registers at once.
+        waiting = _WAITING_CYCLES + (thread.rows * _ROW_CYCLES if steps > 1 else 0)
+        busy = steps * max(issuing, waves * (waiting + thread.instructions))
     if patch.split > 1:
         each = _SHUFFLED_CYCLES if patch.patches < _LANES else _SHARED_CYCLES
         busy += waves * thread.sums * each * log2(patch.split)
-    busy += warps * thread.lines_written + (_PACKING_CYCLES if patch.packed else 0)
+    lines_written = thread.lines_written * (patch.rows if patch.rolled else 1)
+    busy += warps * lines_written + (_PACKING_CYCLES if patch.packed else 0)
     return max(busy, blocks * _STARTING_CYCLES)
 
 
-def _lines(patch: Patch, thread: _Thread, sweep: Sweep) -> float:
+def _steps(patch: Patch, sweep: Sweep) -> int:
+    """Planes of taps and input channels, or rows of those, one after the other."""
+    depth, rows, _ = sweep.tracks
+    return -(-sweep.inputs // patch.split) * depth.most_taps * (rows.most_taps if patch.by_row else 1)
+
+
+def _lines(patch: Patch, thread: Thread, sweep: Sweep) -> float:
     """Of the cache, that a warp asks for in a step."""
     nbytes = sweep.read.dtype.nbytes
     if patch.vector:
         whole = -(-_LANES * patch.vector * nbytes // _LINE_BYTES)
-        weights = thread.weights // patch.vector
+        weights = 0 if patch.rolled else thread.weights // patch.vector
         return thread.rows * thread.pieces * whole + weights * (whole if patch.packed else _LANES * patch.vector / 4)
     side_by_side = min(_LANES, patch.patches)
     each = max(1, side_by_side * patch.cols * sweep.tracks[2].stride * nbytes / _LINE_BYTES)
@@ -182,32 +217,7 @@ def _lines(patch: Patch, thread: _Thread, sweep: Sweep) -> float:
     return lines + (thread.weights if patch.split > 1 else thread.weights / 4)
 
 
-def _thread(patch: Patch, sweep: Sweep) -> _Thread:
-    return _of_thread(sweep, patch.rows, patch.cols, patch.outputs, patch.by_row, patch.vector)
-
-
-@lru_cache(maxsize=4096)
-def _of_thread(sweep: Sweep, rows: int, cols: int, outputs: int, by_row: int | None, vector: int | None) -> _Thread:
-    depth, high, columns = sweep.tracks
-    (gap, apart), nbytes, groups = sweep.spacing, sweep.read.dtype.nbytes, vector or 1
-    units = sweep.read.shape[0] * depth.places * -(-high.places // (rows * gap)) * gap * -(-columns.places // cols)
-    taps = 1 if by_row else high.most_taps
-    read = reading(columns, cols, 1 if vector else columns_at_once(sweep.read))
-    rows_read = (rows - 1) * apart + taps
-    weights = taps * columns.most_taps * outputs * groups
-
-    # What lies beyond an edge is masked: zeros for it, and a condition.
-    converted = sum(width for _, width in read.pieces) * groups if nbytes < 4 else 0
-    instructions = rows_read * (len(read.pieces) * 3 + converted) + weights * rows * cols
-    instructions += (weights if nbytes < 4 else weights // groups) * 2
-
-    written = sweep.written.dtype.nbytes
-    if vector:
-        lines_written = rows * cols * -(-_LANES * vector * written // _LINE_BYTES)
-    else:
-        together = gcd(cols, columns_at_once(sweep.written))
-        lines_written = rows * outputs * (cols // together) * -(-_LANES * cols * written // _LINE_BYTES)
-    kept = len({place for places in read.places for place in places}) * groups
-    return _Thread(
-        units, lines_written, rows * cols * outputs * groups, rows_read, len(read.pieces), kept, weights, instructions
-    )
+def _thread(patch: Patch, sweep: Sweep) -> Thread:
+    if patch.rolled:
+        return of_strip(sweep, patch.rows, patch.cols, patch.vector or 1)
+    return of_patch(sweep, patch.rows, patch.cols, patch.outputs, patch.by_row, patch.vector)
