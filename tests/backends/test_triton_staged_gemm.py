@@ -160,7 +160,17 @@ def test_parts_fill_the_gpu_and_each_has_steps(device: DeviceFacts) -> None:
         assert each >= 4, candidate.id
         assert (parts - 1) * each < steps, candidate.id
         assert tiles_of(tile, SMALL) < (device.sm_count or 0), "whole they would leave some of it idle"
-    assert not any(Tile.of(each).in_parts for each in offered(LAYER, device))
+    many = ConvProblem.parse("mb256ic256ih28oc256kh1 tag:nhwc")  # of hundreds of rounds the last one hardly counts
+    assert not any(Tile.of(each).in_parts for each in offered(many, device))
+
+
+@not_interpreted
+def test_parts_fill_the_last_round_too() -> None:
+    """Of a layer's 196 blocks a first round has 132: whole, half of the second one would be idle."""
+    best = Tile.of(offered(LAYER, H200)[0])
+    sms, whole = H200.sm_count or 0, tiles_of(best, LAYER)
+    assert (best.bm, best.bn, whole) == (128, 128, 196)
+    assert whole * (best.parts or 1) / (-(-whole * (best.parts or 1) // sms) * sms) > 0.95
 
 
 @not_interpreted

@@ -151,6 +151,18 @@ def test_parts_fill_the_gpu_and_none_of_them_is_idle(device: DeviceFacts) -> Non
 
 
 @not_interpreted
+def test_parts_fill_the_last_round_too() -> None:
+    """In one part 72 blocks would leave half of the multiprocessors idle, and in two parts half of a second round."""
+    problem = ConvProblem.parse("mb16ic256ih28oc512kh3ph1 dir:backward_weight")
+    best, sms = (
+        StagedTile.of(next(each for each in offered(problem) if each.algorithm == SPLIT.name)),
+        H200.sm_count or 0,
+    )
+    assert (best.bm, best.bn, best.tiles(problem)) == (128, 128, 72)
+    assert 72 * best.parts / (-(-72 * best.parts // sms) * sms) > 0.9
+
+
+@not_interpreted
 def test_long_sums_of_one_product_are_divided_so_that_cut_sums_do_not_drift() -> None:
     problem = ConvProblem.parse("mb64ic64ih112oc64kh1 dir:backward_weight tag:nhwc")
     for candidate in offered(problem):

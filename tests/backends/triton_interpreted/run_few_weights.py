@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, nan, sqrt
+from math import inf, nan, prod, sqrt
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
 from convwright.measuring.error import ErrorCheck
 from convwright.measuring.machine import device_facts
-from convwright.tensors import torch_dtype
+from convwright.tensors import empty, torch_dtype
 from problem_space import ahead, operands, oracle, problems, run
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
@@ -218,3 +218,19 @@ def test_output_and_workspace_are_made_where_none_are_given() -> None:
     dw = plan(given.x, given.dy)
     assert dw.stride() == problem.w.strides
     assert torch.equal(dw, given.expected(problem).half())
+
+
+@pytest.mark.parametrize("parts", [2, 5, 8, 9])
+@pytest.mark.parametrize("text", ["mb2ic3ih9oc4kh3", "mb2ic20ih9oc7kh5kw2 tag:nhwc", "g2mb2ic6id5ih9oc4kd2kh3kw3"])
+def test_sums_are_added_in_whichever_order_suits_and_the_biases_behind_them(text: str, parts: int) -> None:
+    asked = ConvProblem.parse(f"{text} dir:backward_weight ep:bias")
+    for problem in (asked, replace(asked, flip=True)):
+        K, C, *taps = problem.w.shape
+        generator = torch.Generator().manual_seed(parts)
+        sums = torch.randint(-9, 9, (parts, K * prod(taps) * C + K), generator=generator).float()
+        total = sums.sum(0)
+        expected = total[:-K].view(K, *taps, C).movedim(-1, 1)
+        dw, db = empty(problem.w, "cpu"), torch.empty(K)
+        sum_call(problem, parts).interpreted(sums, dw, db)
+        assert torch.equal(dw, expected.flip(tuple(range(2, expected.ndim))) if problem.flip else expected)
+        assert torch.equal(db, total[-K:])

@@ -40,6 +40,7 @@ _SCALED = (
 )  # fmt: skip
 _TILES = {SPLIT: _SPLIT, SCALED: _SCALED}
 _FEWEST_STEPS_OF_A_PART = 4
+_ROUNDS = (1, 2, 3, 4)  # of blocks, of which parts fill the last one too
 _MOST_SUMS_BYTES = 2**26
 
 
@@ -61,19 +62,20 @@ def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, 
         return cycles(tile, problem, algorithm, device)
 
     whole = [tile for tile in tiles(algorithm) if shared_bytes(algorithm, tile) <= limit]
-    parted = [each for tile in whole for each in _parted(tile, problem, algorithm, device)]
+    partings = [list(_parted(tile, problem, algorithm, device)) for tile in whole]
+    parted = [min(each, key=taken) for each in partings if each]
     best = sorted(whole, key=taken)
     ahead = [tile for tile in sorted(parted, key=taken) if taken(tile) < taken(best[0])][: count // 2]
     return shapes_first(sorted([*best[: count - len(ahead)], *ahead], key=taken))
 
 
 def _parted(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[Tile]:
-    """The tile in as many parts as fill all multiprocessors once, none of them without a step."""
-    turns = steps(tile, problem)
-    blocks = together(algorithm, tile, device) * sm_count(device)
-    wanted = min(blocks // tiles_of(tile, problem), turns // _FEWEST_STEPS_OF_A_PART)
-    if wanted > 1:
-        parted = replace(tile, parts=-(-turns // -(-turns // wanted)))
+    """The tile in the numbers of parts that fill all multiprocessors alike, none of them without a step."""
+    turns, blocks = steps(tile, problem), together(algorithm, tile, device) * sm_count(device)
+    filling = {rounds * blocks // tiles_of(tile, problem) for rounds in _ROUNDS}
+    wanted = {min(parts, turns // _FEWEST_STEPS_OF_A_PART) for parts in filling}
+    for parts in sorted({-(-turns // -(-turns // parts)) for parts in wanted if parts > 1}):
+        parted = replace(tile, parts=parts)
         if sums_bytes(parted, problem) <= _MOST_SUMS_BYTES:
             yield parted
 

@@ -26,7 +26,7 @@ from convwright.core.problem import ConvProblem
 # Tensor cores cut what they add to a running sum, at 2^-24 of it for each 16 pixels: with so many that shows less than
 # that numbers are rounded to 11 bits.
 _MOST_PIXELS_OF_A_PART = 2**15
-_BLOCKS_EACH = (1, 2, 3, 4)  # for each multiprocessor, all at once
+_BLOCKS_EACH = (1, 2, 3, 4, 5, 6)  # for each multiprocessor: the more, the less of the last ones' time is left idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
 
 def _parted(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[StagedTile]:
     """The tile with the numbers of parts that fill all multiprocessors alike, none of them without a step."""
-    steps, most = -(-pixel_count(problem) // tile.bk), tile.together(algorithm, device)
+    steps = -(-pixel_count(problem) // tile.bk)
     least = 1 if algorithm is SPLIT else -(-pixel_count(problem) // _MOST_PIXELS_OF_A_PART)
-    filling = {each * sm_count(device) // tile.tiles(problem) for each in _BLOCKS_EACH if each <= most}
+    filling = {each * sm_count(device) // tile.tiles(problem) for each in _BLOCKS_EACH}
     wanted = {min(max(parts, least), steps) for parts in filling | {1}}
     for parts in sorted({-(-steps // -(-steps // parts)) for parts in wanted}):
         yield replace(tile, parts=parts)
