@@ -5,6 +5,7 @@ A search of a second has time to begin eight kernels; what was compiled before i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from convwright.core.candidate import Candidate
@@ -23,15 +24,14 @@ from convwright.tuning.search import Search, resolved
 _LEFT_FREE, _NICENESS = 4, 5
 
 
-def compile_kernels(problem: ConvProblem, device: DeviceFacts, policy: Policy, compilers: Compilers, most: int) -> int:
-    """The first so many of what a search of ``problem`` has compiled; how many there were."""
-    kernels = kernels_of(problem, device, policy)[:most]
+def compile_kernels(kernels: Sequence[Candidate], device: DeviceFacts, compilers: Compilers) -> None:
+    """All of them, as many at once as there are processors."""
     with ThreadPoolExecutor(max(len(kernels), 1)) as threads:
         list(threads.map(lambda kernel: compilers.compile(kernel, device), kernels))
-    return len(kernels)
 
 
 def kernels_of(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Candidate]:
+    """What a search of ``problem`` has compiled, the first first."""
     known = resolved(policy, problem, device)
     search = Search(problem, device, known, Mode.FULL, Store.open(None), Budget(1e6))
     return worth_compiling(search, listing.candidates(listing.direct(problem, device, known)))

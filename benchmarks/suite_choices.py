@@ -27,10 +27,12 @@ import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 from time import perf_counter
 from typing import Any
 
@@ -69,6 +71,7 @@ SEED = 20261121
 NARROW = 0.005
 # Of a search's table, to be seen where a choice is in doubt.
 _SHOWN = 8
+_ROWS_AT_ONCE = 3
 # A row takes some seconds: one that says nothing for so long hangs.
 PATIENCE_S = 120.0
 
@@ -87,10 +90,19 @@ def policy(options: argparse.Namespace) -> Policy:
 def compiling(options: argparse.Namespace) -> None:
     """The first process: kernels of the rows in their order, for as long as it is let; it tells of each row."""
     compilers, device, told = kernels_ahead.compilers(), device_facts(options.device), answers()
-    for asked in rows(options):
-        problem = flagged(asked.question)
-        kernels_ahead.compile_kernels(problem, device, policy(options), compilers, options.kernels)
-        tell(asked.question, told)
+
+    one_flag = Lock()
+
+    def compiled(asked: Asked) -> Answer:
+        with one_flag:
+            kernels = kernels_ahead.kernels_of(flagged(asked.question), device, policy(options))
+        kernels_ahead.compile_kernels(kernels[: options.kernels], device, compilers)
+        return asked.question
+
+    # A row whose slowest kernel takes long leaves processors idle, to which the next rows' kernels go.
+    with ThreadPoolExecutor(_ROWS_AT_ONCE) as threads:
+        for question in threads.map(compiled, rows(options)):
+            tell(question, told)
 
 
 def wait_for_kernels(asked: Asked, compiler: Stage, wait_s: float) -> None:
