@@ -3,7 +3,7 @@
     python benchmarks/tables.py [--write]
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers on one of `PAGES`:
-``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench``, ``classes``, ``fused-zoo`` or
+``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench``, ``deepbench-h100``, ``classes``, ``fused-zoo`` or
 ``own-kernels``, and ``<!-- end of table -->``. A table whose record is not there yet is left out. Pages that are made
 as a whole, and their entries in the site's navigation, are written once there is a record to make them of.
 """
@@ -32,6 +32,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "h200-find.jsonl"
 ZOO_RESULTS = ROOT / "benchmarks" / "results" / "cpu-zoo.jsonl"
 MODELS_RESULTS = ROOT / "benchmarks" / "results" / "cpu-enable-models.jsonl"
 DEEPBENCH_RESULTS = ROOT / "benchmarks" / "results" / "h200-deepbench.jsonl"
+DEEPBENCH_H100_RESULTS = ROOT / "benchmarks" / "results" / "h100-deepbench.jsonl"
 CLASSES_RESULTS = ROOT / "benchmarks" / "results" / "h200-classes.jsonl"
 FUSED_RESULTS = ROOT / "benchmarks" / "results" / "h200-fused-zoo.jsonl"
 OWN_RESULTS = ROOT / "benchmarks" / "results" / "h200-own-kernels.jsonl"
@@ -181,6 +182,7 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "cpu-models": (MODELS_RESULTS, models_table),
     "clinic": (CLINIC_RESULTS, clinic_table),
     "deepbench": (DEEPBENCH_RESULTS, lambda: choices_table.table(_lines(DEEPBENCH_RESULTS))),
+    "deepbench-h100": (DEEPBENCH_H100_RESULTS, lambda: choices_table.table(_lines(DEEPBENCH_H100_RESULTS))),
     "classes": (CLASSES_RESULTS, lambda: choices_table.table(_lines(CLASSES_RESULTS))),
     "fused-zoo": (FUSED_RESULTS, lambda: choices_table.table(_lines(FUSED_RESULTS))),
     "own-kernels": (OWN_RESULTS, lambda: own_kernels_table.table(_lines(OWN_RESULTS))),

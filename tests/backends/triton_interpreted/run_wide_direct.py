@@ -71,7 +71,7 @@ PROBLEMS = [
     "ic4id4ih5iw14oc2kd3kh2kw3sd1pd2dd1ph1",
     "g2ic2ih7iw20oc2kh5kw5ph4pw4",  # padding that reaches further than half the filter
     "g3ic3ih3iw2oc3kh3ph1",
-    "g4ic4ih2iw8oc4kh31ph15",
+    "g2ic2ih2iw8oc2kh31ph15",
     "g4ic4ih5iw4oc4kh9ph4 tag:nhwc",
 ]
 
@@ -125,18 +125,18 @@ ROLLED = [
 ]
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward_data"])
 @pytest.mark.parametrize(("place", "text"), [*enumerate(ROLLED)])
-def test_rows_may_be_read_one_after_the_other(place: int, text: str, direction: str) -> None:
-    asked = text.split(" ep:")[0] if direction != "forward" else text
-    problem = replace(ConvProblem.parse(f"{asked} dir:{direction}"), flip=place % 2 == 1)
-    if direction == "backward_data" and max(problem.stride) > 1:
-        pytest.skip("another kernel serves gradients of inputs with strides")
+def test_rows_may_be_read_one_after_the_other(place: int, text: str) -> None:
+    """Forward and, of every third problem that has a stride of 1, as a gradient."""
+    problem = ConvProblem.parse(text)
+    if place % 3 == 0 and max(problem.stride) == 1:
+        problem = ConvProblem.parse(f"{text.partition(' ep:')[0]} dir:backward_data")
+    problem = replace(problem, flip=place % 2 == 1)
     found = list({(each.rows, each.packed): each for each in unlike(problem) if each.rolled}.values())
     assert found
     given = problem_space.operands(problem, place)
     expected = problem_space.oracle(problem, given).to(torch_dtype(problem.dtype))
-    for patch in found[place % 2 :: 2][:3]:
+    for patch in found[place % 2 :: 2][:2]:
         assert torch.equal(computed(candidate_of(problem, patch), given), expected), patch
 
 

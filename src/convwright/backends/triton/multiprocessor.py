@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 
@@ -38,6 +40,17 @@ def shared_limit(device: DeviceFacts) -> int:
 
 def sm_count(device: DeviceFacts) -> int:
     return device.sm_count or _SM_COUNT
+
+
+def parts_that_fill(
+    tiles: int, steps: int, blocks: Iterable[int], *, least: int = 1, fewest_steps: int = 1
+) -> list[int]:
+    """Into how many parts the ``steps`` of so many tiles may be divided: into the ``least``, and so that there are
+    about as many ``blocks``, which fill all multiprocessors alike. None of the parts is without a step, nor do they
+    have less than ``fewest_steps`` on average."""
+    wanted = {least, *(max(each // tiles, least) for each in blocks)}
+    most = steps // fewest_steps
+    return sorted({-(-steps // -(-steps // min(parts, most))) for parts in wanted}) if most else []
 
 
 def products_per_cycle(arithmetic: Arithmetic, rows: int) -> float:

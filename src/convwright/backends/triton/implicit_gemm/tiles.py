@@ -13,6 +13,7 @@ from convwright.backends.triton.multiprocessor import (
     MORE_KERNEL_CYCLES,
     MOST_WARPS,
     STEP_CYCLES,
+    parts_that_fill,
     products_per_cycle,
     shared_limit,
     sm_count,
@@ -79,10 +80,12 @@ def best_tiles(
 
 
 def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
-    """The tile with the numbers of parts that fill all multiprocessors, none of them without a step."""
-    steps, tiles = tile.steps(problem.w.shape[1], prod(problem.taps)), tiles_of(tile, problem)
-    wanted = {min(each * sm_count(device) // tiles, steps // _FEWEST_STEPS_OF_A_PART) for each in _BLOCKS_EACH}
-    for parts in sorted({-(-steps // -(-steps // most)) for most in wanted if most > 1}):
+    """The tile in several parts that fill all multiprocessors."""
+    steps = tile.steps(problem.w.shape[1], prod(problem.taps))
+    blocks = [each * sm_count(device) for each in _BLOCKS_EACH]
+    for parts in parts_that_fill(tiles_of(tile, problem), steps, blocks, fewest_steps=_FEWEST_STEPS_OF_A_PART):
+        if parts == 1:
+            continue
         parted = replace(tile, parts=parts)
         if _blocks_each(parted, problem, device) == 1:
             parted = replace(parted, regs=None)  # there is no other block that would need them

@@ -13,6 +13,7 @@ from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
     MORE_KERNEL_CYCLES,
+    parts_that_fill,
     shared_limit,
     sm_count,
 )
@@ -70,13 +71,12 @@ def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, 
 
 
 def _parted(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[Tile]:
-    """The tile in the numbers of parts that fill all multiprocessors alike, none of them without a step."""
-    turns, blocks = steps(tile, problem), together(algorithm, tile, device) * sm_count(device)
-    filling = {rounds * blocks // tiles_of(tile, problem) for rounds in _ROUNDS}
-    wanted = {min(parts, turns // _FEWEST_STEPS_OF_A_PART) for parts in filling}
-    for parts in sorted({-(-turns // -(-turns // parts)) for parts in wanted if parts > 1}):
+    """The tile in several parts that fill all multiprocessors."""
+    tiles, at_once = tiles_of(tile, problem), together(algorithm, tile, device) * sm_count(device)
+    blocks = [rounds * at_once for rounds in _ROUNDS]
+    for parts in parts_that_fill(tiles, steps(tile, problem), blocks, fewest_steps=_FEWEST_STEPS_OF_A_PART):
         parted = replace(tile, parts=parts)
-        if sums_bytes(parted, problem) <= _MOST_SUMS_BYTES:
+        if parts > 1 and sums_bytes(parted, problem) <= _MOST_SUMS_BYTES:
             yield parted
 
 

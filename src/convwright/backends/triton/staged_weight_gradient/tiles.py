@@ -12,6 +12,7 @@ from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
     MORE_KERNEL_CYCLES,
+    parts_that_fill,
     shared_limit,
     sm_count,
 )
@@ -101,12 +102,10 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
 
 
 def _parted(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[StagedTile]:
-    """The tile with the numbers of parts that fill all multiprocessors alike, none of them without a step."""
-    steps = -(-pixel_count(problem) // tile.bk)
-    least = 1 if algorithm is SPLIT else -(-pixel_count(problem) // _MOST_PIXELS_OF_A_PART)
-    filling = {each * sm_count(device) // tile.tiles(problem) for each in _BLOCKS_EACH}
-    wanted = {min(max(parts, least), steps) for parts in filling | {1}}
-    for parts in sorted({-(-steps // -(-steps // parts)) for parts in wanted}):
+    """The tile with the numbers of parts that fill all multiprocessors."""
+    pixels, blocks = pixel_count(problem), [each * sm_count(device) for each in _BLOCKS_EACH]
+    least = 1 if algorithm is SPLIT else -(-pixels // _MOST_PIXELS_OF_A_PART)
+    for parts in parts_that_fill(tile.tiles(problem), -(-pixels // tile.bk), blocks, least=least):
         yield replace(tile, parts=parts)
 
 

@@ -14,6 +14,7 @@ from convwright.backends.triton.multiprocessor import (
     MOST_WARPS,
     SHARED_BYTES_PER_CYCLE,
     STEP_CYCLES,
+    parts_that_fill,
     products_per_cycle,
     shared_limit,
     sm_count,
@@ -164,13 +165,10 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
 
 
 def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
-    """The tile with the numbers of parts that fill all multiprocessors alike, none of them without a step."""
-    pixels, tiles = pixel_count(problem), tile.tiles(problem)
-    steps = -(-pixels // tile.bk)
+    """The tile with the numbers of parts that fill all multiprocessors."""
+    pixels, blocks = pixel_count(problem), [each * sm_count(device) for each in _BLOCKS_EACH]
     least = -(-pixels // _MOST_PIXELS_OF_A_PART)
-    filling = {each * sm_count(device) // tiles for each in _BLOCKS_EACH}
-    wanted = {min(max(parts, least), steps) for parts in filling | {1}}
-    for parts in sorted({-(-steps // -(-steps // parts)) for parts in wanted}):
+    for parts in parts_that_fill(tile.tiles(problem), -(-pixels // tile.bk), blocks, least=least):
         yield replace(tile, parts=parts)
 
 
