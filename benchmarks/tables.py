@@ -4,8 +4,8 @@
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers on one of `PAGES`:
 ``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench``, ``deepbench-h100``, ``classes``,
-``fused-zoo`` or ``own-kernels``, and ``<!-- end of table -->``. A table whose record is not there yet is left out. Pages
-that are made as a whole, and their entries in the site's navigation, are written once there is a record to make them of.
+``fused-zoo`` or ``own-kernels``, and ``<!-- end of table -->``. A table whose record is not there yet is left out.
+Pages that are made as a whole, and their entries in the site's navigation, are written once there is a record of them.
 """
 
 from __future__ import annotations
