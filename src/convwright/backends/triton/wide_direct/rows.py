@@ -1,0 +1,165 @@
+"""How a thread reads the row of an image, and its weights, and writes the row of a result."""
+# mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from convwright.backends.triton.activation import activated, derived
+from convwright.backends.triton.loading import loaded
+
+
+@triton.jit
+def parted(value, WIDTH: tl.constexpr):
+    """The columns of a tensor, in their order. Each thread holds a row of it, so nothing moves."""
+    columns = ()
+    if WIDTH == 1:
+        columns = (tl.reshape(value, (value.shape[0],)),)
+    elif WIDTH == 2:
+        columns = tl.split(value)
+    else:
+        even, odd = tl.split(tl.reshape(value, (value.shape[0], WIDTH // 2, 2)))
+        evens = parted(even, WIDTH // 2)
+        odds = parted(odd, WIDTH // 2)
+        for column in tl.static_range(WIDTH // 2):
+            columns += (evens[column], odds[column])
+    return columns
+
+
+@triton.jit
+def _joined(columns, WIDTH: tl.constexpr):
+    """The tensor with these columns."""
+    if WIDTH == 1:
+        whole = tl.expand_dims(columns[0], 1)
+    else:
+        evens = ()
+        odds = ()
+        for column in tl.static_range(WIDTH // 2):
+            evens += (columns[2 * column],)
+            odds += (columns[2 * column + 1],)
+        both = tl.join(_joined(evens, WIDTH // 2), _joined(odds, WIDTH // 2))
+        whole = tl.reshape(both, (both.shape[0], WIDTH))
+    return whole
+
+
+# fmt: off
+@triton.jit
+def _columns(
+    at, z_at, v, there, RAGGED: tl.constexpr, FIRST: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr,
+    LAST_V: tl.constexpr, X_C: tl.constexpr, X_W: tl.constexpr, VECTOR: tl.constexpr, DERIVATIVE: tl.constexpr,
+):
+    # fmt: on
+    """WIDTH columns of one row from FIRST behind the patch's on, those beyond the image zero: each a vector of lanes
+    or, of VECTOR groups, a matrix. ``v`` is the column of the image where the patch's begin, at most LAST_V."""
+    MASKED: tl.constexpr = RAGGED or FIRST < 0 or LAST_V + FIRST + WIDTH > W
+    if FIRST < 0:
+        there = there & (v + FIRST >= 0)
+    if LAST_V + FIRST + WIDTH > W:
+        there = there & (v + FIRST < W)
+    if VECTOR == 0:
+        places = tl.expand_dims(FIRST + tl.arange(0, WIDTH), 0)
+    else:
+        places = tl.expand_dims(FIRST * X_W + tl.arange(0, VECTOR) * X_C, 0)
+    there = tl.expand_dims(there, 1)
+    value = loaded(tl.expand_dims(at, 1) + places, there, MASKED)
+    if DERIVATIVE != "none":
+        value = derived(value, loaded(tl.expand_dims(z_at, 1) + places, there, MASKED), DERIVATIVE)
+    return parted(value, WIDTH if VECTOR == 0 else VECTOR)
+
+
+# fmt: off
+@triton.jit
+def row_read(
+    at, z_at, v, there, RAGGED: tl.constexpr, PIECES: tl.constexpr, W: tl.constexpr, LAST_V: tl.constexpr,
+    X_C: tl.constexpr, X_W: tl.constexpr, VECTOR: tl.constexpr, DERIVATIVE: tl.constexpr,
+):
+    # fmt: on
+    """All columns that the patch's taps read of one row, piece by piece."""
+    columns = ()
+    for piece in tl.static_range(len(PIECES)):
+        columns += _columns(
+            at, z_at, v, there, RAGGED, PIECES[piece][0], PIECES[piece][1], W, LAST_V, X_C, X_W, VECTOR, DERIVATIVE
+        )
+    return columns
+
+
+# fmt: off
+@triton.jit
+def weights_read(
+    w, k_first, there, R: tl.constexpr, S: tl.constexpr, K: tl.constexpr, W_G: tl.constexpr,
+    W_K: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr, OUTPUTS: tl.constexpr,
+    SPLIT: tl.constexpr, VECTOR: tl.constexpr,
+):
+    # fmt: on
+    """Of one plane of one input channel, (r, s, k, group): numbers, or one for each lane where these have channels or
+    groups of their own."""
+    taps = ()
+    for r in tl.static_range(R):
+        for s in tl.static_range(S):
+            tap = w + ((R - 1 - r if FLIP else r) * W_R + (S - 1 - s if FLIP else s) * W_S)
+            for out in tl.static_range(OUTPUTS):
+                # Beyond the last channel that one is read again.
+                at = tap + (tl.minimum(k_first + out, K - 1) if K % OUTPUTS else k_first + out) * W_K
+                if VECTOR > 0:
+                    weights = tl.load(tl.expand_dims(at, 1) + tl.expand_dims(tl.arange(0, VECTOR) * W_G, 0))
+                    taps += parted(weights.to(tl.float32), VECTOR)
+                elif SPLIT > 1:
+                    taps += (tl.load(at, mask=there, other=0.0).to(tl.float32),)
+                else:
+                    taps += (tl.load(at).to(tl.float32),)
+    return taps
+
+
+# fmt: off
+@triton.jit
+def write_row(
+    y, bias, residual, sums, there, n, g, k_first, plane, h, q,
+    K: tl.constexpr, Z: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
+    FIRST: tl.constexpr, COLS: tl.constexpr, WRITTEN: tl.constexpr, OUTPUTS: tl.constexpr,
+    SPLIT: tl.constexpr, VECTOR: tl.constexpr,
+):
+    # fmt: on
+    """The patches' results of row ``h``, the ``sums`` from FIRST on, WRITTEN columns or groups side by side at once."""
+    PARTS: tl.constexpr = COLS // WRITTEN if VECTOR == 0 else COLS
+    for out in tl.static_range(OUTPUTS):
+        k = k_first + out
+        for part in tl.static_range(PARTS):
+            column = q + part * (WRITTEN if VECTOR == 0 else 1)
+            kept = there
+            if K % OUTPUTS:
+                kept = kept & (k < K)
+            if Q % COLS:
+                kept = kept & (column < Q)
+            kept = tl.expand_dims(kept, 1)
+            at = n * Y_N + (g * K + k) * Y_K + h * Y_P + column * Y_Q
+            if Z > 1:
+                at += plane * Y_Z
+            at = tl.expand_dims(at, 1) + tl.expand_dims(tl.arange(0, WRITTEN) * (Y_Q if VECTOR == 0 else Y_K), 0)
+            columns = ()
+            for place in tl.static_range(WRITTEN):
+                columns += (_total(sums[FIRST + (out * PARTS + part) * WRITTEN + place], SPLIT),)
+            total = _joined(columns, WRITTEN)
+            if RESIDUAL:
+                total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
+            if BIAS:
+                total += _bias(bias, g * K + (tl.minimum(k, K - 1) if K % OUTPUTS else k), VECTOR)
+            tl.store(y + at, activated(total, ACTIVATION).to(y.dtype.element_ty), mask=kept)
+
+
+@triton.jit
+def _total(sums, SPLIT: tl.constexpr):
+    """Those of the groups of lanes added up."""
+    return tl.sum(tl.reshape(sums, (SPLIT, sums.shape[0] // SPLIT)), axis=0) if SPLIT > 1 else sums
+
+
+@triton.jit
+def _bias(bias, k, VECTOR: tl.constexpr):
+    """One number, or those of VECTOR groups."""
+    if VECTOR > 0:
+        value = tl.load(bias + tl.expand_dims(k, 1) + tl.expand_dims(tl.arange(0, VECTOR), 0))
+    else:
+        value = tl.load(bias + k)
+    return value.to(tl.float32)
