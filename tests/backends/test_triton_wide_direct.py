@@ -160,7 +160,7 @@ def test_as_many_are_read_at_once_as_lie_aligned(text: str, columns: int | None,
 COMPILED = [
     (f"{DEPTHWISE} dt:fp16", "sm_90"),
     (f"{DEPTHWISE} dt:fp16", "sm_80"),
-    (f"{DEPTHWISE} dt:fp16 tag:nhwc", "sm_90"),
+    ("g32mb32ic32ih56oc32kh3ph1 dt:fp16 tag:nhwc", "sm_90"),
     ("g192mb32ic192ih28oc192kh7ph3", "sm_90"),
     ("g96mb32ic96ih56oc96kh3sh2ph1 tag:nhwc", "sm_80"),
     ("mb1ic50ih512oc1kh3ph5dh4 ep:bias+relu", "sm_90"),
@@ -179,7 +179,7 @@ def test_what_is_listed_compiles_without_spilling(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     found = offered(ConvProblem.parse(text))
     loops = [candidate for candidate in found if Patch.of(candidate).rolled]
-    for candidate in found[::5] + loops[:1]:
+    for candidate in found[:: 5 if architecture == "sm_90" else MOST_PATCHES] + loops[:1]:
         compiled = kernel_calls(candidate)[0].compile(architecture)
         assert (compiled.metadata.global_scratch_size, compiled.metadata.profile_scratch_size) == (0, 0)
         assert ".local" not in compiled.asm["ptx"], candidate.id
