@@ -230,6 +230,16 @@ def test_tiles_compile_without_spilling_and_fit_in_shared_memory(
             assert not spilled(products.asm["sass"]), candidate.id
 
 
+@not_interpreted
+def test_lanes_write_along_rows_of_any_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of an odd one, of which the compiler does not see by itself that its pixels lie side by side in planes."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for text in ("mb8ic512ih7oc2048kh1", "mb8ic512ih14oc2048kh1"):
+        products = kernel_calls(every_tile(ConvProblem.parse(text))[0])[1].compile("sm_90").asm["ttgir"]
+        (layout,) = {*re.findall(r"tt\.store .*, (#blocked\d*)>", products)}
+        assert re.search(rf"{layout} = .* threadsPerWarp = \[1, 32\]", products), text
+
+
 def spilled(instructions: str) -> list[str]:
     """What stores registers into memory, which only the driver's own instructions show."""
     return re.findall(r"\bSTL\b", instructions)

@@ -29,6 +29,7 @@ from backends.triton_interpreted.staged_gemm_cases import (
 )
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.implicit_gemm import offers as implicit_gemm_offers
 from convwright.backends.triton.staged_gemm.algorithms import SPLIT
 from convwright.backends.triton.staged_gemm.offers import refusal_reason
 from convwright.backends.triton.staged_gemm.staging import Staging
@@ -99,6 +100,13 @@ def test_parts_of_a_sum_add_up(parts: int) -> None:
     case = Case((1, 40, 3, 4), (9, 40, 3, 3), padding=SAME, epilogue="residual+bias+relu")
     problem = case.problem(DType.FP32, *LAYOUTS[parts % 4])
     comes_out_exactly(problem, in_parts(smallest(problem)[0], parts))
+
+
+@pytest.mark.parametrize("layout", [Layout.NHWC, Layout.NCHW])
+def test_parts_of_many_outputs_add_up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implicit_gemm_offers, "_MANY_OUTPUTS", 1)
+    problem = Case((2, 40, 5, 7), (130, 40, 1, 2), epilogue="residual+bias+relu").problem(DType.FP32, layout, layout)
+    comes_out_exactly(problem, in_parts(smallest(problem)[0], 3))
 
 
 @pytest.mark.parametrize(("name", "parts"), [("groups in 1-D, flipped", 2), ("groups of a volume", 5), ("1-D", 3)])

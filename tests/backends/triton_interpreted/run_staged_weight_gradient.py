@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
-from math import inf
+from math import inf, nan
 
 import pytest
 import torch
@@ -26,7 +27,9 @@ from backends.triton_interpreted.fp16_parts_cases import (
 )
 from backends.triton_interpreted.staged_weight_gradient_cases import ALGORITHM, NAMES, SAME, SERVED, all_tiles, least
 from backends.triton_interpreted.weight_gradient_cases import Operands, gradient, with_gaps
-from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.backend import TritonKernels, kernel_calls
+from convwright.backends.triton.parts.call import sum_call
+from convwright.backends.triton.parts.sums import is_turned
 from convwright.backends.triton.staged_weight_gradient.algorithms import SPLIT
 from convwright.backends.triton.staged_weight_gradient.offers import refusal_reason
 from convwright.backends.triton.staged_weight_gradient.staging import staged_gradient, staged_input
@@ -89,6 +92,38 @@ def test_every_tile_handles_its_tails(layout: Layout) -> None:
 def test_parts_add_up(parts: int) -> None:
     problem = gradient(Case((2, 16, 9, 10), (17, 16, 1, 1)), DType.FP32)
     comes_out_exactly(problem, least(problem, parts)[parts % 2])
+
+
+# Many sums, of which a program lays some channels with all their taps, and so many parts that they are read in turns.
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("ic512oc16ih4kh3ph1", 1),
+        ("ic500oc16ih4kh3kw5ph1pw2", 11),
+        ("ic300oc9id3ih3kd3kh3pd1ph1", 2),
+        ("ic512oc16ih4kh3ph1 tag:nhwc", 9),
+        ("ic512oc130ih4kh1", 3),
+    ],
+)
+@pytest.mark.parametrize("flip", [False, True])
+def test_many_sums_are_laid_where_they_belong(text: str, parts: int, flip: bool) -> None:
+    problem = replace(ConvProblem.parse(f"{text} dir:backward_weight"), flip=flip)
+    outputs, inputs, *taps = problem.w.shape
+    assert is_turned(problem, parts) == (parts not in (9, 3))
+    sums = torch.randint(-8, 8, (parts, outputs, *taps, inputs), generator=torch.Generator().manual_seed(parts)).float()
+    dw = torch.empty_strided(problem.w.shape, problem.w.strides).fill_(nan)
+    sum_call(problem, parts).interpreted(sums, dw)
+    expected = sums.sum(0).movedim(-1, 1)
+    assert torch.equal(dw, expected.flip([*range(2, expected.dim())]) if flip else expected)
+
+
+@pytest.mark.parametrize("which", WHICH)
+def test_many_sums_of_one_part_are_laid_by_another_kernel(which: int) -> None:
+    """By the product each would be written into a line of its own."""
+    problem = gradient(Case((1, 480, 2, 3), (16, 480, 3, 3), padding=SAME), DType.FP32, Layout.NCHW)
+    candidate = least(problem)[which]
+    assert len(kernel_calls(candidate)) == 4
+    comes_out_exactly(problem, candidate)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +205,9 @@ def test_a_channel_is_as_precise_beside_others_of_any_magnitude(operand: str, wh
 
 @pytest.mark.parametrize(("operand", "rows", "which"), [("x", [18, 19], 0), ("dy", [10, 11], 1)])
 def test_the_largest_number_is_found_among_all_pixels(operand: str, rows: list[int], which: int) -> None:
-    """Of 600 pixels, where programs look at 256 of them each; beside a smaller one it would overflow."""
+    """Of 600 pixels, where programs look at 128 of them each; beside a smaller one it would overflow."""
     problem = gradient(Case((1, 16, 20, 30), (16, 16, 1, 1)), DType.FP32, x=Layout.NCHW)
-    assert staged_input(problem, SPLIT).chunks == staged_gradient(problem, SPLIT).chunks == 3
+    assert staged_input(problem, SPLIT).chunks == staged_gradient(problem, SPLIT).chunks == 5
     given = Operands.of(problem, "cpu", integers=True)
     getattr(given, operand)[:, :, rows] *= 2.0**12
     assert torch.equal(computed(least(problem)[which], given), given.expected(problem).float())

@@ -46,7 +46,8 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 
 def candidate_of(problem: ConvProblem, patch: Patch) -> Candidate:
-    arithmetic, workspace_bytes = native_arithmetic(problem.dtype, tf32=False), sums_bytes(problem, patch.parts)
+    workspace_bytes = sums_bytes(problem, patch.parts) if patch.parts > 1 else 0
+    arithmetic = native_arithmetic(problem.dtype, tf32=False)
     return Candidate(
         problem, "triton", ALGORITHM, patch.config, arithmetic, workspace_bytes, True, Source.RULE, compiles=True
     )

@@ -246,7 +246,8 @@ def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple
     busy = max(together * patch.warps * max(instructions / _SCHEDULERS, lines), _WAITING_CYCLES + 2 * instructions)
     ending = _BLOCK_CYCLES + patch.sums(problem) * patch.each * _CYCLES_OF_A_SUM * (patch.together > 1)
     rounds = -(-blocks // together)
-    return rounds * (patch.steps(problem) * busy + ending) + sum_cycles(problem, patch.parts, device)
+    adding = sum_cycles(problem, patch.parts, device) if patch.parts > 1 else 0.0
+    return rounds * (patch.steps(problem) * busy + ending) + adding
 
 
 def _blocks_together(patch: Patch, problem: ConvProblem) -> int:

@@ -14,6 +14,17 @@ def outer(rows, columns, TURNED: tl.constexpr):
 
 
 @triton.jit
+def pixels_by_channels(pixels, channels, WIDTH: tl.constexpr, APART: tl.constexpr, TURNED: tl.constexpr):
+    """The same for offsets of pixels, in rows of WIDTH and so far APART, and of channels. Of an odd width the compiler
+    does not see that neighbours lie side by side, and would have threads lie along the channels. Being told so does not
+    make it read two at once: of the first of them it does not know that it lies at an even place."""
+    at = outer(pixels, channels, TURNED)
+    if TURNED and APART == 1 and WIDTH > 1 and WIDTH % 2 == 1:
+        at = tl.max_contiguous(pixels[None, :] + channels[:, None], [1, 2])
+    return at
+
+
+@triton.jit
 def step_added(total, left, right, APART: tl.constexpr):
     """``total`` and the product of two tiles, which tensor cores sum from zero in APART, added in fp32: what they keep
     too few bits of is never longer than one step."""

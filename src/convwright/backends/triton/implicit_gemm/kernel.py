@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated
-from convwright.backends.triton.gemm.kernel import outer, step_added, stored_as
+from convwright.backends.triton.gemm.kernel import outer, pixels_by_channels, step_added, stored_as
 from convwright.backends.triton.tf32 import product_added
 
 
@@ -215,7 +215,7 @@ def write_tile(
     y_rows = n * Y_N + m // Q % P * Y_P + m % Q * Y_Q
     if Z > 1:
         y_rows += m // (P * Q) % Z * Y_Z
-    at = outer(y_rows, k * Y_K, Y_PLANES)
+    at = pixels_by_channels(y_rows, k * Y_K, Q, Y_Q, Y_PLANES)
     kept = tl.expand_dims(m < M, 0 if Y_PLANES else 1) & tl.expand_dims(k < K, 1 if Y_PLANES else 0)
     total = total.to(tl.float32)
     if SCALE:

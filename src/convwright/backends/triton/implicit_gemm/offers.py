@@ -43,7 +43,9 @@ from convwright.core.tensor_spec import Layout
 
 KERNEL = "implicit-gemm"
 NAME = f"triton/{KERNEL}"
-_PARTS_AT_ONCE, _OUTPUTS = 32, 128  # of a program that adds parts
+# Outputs of a program that adds parts: where there are many in all, a lane adds up some by itself; where there are few,
+# different lanes read so many parts.
+_MANY_OUTPUTS, _OUTPUTS_OF_MANY, _OUTPUTS, _PARTS_AT_ONCE = 2**17, 512, 128, 32
 _TIMES_ACROSS_TAPS = 1.7  # of what is estimated, where numbers are loaded one by one (medians, H200)
 _TOLD_OF_THE_OUTPUT = (
     "N", "Z", "P", "Q", "Y_N", "Y_K", "Y_Z", "Y_P", "Y_Q", "Y_PLANES",
@@ -147,14 +149,23 @@ def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> 
     bm, bn = _output_tile(problem)
     told = constants(problem, algorithm, tile)
     return {name: told[name] for name in _TOLD_OF_THE_OUTPUT} | {
-        "K": problem.k, "AT_ONCE": min(_PARTS_AT_ONCE, _power_of_two(tile.parts or 1)), "BM": bm, "BN": bn,
+        "K": problem.k, "AT_ONCE": 1 if _is_many(problem) else min(_PARTS_AT_ONCE, _power_of_two(tile.parts or 1)),
+        "BM": bm, "BN": bn,
     }  # fmt: skip
 
 
 def _output_tile(problem: ConvProblem) -> tuple[int, int]:
     """Pixels by channels: in planes, too, several pixels that lie side by side."""
-    bn = min(8 if is_in_planes(problem.y) else 64, _power_of_two(problem.k))
-    return min(_OUTPUTS // bn, _power_of_two(pixel_count(problem))), bn
+    if _is_many(problem):
+        outputs, widest = _OUTPUTS_OF_MANY, 16 if is_in_planes(problem.y) else 128
+    else:
+        outputs, widest = _OUTPUTS, 8 if is_in_planes(problem.y) else 64
+    bn = min(widest, _power_of_two(problem.k))
+    return min(outputs // bn, _power_of_two(pixel_count(problem))), bn
+
+
+def _is_many(problem: ConvProblem) -> bool:
+    return problem.y.numel >= _MANY_OUTPUTS
 
 
 def _power_of_two(least: int) -> int:

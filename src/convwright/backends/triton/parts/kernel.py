@@ -1,4 +1,4 @@
-"""The kernel that adds up the parts of a weight's gradient, and of a bias's behind it."""
+"""The kernels that add up the parts of a weight's gradient, and of a bias's behind it."""
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
@@ -25,42 +25,58 @@ def weight_at(
 def sum_of_parts(
     sums, dw, db, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
-    PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WITH_BIAS: tl.constexpr, TAPS_FIRST: tl.constexpr,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr, WITH_BIAS: tl.constexpr,
 ):
     # fmt: on
     """dw = the sum of ``sums``, PARTS K T R S C, over its parts, always in one order, rounded once. WITH_BIAS each part
     has K sums more, of which db is the sum; otherwise db is None.
 
-    ROWS parts are read at a time, and what is read of each of them added to sums of their own until the end. A
-    program's numbers follow one another as they do in the parts or, with TAPS_FIRST, as in most weights, with the taps
-    of a channel side by side: it then writes whole lines, and reads runs.
+    ROWS parts are read at a time, AHEAD times before any of them has to be there, and what is read of each row added to
+    sums of its own until the end.
     """
     ROW: tl.constexpr = T * R * S * C
     SIZE: tl.constexpr = K * ROW
     WHOLE: tl.constexpr = SIZE + K if WITH_BIAS else SIZE
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     kept = place < WHOLE
-    k = place // ROW
-    of_k = place % ROW
-    if TAPS_FIRST:
-        tap = of_k % (T * R * S)
-        c = of_k // (T * R * S)
-        at = k * ROW + tap * C + c
-        if WITH_BIAS:
-            at = tl.where(place < SIZE, at, place)
-    else:
-        tap = of_k // C
-        c = of_k % C
-        at = place
     row = tl.arange(0, ROWS)
     totals = tl.zeros((ROWS, BLOCK), tl.float32)
-    for first in tl.range(0, PARTS, ROWS):
-        part = first + row
-        sums_at = sums + (part.to(tl.int64)[:, None] * WHOLE + at[None, :])
-        totals += tl.load(sums_at, mask=(part < PARTS)[:, None] & kept[None, :], other=0.0)
+    for first in tl.range(0, PARTS, ROWS * AHEAD):
+        for turn in tl.static_range(AHEAD):
+            part = first + turn * ROWS + row
+            at = part.to(tl.int64)[:, None] * WHOLE + place[None, :]
+            totals += tl.load(sums + at, mask=(part < PARTS)[:, None] & kept[None, :], other=0.0)
     total = tl.sum(totals, axis=0)
-    to = weight_at(k, tap, c, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
+    of_k = place % ROW
+    to = weight_at(place // ROW, of_k // C, of_k % C, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
     if WITH_BIAS:
         tl.store(db + (place - SIZE), total.to(db.dtype.element_ty), mask=kept & (place >= SIZE))
         kept = place < SIZE
     tl.store(dw + to, total.to(dw.dtype.element_ty), mask=kept)
+
+
+# fmt: off
+@triton.jit
+def turned_sum_of_parts(
+    sums, dw, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr, TAPS: tl.constexpr, BC: tl.constexpr,
+):
+    # fmt: on
+    """The same for a weight in which the taps of a channel lie side by side, while in parts the channels of a tap do: a
+    program has BC channels with all taps, of which there are at most TAPS, so that it reads and writes whole lines."""
+    ROW: tl.constexpr = T * R * S * C
+    BLOCKS: tl.constexpr = (C + BC - 1) // BC
+    k = tl.program_id(0) // BLOCKS
+    c = tl.program_id(0) % BLOCKS * BC + tl.arange(0, BC)
+    tap = tl.arange(0, TAPS)
+    at = k * ROW + tap[:, None] * C + c[None, :]
+    kept = (tap < T * R * S)[:, None] & (c < C)[None, :]
+    total = tl.zeros((TAPS, BC), tl.float32)
+    for first in tl.range(0, PARTS, AHEAD):
+        for turn in tl.static_range(AHEAD):
+            part = first + turn
+            there = kept & (part < PARTS) if PARTS % AHEAD else kept
+            total += tl.load(sums + (tl.cast(part, tl.int64) * (K * ROW) + at), mask=there, other=0.0)
+    to = weight_at(k, tap[:, None], c[None, :], T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
+    tl.store(dw + tl.trans(to), tl.trans(total).to(dw.dtype.element_ty), mask=tl.trans(kept))

@@ -3,6 +3,8 @@ what adding them up takes, and is told."""
 
 from __future__ import annotations
 
+from math import prod
+
 from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, MORE_KERNEL_CYCLES, sm_count
 from convwright.backends.triton.operands import pair, weight_depth, weight_strides
 from convwright.core.device import DeviceFacts
@@ -10,39 +12,60 @@ from convwright.core.problem import ConvProblem
 
 SUM_BYTES = 4
 SUM_WARPS = 4
-# Parts that are read at a time, and sums of each: few at a time would wait for memory often, one behind the other.
-_MOST_ROWS, _TILE = 256, 4096
-_LEAST_BLOCK, _MOST_BLOCK, _MOST_BLOCK_OF_TAPS = 16, 128, 512
+# Parts that different lanes read, and sums of each: of few sums with many parts most lanes would be idle.
+_MOST_ROWS, _TILE, _LEAST_BLOCK, _MOST_BLOCK = 256, 4096, 16, 128
+# So many sums are enough for lanes that each add some of them up by themselves, so many parts read ahead.
+_MANY_SUMS, _BLOCK_OF_MANY, _MOST_AHEAD = 2**16, 512, 8
+_TURNED_TILE, _MOST_TAPS = 1024, 128
 _CYCLES_OF_A_PART = 4
 
 
 def sums_bytes(problem: ConvProblem, parts: int) -> int:
-    """What the sums take in fp32; one part is written where the gradient belongs."""
-    return _sums(problem) * parts * SUM_BYTES if parts > 1 else 0
+    """What the sums take in fp32."""
+    return _sums(problem) * parts * SUM_BYTES
 
 
 def sum_cycles(problem: ConvProblem, parts: int, device: DeviceFacts) -> float:
     """A rough time to write the parts and add them up."""
-    if parts == 1:
-        return 0.0
     moved = _sums(problem) * (2 * SUM_BYTES * parts + problem.dtype.nbytes)
     return MORE_KERNEL_CYCLES + parts * _CYCLES_OF_A_PART + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
 
 
 def sum_blocks(problem: ConvProblem, parts: int) -> int:
     """How many programs the launch that adds the parts needs."""
-    return -(-_sums(problem) // _tile(problem, parts)[1])
+    if is_turned(problem, parts):
+        return problem.k * -(-problem.w.shape[1] // _turned_tile(problem)[1])
+    return -(-_sums(problem) // _tile(problem, parts)[2])
 
 
 def sum_constants(problem: ConvProblem, parts: int) -> dict[str, int | bool]:
-    """What the kernel that adds the parts is compiled for."""
+    """What the kernel that adds the parts is compiled for, the one that turns them or the other."""
     R, S = pair(problem.taps, 1)
-    rows, block = _tile(problem, parts)
-    sizes = {"C": problem.w.shape[1], "K": problem.k, "R": R, "S": S, "FLIP": problem.flip}
-    return sizes | weight_strides(problem) | weight_depth(problem) | {
-        "PARTS": parts, "ROWS": rows, "BLOCK": block, "WITH_BIAS": problem.epilogue.bias,
-        "TAPS_FIRST": _taps_first(problem, parts),
-    }  # fmt: skip
+    sizes = {"C": problem.w.shape[1], "K": problem.k, "R": R, "S": S, "FLIP": problem.flip, "PARTS": parts}
+    told = sizes | weight_strides(problem) | weight_depth(problem)
+    if is_turned(problem, parts):
+        taps, channels = _turned_tile(problem)
+        return told | {"AHEAD": min(parts, _MOST_AHEAD), "TAPS": taps, "BC": channels}
+    rows, ahead, block = _tile(problem, parts)
+    return told | {"ROWS": rows, "AHEAD": ahead, "BLOCK": block, "WITH_BIAS": problem.epilogue.bias}
+
+
+def is_summed(problem: ConvProblem, parts: int) -> bool:
+    """Whether another kernel lays a product's sums where the gradient belongs: those of several parts, and of one where
+    it would write each of many numbers into a line of its own."""
+    return parts > 1 or is_turned(problem, parts)
+
+
+def is_turned(problem: ConvProblem, parts: int) -> bool:
+    """Whether the taps of a channel lie side by side in the weight, while in parts it is the channels of a tap, and
+    there are enough of both for programs that turn them."""
+    taps, (_, along_c, *_) = prod(problem.taps), problem.w.strides
+    return (
+        1 < taps <= min(along_c, _MOST_TAPS)
+        and problem.w.shape[1] >= _TURNED_TILE // _MOST_TAPS
+        and not problem.epilogue.bias
+        and _is_many(problem, parts)
+    )
 
 
 def _sums(problem: ConvProblem) -> int:
@@ -50,16 +73,23 @@ def _sums(problem: ConvProblem) -> int:
     return problem.w.numel + problem.k * problem.epilogue.bias
 
 
-def _taps_first(problem: ConvProblem, parts: int) -> bool:
-    """Whether the parts are added in the order of the weight, where the taps of a channel lie side by side, while in
-    parts it is the channels of a tap. Of many parts a program has too few sums for runs that are worth reading."""
-    inputs = problem.w.shape[1]
-    permuted = inputs > 1 and problem.w.strides[1] > 1 and problem.w.numel > problem.k * inputs
-    return permuted and parts <= _TILE // _MOST_BLOCK_OF_TAPS
+def _is_many(problem: ConvProblem, parts: int) -> bool:
+    return _sums(problem) >= _MANY_SUMS and parts <= 4 * _MOST_AHEAD
 
 
-def _tile(problem: ConvProblem, parts: int) -> tuple[int, int]:
-    """How many parts a program reads at a time, and how many sums of each."""
-    rows = min(_MOST_ROWS, 1 << (parts - 1).bit_length())
-    most = _MOST_BLOCK_OF_TAPS if _taps_first(problem, parts) else _MOST_BLOCK
-    return rows, min(max(_TILE // rows, _LEAST_BLOCK), most)
+def _turned_tile(problem: ConvProblem) -> tuple[int, int]:
+    """Taps and channels of a program."""
+    taps = _power_of_two(prod(problem.taps))
+    return taps, min(_TURNED_TILE // taps, _power_of_two(problem.w.shape[1]))
+
+
+def _tile(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
+    """How many parts are read at a time, how often ahead of their sums, and how many sums of each."""
+    if _is_many(problem, parts):
+        return 1, min(parts, _MOST_AHEAD), _BLOCK_OF_MANY
+    rows = min(_MOST_ROWS, _power_of_two(parts))
+    return rows, 1, min(max(_TILE // rows, _LEAST_BLOCK), _MOST_BLOCK)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()

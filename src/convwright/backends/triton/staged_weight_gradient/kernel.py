@@ -25,61 +25,78 @@ from convwright.backends.triton.staging.fp16_parts import (
 from convwright.backends.triton.staging.kernel import block_of_pixels, store_raised, tile_and_block
 
 
-# fmt: off
 @triton.jit
-def largest_of_channels(
-    x, workspace, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
-    X_PLANES: tl.constexpr, WIDE: tl.constexpr,
-    SCALES_AT: tl.constexpr, PITCH: tl.constexpr, CHUNKS: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
-):
-    # fmt: on
-    """Exponents of the largest number of each channel in each of CHUNKS of all pixels, behind the scales, as CHUNKS
-    PITCH. A program looks at one chunk of BC channels, BP pixels at a time."""
-    BLOCKS: tl.constexpr = PITCH // BC
-    TURNS: tl.constexpr = (N * D * H * W + CHUNKS * BP - 1) // (CHUNKS * BP)
-    chunk, block = tile_and_block(tl.program_id(0), CHUNKS, BLOCKS, X_PLANES)
+def _largest(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr):
+    """Exponents of the largest number of each channel in each chunk of all pixels, behind the scales, chunk by chunk. A
+    program looks at one chunk of BC channels, BP pixels at a time."""
+    LIES: tl.constexpr = X.lying
+    PIXELS: tl.constexpr = LIES.n * LIES.d * LIES.h * LIES.w
+    TURNS: tl.constexpr = (PIXELS + X.chunks * BP - 1) // (X.chunks * BP)
+    chunk, block = tile_and_block(program, X.chunks, X.channels // BC, LIES.in_planes)
     largest = tl.zeros((BP, BC), tl.int32)
     for turn in tl.range(TURNS, loop_unroll_factor=4):
         pixel = (chunk * TURNS + turn) * BP + tl.arange(0, BP)
         value = block_of_pixels(
-            x, pixel, block, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, D, H, W, 0, 0, 0, X_PLANES, WIDE, BC
-        )
+            x, pixel, block, LIES.channels, LIES.n, LIES.d, LIES.h, LIES.w,
+            LIES.stride_n, LIES.stride_c, LIES.stride_d, LIES.stride_h, LIES.stride_w,
+            LIES.d, LIES.h, LIES.w, 0, 0, 0, LIES.in_planes, LIES.far, BC,
+        )  # fmt: skip
         largest = tl.maximum(largest, magnitude(value))
     exponent = shared_exponent(largest, 0)
-    found = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + (SCALES_AT + PITCH)
-    tl.store(found + chunk * PITCH + block * BC + tl.arange(0, BC), exponent)
+    found = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + (X.scales_at + X.channels)
+    tl.store(found + chunk * X.channels + block * BC + tl.arange(0, BC), exponent)
+
+
+# fmt: off
+@triton.jit
+def largest_of_channels(
+    x, dy, workspace, X: tl.constexpr, DY: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+):
+    # fmt: on
+    """What is the largest number of each channel of both operands, of each of which X and DY tell how it lies and is
+    staged."""
+    program = tl.program_id(0)
+    if program < X.searchers:
+        _largest(x, workspace, program, X, BP, BC)
+    else:
+        _largest(dy, workspace, program - X.searchers, DY, BP, BC)
+
+
+@triton.jit
+def _stage(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr):
+    """One operand, all numbers of a pixel side by side, a block of BC high parts by a block of low ones, and the scale
+    of each channel. A program stages one block of BP pixels."""
+    LIES: tl.constexpr = X.lying
+    tile, block = tile_and_block(program, (X.pixels + BP - 1) // BP, X.channels // BC, LIES.in_planes)
+    pixel = tile * BP + tl.arange(0, BP)
+    within = tl.arange(0, BC)
+    scales = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + X.scales_at
+    chunk = tl.arange(0, X.chunks_at_once)
+    found = scales + X.channels + (chunk * X.channels)[:, None] + (block * BC + within)[None, :]
+    exponent = tl.max(tl.load(found, mask=(chunk < X.chunks)[:, None], other=0), axis=0)
+    value = block_of_pixels(
+        x, pixel, block, LIES.channels, LIES.n, LIES.d, LIES.h, LIES.w,
+        LIES.stride_n, LIES.stride_c, LIES.stride_d, LIES.stride_h, LIES.stride_w,
+        LIES.deep, LIES.high, LIES.wide, LIES.front, LIES.top, LIES.left, LIES.in_planes, LIES.far, BC,
+    )  # fmt: skip
+    at = workspace + X.numbers_at + (pixel * (X.each * X.channels))[:, None] + (block * (X.each * BC) + within)[None, :]
+    store_raised(at, value * raising(exponent)[None, :], (pixel < X.pixels)[:, None], BC, X.each)
+    if tile == 0:
+        tl.store(scales + block * BC + within, lowering(exponent).to(tl.int32, bitcast=True))
 
 
 # fmt: off
 @triton.jit
 def staged_by_channels(
-    x, workspace, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
-    DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
-    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
-    X_PLANES: tl.constexpr, WIDE: tl.constexpr, BEGINS: tl.constexpr, SCALES_AT: tl.constexpr,
-    PIXELS: tl.constexpr, PITCH: tl.constexpr, EACH: tl.constexpr, CHUNKS: tl.constexpr, AT_ONCE: tl.constexpr,
-    BP: tl.constexpr, BC: tl.constexpr,
+    x, dy, workspace, X: tl.constexpr, DY: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):
     # fmt: on
-    """From BEGINS on, x as PIXELS PITCH/BC EACH BC, and the scale of each channel. A program stages BC channels of BP
-    pixels; AT_ONCE is a power of two of at least CHUNKS."""
-    TILES: tl.constexpr = (PIXELS + BP - 1) // BP
-    tile, block = tile_and_block(tl.program_id(0), TILES, PITCH // BC, X_PLANES)
-    pixel = tile * BP + tl.arange(0, BP)
-    within = tl.arange(0, BC)
-    scales = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + SCALES_AT
-    chunk = tl.arange(0, AT_ONCE)
-    found = scales + PITCH + (chunk * PITCH)[:, None] + (block * BC + within)[None, :]
-    exponent = tl.max(tl.load(found, mask=(chunk < CHUNKS)[:, None], other=0), axis=0)
-    value = block_of_pixels(
-        x, pixel, block, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, DP, HP, WP, FRONT, TOP, LEFT, X_PLANES, WIDE, BC
-    )
-    at = workspace + BEGINS + (pixel * (EACH * PITCH))[:, None] + (block * (EACH * BC) + within)[None, :]
-    store_raised(at, value * raising(exponent)[None, :], (pixel < PIXELS)[:, None], BC, EACH)
-    if tile == 0:
-        tl.store(scales + block * BC + within, lowering(exponent).to(tl.int32, bitcast=True))
+    """Both operands staged, as X and DY say."""
+    program = tl.program_id(0)
+    if program < X.stagers:
+        _stage(x, workspace, program, X, BP, BC)
+    else:
+        _stage(dy, workspace, program - X.stagers, DY, BP, BC)
 
 
 # fmt: off
@@ -94,12 +111,12 @@ def staged_weight_gradient(
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    EACH: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr,
+    EACH: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, SUMMED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):
     # fmt: on
-    """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
-    their sums in fp32 as PARTS K T R S C, with the K of all groups.
+    """out = the gradient, in G groups with C input and K output channels each; where they are SUMMED, out = the sums of
+    PARTS in fp32 as PARTS K T R S C, with the K of all groups.
 
     In the workspace lie the input as N DP HP WP X_PITCH, and from Y_BEGINS on the output's gradient as N Z P Q Y_PITCH,
     EACH number as so many; behind each of them lie the scales of its channels.
@@ -162,7 +179,7 @@ def staged_weight_gradient(
     total = times_power(total, x_exponent[:, None] + y_exponent[None, :])
     kept = (c < C)[:, None] & (k < K)[None, :]
     k += g * K
-    if PARTS > 1:
+    if SUMMED:
         sums = out + part.to(tl.int64) * (G * K * TAPS * C)
         tl.store(sums + ((tap * C + c)[:, None] + (k * (TAPS * C))[None, :]), total, mask=kept)
     else:

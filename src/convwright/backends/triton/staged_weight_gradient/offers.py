@@ -9,10 +9,7 @@ from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     depth_constants,
     group_constants,
-    group_sizes,
     lying_reason,
-    offsets_are_wide,
-    plane_constants,
     shape_reason,
     size_reason,
     weight_depth,
@@ -20,14 +17,10 @@ from convwright.backends.triton.operands import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.parts.sums import sums_bytes
+from convwright.backends.triton.parts.sums import is_summed, sums_bytes
 from convwright.backends.triton.staged_weight_gradient.algorithms import ALGORITHMS, KERNEL, algorithm_of
 from convwright.backends.triton.staged_weight_gradient.staging import (
     BLOCK,
-    PIXELS_AT_ONCE,
-    Staged,
-    gradient_constants,
-    input_constants,
     staged_bytes,
     staged_gradient,
     staged_input,
@@ -56,7 +49,9 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> Candidate:
-    workspace_bytes = staged_bytes(problem, algorithm) + sums_bytes(problem, tile.parts)
+    workspace_bytes = staged_bytes(problem, algorithm)
+    if is_summed(problem, tile.parts):
+        workspace_bytes += sums_bytes(problem, tile.parts)
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
         tiled=tile.products(problem), compiles=True,
@@ -89,46 +84,6 @@ def _staged_reason(problem: ConvProblem) -> str | None:
     return None if most < MOST_ELEMENTS else f"stages operands as at most 2^30 numbers, got {most:,}"
 
 
-def input_call(problem: ConvProblem) -> dict[str, int | bool]:
-    """What kernels are told that read the input."""
-    planes, inputs = plane_constants(problem), group_sizes(problem)[0]
-    return input_constants(problem) | {
-        "C": inputs, "X_C": planes["X_C"], "X_PLANES": planes["X_PLANES"], "WIDE": offsets_are_wide(problem.x),
-    }  # fmt: skip
-
-
-def gradient_call(problem: ConvProblem) -> dict[str, int | bool]:
-    """What kernels are told that read the output's gradient."""
-    planes, outputs = plane_constants(problem), group_sizes(problem)[1]
-    return gradient_constants(problem) | {
-        "C": outputs, "X_C": planes["Y_K"], "X_PLANES": planes["Y_PLANES"], "WIDE": offsets_are_wide(problem.y),
-    }  # fmt: skip
-
-
-def largest_constants(read: dict[str, int | bool], staged: Staged) -> dict[str, int | bool]:
-    """What the kernel that looks for the largest numbers is compiled for; a program has one chunk of some channels."""
-    of_borders = ("DP", "HP", "WP", "FRONT", "TOP", "LEFT")
-    told = staged.constants
-    return {name: value for name, value in read.items() if name not in of_borders} | {
-        "SCALES_AT": told["SCALES_AT"], "PITCH": told["PITCH"], "CHUNKS": told["CHUNKS"],
-        "BP": PIXELS_AT_ONCE, "BC": BLOCK,
-    }  # fmt: skip
-
-
-def largest_blocks(staged: Staged) -> int:
-    return staged.chunks * staged.channels // BLOCK
-
-
-def staging_constants(read: dict[str, int | bool], staged: Staged) -> dict[str, int | bool]:
-    """What the kernel that stages an operand is compiled for."""
-    at_once = 1 << (staged.chunks - 1).bit_length()
-    return read | staged.constants | {"AT_ONCE": at_once, "BP": PIXELS_AT_ONCE, "BC": BLOCK}
-
-
-def staging_blocks(staged: Staged) -> int:
-    return -(-staged.pixels // PIXELS_AT_ONCE) * staged.channels // BLOCK
-
-
 def blocks(problem: ConvProblem, tile: StagedTile) -> int:
     """How many programs the launch of the product needs."""
     return tile.tiles(problem) * tile.parts
@@ -136,16 +91,16 @@ def blocks(problem: ConvProblem, tile: StagedTile) -> int:
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> dict[str, int | bool]:
     """What the kernel of the product is compiled for."""
-    x, y = (each(problem, algorithm).constants for each in (staged_input, staged_gradient))
+    x, y = staged_input(problem, algorithm), staged_gradient(problem, algorithm)
     told = window_constants(problem) | depth_constants(problem) | weight_strides(problem) | weight_depth(problem)
     named = (
         "N", "T", "R", "S", "Z", "P", "Q", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP", "STRIDE_D", "STRIDE_H",
         "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
     )  # fmt: skip
-    lying = input_constants(problem)
     return {name: told[name] for name in named} | group_constants(problem) | {
-        "DP": lying["DP"], "HP": lying["HP"], "WP": lying["WP"],
-        "X_PITCH": x["PITCH"], "X_SCALES_AT": x["SCALES_AT"],
-        "Y_BEGINS": y["BEGINS"], "Y_PITCH": y["PITCH"], "Y_SCALES_AT": y["SCALES_AT"],
-        "EACH": x["EACH"], "BC": BLOCK, "PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
+        "DP": x.lying.deep, "HP": x.lying.high, "WP": x.lying.wide,
+        "X_PITCH": x.channels, "X_SCALES_AT": x.scales_at,
+        "Y_BEGINS": y.numbers_at, "Y_PITCH": y.channels, "Y_SCALES_AT": y.scales_at,
+        "EACH": x.each, "BC": BLOCK, "PARTS": tile.parts, "SUMMED": is_summed(problem, tile.parts),
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
     }  # fmt: skip

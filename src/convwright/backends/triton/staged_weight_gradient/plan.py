@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from convwright.backends.triton.parts.sums import is_summed
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.staged_weight_gradient.algorithms import algorithm_of
 from convwright.backends.triton.staged_weight_gradient.call import kernel_calls
@@ -17,10 +18,10 @@ class StagedWeightGradientPlan(SequencePlan):
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
-        x, dy = (Operand.FIRST, Operand.WORKSPACE), (Operand.SECOND, Operand.WORKSPACE)
-        if StagedTile.of(candidate).parts == 1:
-            return [x, dy, x, dy, (Operand.WORKSPACE, Operand.OUT)]
-        return [x, dy, x, dy, (Operand.WORKSPACE, Operand.SUMS), (Operand.SUMS, Operand.OUT)]
+        both = (Operand.FIRST, Operand.SECOND, Operand.WORKSPACE)
+        if is_summed(candidate.problem, StagedTile.of(candidate).parts):
+            return [both, both, (Operand.WORKSPACE, Operand.SUMS), (Operand.SUMS, Operand.OUT)]
+        return [both, both, (Operand.WORKSPACE, Operand.OUT)]
 
     @staticmethod
     def sums_from(candidate: Candidate) -> int:

@@ -3,27 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
-from convwright.backends.triton.operands import depth_constants, group_sizes, pixel_count, window_constants
+from convwright.backends.triton.operands import (
+    depth_constants,
+    group_sizes,
+    offsets_are_wide,
+    pixel_count,
+    plane_constants,
+    window_constants,
+)
 from convwright.backends.triton.staging.algorithms import numbers_of
 from convwright.backends.triton.staging.extents import NUMBER_BYTES, SCALE_BYTES, aligned, extents, padded
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import TensorSpec
 
 BLOCK = 64  # of channels
 PIXELS_AT_ONCE = 128
 _MOST_READ_BEHIND = 256 * 2 * NUMBER_BYTES
 # Programs that look for the largest number of channels, each of some of them among as many pixels: enough to keep all
 # of a device busy, and few for those that read again what they found.
-_SEARCHERS, _MOST_CHUNKS, _LEAST_OF_A_CHUNK = 512, 128, 256
+_SEARCHERS, _MOST_CHUNKS = 512, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """Where an operand's numbers lie, its channels being ``channels`` in a group: sizes and strides of images, planes,
+    rows and columns; which of them are staged, ``deep`` by ``high`` by ``wide`` from ``front``, ``top`` and ``left``
+    ahead of the first on; whether it lies in planes, and needs offsets of 64 bits."""
+
+    channels: int
+    n: int
+    d: int
+    h: int
+    w: int
+    stride_n: int
+    stride_c: int
+    stride_d: int
+    stride_h: int
+    stride_w: int
+    deep: int
+    high: int
+    wide: int
+    front: int
+    top: int
+    left: int
+    in_planes: bool
+    far: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """One operand. Of each channel all pixels share a power of two, so that sums over pixels can be taken."""
+    """One operand, as kernels are told of it: how it lies, and as how many ``pixels`` and ``channels`` it is staged. Of
+    each channel all pixels share a power of two, so that sums over pixels can be taken."""
 
+    lying: Lying
     pixels: int
     channels: int
     each: int
@@ -35,6 +68,11 @@ class Staged:
         return self.each * self.pixels * self.channels
 
     @property
+    def numbers_at(self) -> int:
+        """In numbers from the workspace's start."""
+        return self.begins // NUMBER_BYTES
+
+    @property
     def scales_at(self) -> int:
         """In numbers of fp32 from the workspace's start; behind scales lie the largest numbers of each chunk."""
         return (self.begins + aligned(self.numbers * NUMBER_BYTES)) // SCALE_BYTES
@@ -44,24 +82,46 @@ class Staged:
         return aligned((self.scales_at + (1 + self.chunks) * self.channels) * SCALE_BYTES)
 
     @property
-    def constants(self) -> dict[str, int]:
-        """What kernels are told that write it."""
-        return {
-            "BEGINS": self.begins // NUMBER_BYTES, "SCALES_AT": self.scales_at, "PIXELS": self.pixels,
-            "PITCH": self.channels, "EACH": self.each, "CHUNKS": self.chunks,
-        }  # fmt: skip
+    def searchers(self) -> int:
+        """Programs that look for the largest numbers: each has one chunk of some channels."""
+        return self.chunks * self.channels // BLOCK
+
+    @property
+    def stagers(self) -> int:
+        """Programs that stage it."""
+        return -(-self.pixels // PIXELS_AT_ONCE) * self.channels // BLOCK
+
+    @property
+    def chunks_at_once(self) -> int:
+        """A power of two of at least as many chunks as there are."""
+        return 1 << (self.chunks - 1).bit_length()
 
 
 def staged_input(problem: ConvProblem, algorithm: Algorithm) -> Staged:
-    pixels, channels = problem.n * prod(extents(problem)), group_sizes(problem)[0]
-    return _staged(problem.x, problem.groups * padded(channels, BLOCK), pixels, algorithm, 0)
+    """What some tap reads of it."""
+    told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
+    deep, high, wide = extents(problem)
+    lying = Lying(
+        channels=group_sizes(problem)[0], n=problem.n, d=told["D"], h=told["H"], w=told["W"],
+        stride_n=told["X_N"], stride_c=told["X_C"], stride_d=told["X_D"], stride_h=told["X_H"], stride_w=told["X_W"],
+        deep=deep, high=high, wide=wide, front=told["FRONT"], top=told["TOP"], left=told["LEFT"],
+        in_planes=bool(told["X_PLANES"]), far=offsets_are_wide(problem.x),
+    )  # fmt: skip
+    return _staged(lying, problem.groups, problem.n * deep * high * wide, algorithm, 0)
 
 
 def staged_gradient(problem: ConvProblem, algorithm: Algorithm) -> Staged:
-    """Behind the input, and with zeros behind the last pixel."""
-    pixels, channels = padded(pixel_count(problem), PIXELS_AT_ONCE), group_sizes(problem)[1]
+    """All of it, behind the input, and with zeros behind the last pixel."""
+    told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
+    deep, high, wide = told["Z"], told["P"], told["Q"]
+    lying = Lying(
+        channels=group_sizes(problem)[1], n=problem.n, d=deep, h=high, w=wide,
+        stride_n=told["Y_N"], stride_c=told["Y_K"], stride_d=told["Y_Z"], stride_h=told["Y_P"], stride_w=told["Y_Q"],
+        deep=deep, high=high, wide=wide, front=0, top=0, left=0,
+        in_planes=bool(told["Y_PLANES"]), far=offsets_are_wide(problem.y),
+    )  # fmt: skip
     begins = staged_input(problem, algorithm).ends
-    return _staged(problem.y, problem.groups * padded(channels, BLOCK), pixels, algorithm, begins)
+    return _staged(lying, problem.groups, padded(pixel_count(problem), PIXELS_AT_ONCE), algorithm, begins)
 
 
 def staged_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
@@ -69,24 +129,9 @@ def staged_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
     return staged_gradient(problem, algorithm).ends + _MOST_READ_BEHIND
 
 
-def input_constants(problem: ConvProblem) -> dict[str, int | bool]:
-    """Where the input's pixels lie, and which of them are staged."""
-    told = window_constants(problem) | depth_constants(problem)
-    deep, high, wide = extents(problem)
-    named = ("N", "D", "H", "W", "X_N", "X_D", "X_H", "X_W", "FRONT", "TOP", "LEFT")
-    return {name: told[name] for name in named} | {"DP": deep, "HP": high, "WP": wide}
-
-
-def gradient_constants(problem: ConvProblem) -> dict[str, int | bool]:
-    """The same of the output's gradient, all of it."""
-    told = window_constants(problem) | depth_constants(problem)
-    sizes = {"D": told["Z"], "H": told["P"], "W": told["Q"]}
-    strides = {"X_N": told["Y_N"], "X_D": told["Y_Z"], "X_H": told["Y_P"], "X_W": told["Y_Q"]}
-    lying = {"DP": told["Z"], "HP": told["P"], "WP": told["Q"], "FRONT": 0, "TOP": 0, "LEFT": 0}
-    return {"N": told["N"], **sizes, **strides, **lying}
-
-
-def _staged(spec: TensorSpec, channels: int, pixels: int, algorithm: Algorithm, begins: int) -> Staged:
+def _staged(lying: Lying, groups: int, pixels: int, algorithm: Algorithm, begins: int) -> Staged:
+    channels = groups * padded(lying.channels, BLOCK)
     most = min(_MOST_CHUNKS, max(_SEARCHERS * BLOCK // channels, 1))
-    chunks = min(most, -(-spec.shape[0] * prod(spec.shape[2:]) // _LEAST_OF_A_CHUNK))
-    return Staged(pixels, channels, numbers_of(algorithm), chunks, begins)
+    blocks = -(-lying.n * lying.d * lying.h * lying.w // PIXELS_AT_ONCE)
+    chunks = -(-blocks // -(-blocks // most))  # of as many blocks each
+    return Staged(lying, pixels, channels, numbers_of(algorithm), chunks, begins)

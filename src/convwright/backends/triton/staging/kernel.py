@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.gemm.kernel import outer
+from convwright.backends.triton.gemm.kernel import pixels_by_channels
 from convwright.backends.triton.staging.fp16_parts import as_fp16, fp16_parts
 
 
@@ -34,7 +34,8 @@ def block_of_pixels(
     there = (n < N) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
     if WIDE:
         n = n.to(tl.int64)
-    x_at = x + outer(n * X_N + d * X_D + h * X_H + v * X_W, (block // BLOCKS * C + c) * X_C, X_PLANES)
+    pixels = n * X_N + d * X_D + h * X_H + v * X_W
+    x_at = x + pixels_by_channels(pixels, (block // BLOCKS * C + c) * X_C, WP, X_W, X_PLANES)
     real = tl.expand_dims(there, 0 if X_PLANES else 1) & tl.expand_dims(c < C, 1 if X_PLANES else 0)
     value = tl.load(x_at, mask=real, other=0.0)
     return tl.trans(value) if X_PLANES else value

@@ -118,12 +118,12 @@ def weight_gradient(
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr, PADDED: tl.constexpr,
     G: tl.constexpr, D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr,
     W_T: tl.constexpr, STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
-    WIDE: tl.constexpr, SPLIT: tl.constexpr, PITCH: tl.constexpr, FLAT: tl.constexpr,
+    WIDE: tl.constexpr, SPLIT: tl.constexpr, PITCH: tl.constexpr, FLAT: tl.constexpr, SUMMED: tl.constexpr,
     PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):
     # fmt: on
-    """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
-    their sums in fp32 as PARTS K T R S C, with the K of all groups.
+    """out = the gradient, in G groups with C input and K output channels each; where they are SUMMED, out = the sums of
+    PARTS in fp32 as PARTS K T R S C, with the K of all groups.
 
     X_*, Y_* and W_* are strides; FRONT, TOP and LEFT are padding; SPLIT computes fp32 by three TF32 products; FLAT lets
     a tile run across taps; WIDE makes offsets 64 bits wide; GROUP is how many neighbours in a row of dy a few threads
@@ -189,7 +189,7 @@ def weight_gradient(
     kept = row_inside[:, None] & (k < K)[None, :]
     if G > 1:
         k += k_group
-    if PARTS > 1:
+    if SUMMED:
         sums = out + part.to(tl.int64) * (G * K * TAPS * C)
         tl.store(sums + ((tap * C + c)[:, None] + (k * (TAPS * C))[None, :]), total, mask=kept)
     else:

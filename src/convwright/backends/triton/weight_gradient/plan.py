@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from convwright.backends.triton.parts.sums import is_summed
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
 from convwright.backends.triton.weight_gradient.call import kernel_calls
@@ -18,12 +19,12 @@ class WeightGradientPlan(SequencePlan):
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         packed = algorithm_named(candidate.algorithm, candidate.problem.dtype).packed
-        parted = PartedTile.of(candidate).parts > 1
-        gradient, out = Operand.WORKSPACE if packed else Operand.SECOND, Operand.SUMS if parted else Operand.OUT
+        summed = is_summed(candidate.problem, PartedTile.of(candidate).parts)
+        gradient, out = Operand.WORKSPACE if packed else Operand.SECOND, Operand.SUMS if summed else Operand.OUT
         return [
             *[(Operand.SECOND, Operand.WORKSPACE)] * packed,
             (Operand.FIRST, gradient, out),
-            *[(Operand.SUMS, Operand.OUT)] * parted,
+            *[(Operand.SUMS, Operand.OUT)] * summed,
         ]
 
     @staticmethod

@@ -20,7 +20,7 @@ from convwright.backends.triton.multiprocessor import (
     sm_count,
 )
 from convwright.backends.triton.operands import group_sizes, pixel_count
-from convwright.backends.triton.parts.sums import sum_cycles
+from convwright.backends.triton.parts.sums import is_summed, sum_cycles
 from convwright.backends.triton.weight_gradient.algorithms import Algorithm
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
@@ -179,7 +179,8 @@ def cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device:
     together = min(mine, _blocks_together(tile, problem, algorithm, device))
     step = _step_cycles(tile, algorithm, problem.dtype.nbytes) + STEP_CYCLES / together
     busy = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
-    busy += sum_cycles(problem, tile.parts, device)
+    if is_summed(problem, tile.parts):
+        busy += sum_cycles(problem, tile.parts, device)
     if algorithm.packed:
         moved = 3 * pixels * problem.k * problem.dtype.nbytes
         busy += MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
