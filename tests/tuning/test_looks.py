@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from convwright.core.policy import Objective, Policy, Weights
-from convwright.tuning.trials.looks import Look
+from convwright.tuning.budget import Budget
+from convwright.tuning.trials.contest import NO_HOOKS
+from convwright.tuning.trials.looks import Look, Looks
 
 DEVICE = Policy(objective=Objective.DEVICE_TIME)
 
@@ -38,3 +43,50 @@ def test_what_counts_is_the_slower_of_device_and_host_and_packing_with_them(
 def test_many_calls_take_as_long_as_the_slower_of_device_and_host() -> None:
     assert look(7.0, host_us=40.0).call_us == 40.0
     assert look(90.0, host_us=40.0).call_us == 90.0
+
+
+class Gpu:
+    """One on which a call launches as told, in microseconds of the host and until the device has ended it; nothing else
+    takes time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *calls_us: tuple[float, float]) -> None:
+        self.now_us, self.calls_us = 0.0, iter(calls_us)
+        monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+        monkeypatch.setattr(Looks, "_launched_us", lambda looks, call: self._launched())
+        monkeypatch.setattr(Looks, "_apart", lambda looks, call, host_us: ((40.0,), host_us))
+        bench: Any = SimpleNamespace(device=torch.device("cuda"))
+        self.budget = Budget(2e6, now_us=lambda: self.now_us)
+        self.looks = Looks(bench, self.budget, DEVICE, NO_HOOKS.trying, patience_us=4e4)
+
+    def _launched(self) -> tuple[float, float]:
+        host_us, run_us = next(self.calls_us)
+        self.now_us += run_us
+        return host_us, run_us
+
+    def look(self, backend: str, algorithm: str) -> Look:
+        candidate = SimpleNamespace(backend=backend, algorithm=algorithm)
+        trial: Any = SimpleNamespace(candidate=candidate, preparation=lambda: None)
+        return self.looks._on_gpu(trial, lambda: torch.empty(0))
+
+
+LOADED = (1.9e6, 1.9e6), (20.0, 60.0), (20.0, 60.0)
+
+
+def test_what_is_loaded_for_pytorchs_own_call_is_no_cost_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(monkeypatch, *LOADED)
+    look = gpu.look("torch", "default")
+    assert (look.look_us, look.cold) == (40.0, False)
+    assert gpu.budget.spent_us == pytest.approx(180.0), "three calls, as if nothing had been loaded"
+
+
+def test_what_is_loaded_for_others_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(monkeypatch, *LOADED)
+    assert gpu.look("torch", "cudnn").cold
+    assert gpu.budget.spent_us == pytest.approx(1.9e6)
+
+
+def test_a_call_that_takes_the_device_long_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(monkeypatch, (1e6, 1.9e6))
+    look = gpu.look("torch", "default")
+    assert (look.look_us, look.cold) == (1.9e6, True)
+    assert gpu.budget.spent_us == pytest.approx(1.9e6)
