@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ PATIENCE_S = 20.0
 def in_child(work: Callable[[], object]) -> str:
     """What ``work`` gives in a forked child, or how the child ended."""
     reading, writing = os.pipe()
+    gc.collect()  # what earlier tests have left behind is none of the child's
     child = os.fork()
     if child == 0:
         said = ""

@@ -203,7 +203,8 @@ def test_while_calls_are_made_in_other_threads() -> None:
         thread.start()
     try:
         for _ in range(6):
-            assert in_child(used) == "all right"
+            said = in_child(used)
+            assert said == "all right", said
     finally:
         stop.set()
         for thread in threads:

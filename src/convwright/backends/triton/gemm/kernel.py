@@ -1,4 +1,4 @@
-"""What the kernels of matrix products that read a weight have in common."""
+"""What the kernels of matrix products have in common."""
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ def pixels_by_channels(pixels, channels, WIDTH: tl.constexpr, APART: tl.constexp
     if TURNED and APART == 1 and WIDTH > 1 and WIDTH % 2 == 1:
         at = tl.max_contiguous(pixels[None, :] + channels[:, None], [1, 2])
     return at
+
+
+@triton.jit
+def any_of(flags):
+    """Whether one of a tile's is set."""
+    return tl.max(tl.max(flags.to(tl.int32), axis=1), axis=0) > 0
 
 
 @triton.jit

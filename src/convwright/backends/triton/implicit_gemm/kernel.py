@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated
-from convwright.backends.triton.gemm.kernel import outer, pixels_by_channels, step_added, stored_as
+from convwright.backends.triton.gemm.kernel import any_of, outer, pixels_by_channels, step_added, stored_as
 from convwright.backends.triton.tf32 import product_added
 
 
@@ -181,7 +181,7 @@ def implicit_gemm(
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
         # of the numbers as they are, in the rare tile that needs it.
         lost = total != total
-        if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
+        if any_of(lost):
             whole = _sum_over_taps(
                 x_rows, w_columns, h, v, part, C, H, W, K, R, S, X_C, X_H, X_W, DILATION_H, DILATION_W,
                 d, D, T, X_D, DILATION_D, PADDED_D, G,

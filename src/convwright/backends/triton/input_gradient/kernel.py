@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.gemm.kernel import outer
+from convwright.backends.triton.gemm.kernel import any_of, outer
 from convwright.backends.triton.tf32 import product_added
 
 
@@ -239,7 +239,7 @@ def input_gradient(
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
         # of the numbers as they are, in the rare tile that needs it.
         lost = total != total
-        if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
+        if any_of(lost):
             whole = _sum_over_taps(
                 dy, dy_rows, w_columns, z, p, q, first_tap, taps_h, taps_w, depth, K, T, R, S, Z, P, Q, Y_K, Y_Z, Y_P,
                 Y_Q, W_K, W_TAP, G * C * T * R * S * K, STRIDE_D, STRIDE_H, STRIDE_W, DILATION_D, DILATION_H,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.gemm.kernel import any_of
 from convwright.backends.triton.implicit_gemm.kernel import write_tile
 from convwright.backends.triton.staging.fp16_parts import (
     dot_3xfp16,
@@ -232,7 +233,7 @@ def staged_gemm(
     if WHOLE:
         # A weight of 0 beside an infinity makes NaN, in the rare tile that is computed again without such numbers.
         lost = total != total
-        if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
+        if any_of(lost):
             total = _sum_over_taps(
                 x_rows, scale_rows, w_columns, common, part,
                 PIXELS, HP, WP, PITCH, X_PIXEL, X_LOW, FOLDED, True, T, R, S,

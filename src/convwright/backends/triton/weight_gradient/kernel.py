@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.gemm.kernel import any_of
 from convwright.backends.triton.parts.kernel import weight_at
 from convwright.backends.triton.tf32 import product_added, tf32
 
@@ -177,7 +178,7 @@ def weight_gradient(
         # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
         # of the numbers as they are, in the rare tile that needs it.
         lost = total != total
-        if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
+        if any_of(lost):
             whole = _sum_over_pixels(
                 x_rows, h, v, row_inside, dy, k_first, first, N, H, W, K, P, Q, X_N, X_H, X_W, Y_N, Y_P, Y_Q,
                 STRIDE_H, STRIDE_W, PADDED, WIDE, ROW_TAIL, FLAT, False, PITCH, STEPS, BM, BN, BK, GROUP,
