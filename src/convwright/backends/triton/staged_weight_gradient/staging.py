@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.operands import (
@@ -97,6 +98,7 @@ class Staged:
         return 1 << (self.chunks - 1).bit_length()
 
 
+@lru_cache(maxsize=256)
 def staged_input(problem: ConvProblem, algorithm: Algorithm) -> Staged:
     """What some tap reads of it."""
     told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
@@ -110,6 +112,7 @@ def staged_input(problem: ConvProblem, algorithm: Algorithm) -> Staged:
     return _staged(lying, problem.groups, problem.n * deep * high * wide, algorithm, 0)
 
 
+@lru_cache(maxsize=256)
 def staged_gradient(problem: ConvProblem, algorithm: Algorithm) -> Staged:
     """All of it, behind the input, and with zeros behind the last pixel."""
     told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)

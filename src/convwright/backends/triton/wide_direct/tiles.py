@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import log2
 
 from convwright.backends.triton.configuration import Configuration
@@ -98,16 +98,12 @@ def patches(sweep: Sweep) -> Iterator[Patch]:
     """All that serve."""
     if sweep.in_lanes_only:
         vectors = [vector for vector in _VECTORS if groups_at_once(sweep) % vector == 0]
-        for rows, cols, warps, vector, by_row in product(_ROWS, _COLS_IN_LANES, _WARPS, vectors, _ways(sweep)):
-            patch = Patch(rows, cols, warps, by_row=by_row, vector=vector)
-            if _fits(patch, sweep):
-                yield patch
-                yield replace(patch, packed=1)
-        for rows, cols, warps, vector in product(_strips(sweep), _COLS_IN_LANES, _WARPS, vectors):
-            patch = Patch(rows, cols, warps, vector=vector, rolled=1)
-            if _fits(patch, sweep):
-                yield patch
-                yield replace(patch, packed=1)
+        written_out = product(_ROWS, _COLS_IN_LANES, vectors, _ways(sweep), (None,))
+        loops = product(_strips(sweep), _COLS_IN_LANES, vectors, (None,), (1,))
+        for rows, cols, vector, by_row, rolled in chain(written_out, loops):
+            if _fits(Patch(rows, cols, 1, by_row=by_row, vector=vector, rolled=rolled), sweep):
+                for warps, packed in product(_WARPS, (None, 1)):
+                    yield Patch(rows, cols, warps, by_row=by_row, vector=vector, packed=packed, rolled=rolled)
         return
     for rows, cols, warps, split, by_row in product(_ROWS, _COLS, _WARPS, _SPLITS, _ways(sweep)):
         # Parts of one warp add up by shuffles, warps of a block through its shared memory.
