@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
@@ -38,6 +39,15 @@ def test_everything_comes_once_the_baseline_first_and_what_compiles_last(made: M
     assert ids[-2:] == ["compiled/x", "compiled/y"]
     assert sorted(ids) == sorted(candidate.id for candidate in line.listed)
     assert [name for name in ids if "quick" in name] == [f"quick/{name}" for name in "abcdefghijkl"]
+
+
+def test_what_links_comes_ahead_of_what_compiles(made: Made) -> None:
+    """It takes a library tenths of a second, and processes beside compile meanwhile."""
+    made.quick = {name: Way(1.0) for name in "abc"}
+    made.compiled = {"x": Way(1.0)}
+    line = lineup(made)
+    line.listed.insert(1, replace(offer(PROBLEM, "reference/fft"), links=True))
+    assert order(line, {})[1:] == ["quick/a", "quick/b", "quick/c", "reference/fft", "compiled/x"]
 
 
 def test_a_backend_that_is_slow_has_its_turn_less_often(made: Made) -> None:

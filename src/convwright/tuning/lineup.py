@@ -35,7 +35,8 @@ class _Queue:
 
 class Lineup:
     """PyTorch's own call, then what is quick to build, some rewrites among it, and what has been compiled meanwhile.
-    What has still to be compiled comes last, and behind it what nobody compiles since it is not allowed.
+    What a library links at its first run comes behind them, then what has still to be compiled, and last what nobody
+    compiles since it is not allowed.
 
     Backends take turns, each with its most promising candidate first, one whose candidates take long to be made ready
     and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
@@ -63,6 +64,7 @@ class Lineup:
         self._asked, self._most = (problem, device, promising), most_chains
         self._is_built, self._is_allowed = is_built, is_allowed
         self._queues: dict[str, _Queue] = {}
+        self._linked: list[Candidate] = []
         self._compiled: list[Candidate] = []
         self._forbidden: list[Candidate] = []
 
@@ -74,9 +76,10 @@ class Lineup:
         if self._most != 0:
             self._plan_rewrites()
         yield from self._turns()
-        while self._compiled:
-            yield self._compiled.pop(0)
-            yield from self._turns()
+        for late in (self._linked, self._compiled):
+            while late:
+                yield late.pop(0)
+                yield from self._turns()
         yield from self._forbidden
 
     def hear(self, candidate: Candidate, look_us: float) -> None:
@@ -89,6 +92,8 @@ class Lineup:
         for candidate in candidates:
             if candidate == self._baseline:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.appendleft(candidate)
+            elif candidate.leaf.links:
+                self._linked.append(candidate)
             elif candidate.compiles and not self._is_built(candidate):
                 (self._compiled if self._is_allowed(candidate) else self._forbidden).append(candidate)
             else:
