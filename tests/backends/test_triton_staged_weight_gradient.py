@@ -74,6 +74,7 @@ def offered(problem: ConvProblem, device: DeviceFacts = H200) -> list[Candidate]
         ("g4mb8ic64ih14oc60kh3ph1", "serves groups of at least 16 input and 16 output channels, got 16 and 15"),
         ("mb256ic256ih128oc64kh1", "stages operands as at most 2^30 numbers, got 2,147,483,648"),
         ("mb256ic64ih128oc256kh1", "stages operands as at most 2^30 numbers, got 2,147,483,648"),
+        ("mb2200ic16ih1000oc16oh1kh1sh1000", "looks at at most 2^30 pixels of the input, got 2,200,000,000"),
         ("mb1ic16384ih14oc8192kh3ph1", "serves at most 2^30 weights, got 1,207,959,552"),
     ],
 )
@@ -206,6 +207,13 @@ def test_what_is_staged_is_what_taps_read_in_blocks_of_channels(
             assert staged.ends >= 4 * (staged.scales_at + (1 + staged.chunks) * staged.channels)
             assert staged.begins % 256 == staged.ends % 256 == 0, "what is read 16 bytes at once is aligned"
         assert staged_bytes(problem, algorithm) % 256 == 0, "sums of parts follow, which are written by 16 bytes"
+
+
+def test_what_kernels_are_told_is_what_compiled_ones_are_known_by() -> None:
+    """Triton keeps them by the text of what they are told."""
+    staged = staged_input(LAYER, SPLIT)
+    told = ("numbers_at", "scales_at", "searchers", "stagers", "chunks_at_once")
+    assert all(f"{name}={getattr(staged, name)}" in repr(staged) for name in told)
 
 
 # Compiling.

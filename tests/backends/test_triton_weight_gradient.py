@@ -121,6 +121,23 @@ def test_long_sums_are_divided_so_that_cut_sums_do_not_drift() -> None:
 
 
 @not_interpreted
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
+def test_some_take_no_workspace_where_others_have_sums_of_one_part_laid_by_a_kernel(dtype: DType) -> None:
+    text = f"mb2ic512ih7oc512kh3ph1 tag:x=nhwc,w=nchw,y=nhwc dir:backward_weight dt:{dtype}"
+    problem = ConvProblem.parse(text)
+    for algorithm in algorithms(dtype):
+        found = [candidate for candidate in offered(problem) if candidate.algorithm == algorithm.name]
+        assert len(found) <= algorithm.configurations
+        alone = [candidate for candidate in found if PartedTile.of(candidate).scattered]
+        assert len(alone) == (not algorithm.packed)
+        for candidate in found:
+            sums_bytes = 0 if candidate in alone else 4 * problem.w.numel * PartedTile.of(candidate).parts
+            packed = 8 * problem.k * pitch(problem) if algorithm.packed else 0
+            assert candidate.workspace_bytes == packed + sums_bytes, candidate.id
+            assert len(kernel_calls(candidate)) == 1 + algorithm.packed + (candidate not in alone), candidate.id
+
+
+@not_interpreted
 def test_an_id_tells_the_whole_configuration() -> None:
     ids = [each.id for each in offered(LAYER)]
     assert "triton/weight-gradient-3xtf32[bm=128,bn=128,bk=32,parts=7,warps=8,stages=3]" in ids

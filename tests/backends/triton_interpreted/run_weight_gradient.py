@@ -26,7 +26,7 @@ from backends.triton_interpreted.weight_gradient_cases import (
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.operands import pixel_count
 from convwright.backends.triton.weight_gradient.algorithms import algorithms
-from convwright.backends.triton.weight_gradient.offers import pitch
+from convwright.backends.triton.weight_gradient.offers import candidate_of, pitch
 from convwright.backends.triton.weight_gradient.tiles import PartedTile
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction
@@ -114,6 +114,18 @@ def test_parts_add_up(parts: int) -> None:
         packed = 8 * problem.k * pitch(problem) if candidate.algorithm.endswith("packed") else 0
         assert candidate.workspace_bytes == packed + 4 * problem.w.numel * parts
         assert torch.equal(computed(candidate, given), expected), candidate.id
+
+
+@pytest.mark.parametrize("scattered", [None, 1])
+def test_many_sums_of_one_part_are_laid_either_way(scattered: int | None) -> None:
+    problem = gradient(Case((1, 480, 2, 3), (16, 480, 3, 3), padding=((1, 1), (1, 1))), DType.FP16, Layout.NCHW)
+    algorithm = algorithms(DType.FP16)[0]
+    found = [each for each in all_tiles(problem, 1) if each.algorithm == algorithm.name]
+    tile = replace(PartedTile.of(least(found)[algorithm.name]), scattered=scattered)
+    candidate = candidate_of(problem, algorithm, tile)
+    assert (candidate.workspace_bytes == 0) == (scattered == 1)
+    given = Operands.of(problem, "cpu", integers=True)
+    assert torch.equal(computed(candidate, given), given.expected(problem).half())
 
 
 WRITTEN = [

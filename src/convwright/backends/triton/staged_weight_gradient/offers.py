@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.operands import (
@@ -81,7 +82,10 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 def _staged_reason(problem: ConvProblem) -> str | None:
     split, _ = ALGORITHMS
     most = max(each(problem, split).numbers for each in (staged_input, staged_gradient))
-    return None if most < MOST_ELEMENTS else f"stages operands as at most 2^30 numbers, got {most:,}"
+    if most >= MOST_ELEMENTS:
+        return f"stages operands as at most 2^30 numbers, got {most:,}"
+    pixels = problem.n * prod(problem.x.shape[2:])
+    return None if pixels < MOST_ELEMENTS else f"looks at at most 2^30 pixels of the input, got {pixels:,}"
 
 
 def blocks(problem: ConvProblem, tile: StagedTile) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
@@ -63,39 +63,31 @@ class Staged:
     each: int
     chunks: int
     begins: int
+    # What follows from these and kernels are told of: in fields of its own, since compiled kernels are known by fields.
+    numbers_at: int = field(init=False)  # in numbers from the workspace's start
+    scales_at: int = field(init=False)  # in numbers of fp32; behind scales lie the largest numbers of each chunk
+    searchers: int = field(init=False)  # programs that look for the largest numbers, in one chunk of some channels each
+    stagers: int = field(init=False)  # programs that stage it
+    chunks_at_once: int = field(init=False)  # a power of two of at least as many chunks as there are
+
+    def __post_init__(self) -> None:
+        told = {
+            "numbers_at": self.begins // NUMBER_BYTES,
+            "scales_at": (self.begins + aligned(self.numbers * NUMBER_BYTES)) // SCALE_BYTES,
+            "searchers": self.chunks * self.channels // BLOCK,
+            "stagers": -(-self.pixels // PIXELS_AT_ONCE) * self.channels // BLOCK,
+            "chunks_at_once": 1 << (self.chunks - 1).bit_length(),
+        }
+        for name, value in told.items():
+            object.__setattr__(self, name, value)
 
     @property
     def numbers(self) -> int:
         return self.each * self.pixels * self.channels
 
     @property
-    def numbers_at(self) -> int:
-        """In numbers from the workspace's start."""
-        return self.begins // NUMBER_BYTES
-
-    @property
-    def scales_at(self) -> int:
-        """In numbers of fp32 from the workspace's start; behind scales lie the largest numbers of each chunk."""
-        return (self.begins + aligned(self.numbers * NUMBER_BYTES)) // SCALE_BYTES
-
-    @property
     def ends(self) -> int:
         return aligned((self.scales_at + (1 + self.chunks) * self.channels) * SCALE_BYTES)
-
-    @property
-    def searchers(self) -> int:
-        """Programs that look for the largest numbers: each has one chunk of some channels."""
-        return self.chunks * self.channels // BLOCK
-
-    @property
-    def stagers(self) -> int:
-        """Programs that stage it."""
-        return -(-self.pixels // PIXELS_AT_ONCE) * self.channels // BLOCK
-
-    @property
-    def chunks_at_once(self) -> int:
-        """A power of two of at least as many chunks as there are."""
-        return 1 << (self.chunks - 1).bit_length()
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.parts.call import sum_call
-from convwright.backends.triton.parts.sums import is_summed
 from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
 from convwright.backends.triton.weight_gradient.offers import (
     blocks,
@@ -22,7 +21,7 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     from convwright.backends.triton.weight_gradient.kernel import packed_gradient, weight_gradient
 
     problem, tile = candidate.problem, PartedTile.of(candidate)
-    summed = is_summed(problem, tile.parts)
+    summed = tile.summed(problem)
     algorithm = algorithm_named(candidate.algorithm, problem.dtype)
     x, dy, dw = ((problem.dtype.value, spec.alignment) for spec in (problem.x, problem.y, problem.w))
     pointers = {"x": x, "dy": WORKSPACE if algorithm.packed else dy, "out": WORKSPACE if summed else dw}

@@ -18,7 +18,7 @@ from convwright.backends.triton.operands import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.parts.sums import SUM_BYTES, is_summed, sums_bytes
+from convwright.backends.triton.parts.sums import SUM_BYTES, sums_bytes
 from convwright.backends.triton.weight_gradient.algorithms import DTYPES, Algorithm, algorithm_named, algorithms
 from convwright.backends.triton.weight_gradient.tiles import PartedTile, best_configurations, cycles
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
@@ -45,7 +45,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> Candidate:
     workspace_bytes = packed_bytes(problem, algorithm)
-    if is_summed(problem, tile.parts):
+    if tile.summed(problem):
         workspace_bytes += sums_bytes(problem, tile.parts)
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
@@ -96,7 +96,7 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> d
     return window | weight_strides(problem) | weight_depth(problem) | {
         "SPLIT": algorithm.split, "PITCH": pitch(problem) if algorithm.packed else 0,
         "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
-        "PARTS": tile.parts, "SUMMED": is_summed(problem, tile.parts),
+        "PARTS": tile.parts, "SUMMED": tile.summed(problem),
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group(algorithm),
     }  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.parts.sums import is_summed
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
 from convwright.backends.triton.weight_gradient.call import kernel_calls
@@ -19,7 +18,7 @@ class WeightGradientPlan(SequencePlan):
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         packed = algorithm_named(candidate.algorithm, candidate.problem.dtype).packed
-        summed = is_summed(candidate.problem, PartedTile.of(candidate).parts)
+        summed = PartedTile.of(candidate).summed(candidate.problem)
         gradient, out = Operand.WORKSPACE if packed else Operand.SECOND, Operand.SUMS if summed else Operand.OUT
         return [
             *[(Operand.SECOND, Operand.WORKSPACE)] * packed,

@@ -31,6 +31,7 @@ from convwright.core.problem import ConvProblem
 _MOST_PIXELS_OF_A_PART = 2**15
 # Blocks for each multiprocessor. Between these numbers some of them would wait for others.
 _BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
+_SCATTERED_CYCLES = 2.7  # for each number that is written into a line of its own (H100)
 _REGISTERS = 65_536
 _MOST_REGISTERS, _SPILLED_AHEAD = 255, 32  # of a thread
 _OTHER_REGISTERS, _REGISTERS_OF_A_LOAD = 48, 6  # of a thread, for addresses and masks
@@ -41,7 +42,8 @@ class PartedTile(Configuration):
     """What one block computes: ``bm`` taps and input channels by ``bn`` output channels, ``bk`` pixels at a step, over
     one of ``parts`` of all pixels.
 
-    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor.
+    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor. ``scattered`` is 1 where
+    one part writes its sums where they belong by itself, each into a line of its own, which takes no workspace.
     """
 
     bm: int
@@ -51,6 +53,11 @@ class PartedTile(Configuration):
     warps: int
     stages: int
     regs: int | None = None
+    scattered: int | None = None
+
+    def summed(self, problem: ConvProblem) -> bool:
+        """Whether another kernel lays the sums where they belong."""
+        return not self.scattered and is_summed(problem, self.parts)
 
     def runs_across_taps(self, channels: int, taps: int) -> bool:
         """Whether a tile may hold several taps. It costs index arithmetic, and saves idle products."""
@@ -161,6 +168,10 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
     ]
     ranked = sorted(fitting, key=lambda partings: taken(partings[0]))
     chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][: algorithm.configurations]
+    # Some without workspace, for whom no more is allowed.
+    alone = None if algorithm.packed else next((tile for tile in chosen if tile.parts == 1), None)
+    if alone is not None and alone.summed(problem):
+        chosen = [*chosen[: algorithm.configurations - 1], replace(alone, scattered=1)]
     return tuple(sorted(chosen, key=taken))
 
 
@@ -179,8 +190,10 @@ def cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device:
     together = min(mine, _blocks_together(tile, problem, algorithm, device))
     step = _step_cycles(tile, algorithm, problem.dtype.nbytes) + STEP_CYCLES / together
     busy = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
-    if is_summed(problem, tile.parts):
+    if tile.summed(problem):
         busy += sum_cycles(problem, tile.parts, device)
+    elif tile.scattered:
+        busy += problem.w.numel * _SCATTERED_CYCLES / sms
     if algorithm.packed:
         moved = 3 * pixels * problem.k * problem.dtype.nbytes
         busy += MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
