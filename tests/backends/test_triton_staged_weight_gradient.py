@@ -20,7 +20,7 @@ from convwright.backends.triton.backend import TritonKernels, kernel_calls
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.operands import pixel_count
-from convwright.backends.triton.parts.sums import is_summed, sums_bytes
+from convwright.backends.triton.parts.sums import sums_bytes
 from convwright.backends.triton.staged_weight_gradient.algorithms import SCALED, SPLIT, algorithm_of
 from convwright.backends.triton.staged_weight_gradient.plan import StagedWeightGradientPlan
 from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes, staged_gradient, staged_input
@@ -130,8 +130,7 @@ def test_few_candidates_are_listed_always_the_same(text: str, device: DeviceFact
         assert each.compiles
         assert each.deterministic
         assert not each.saves_products
-        summed = sums_bytes(problem, tile.parts) if is_summed(problem, tile.parts) else 0
-        assert each.workspace_bytes == staged_bytes(problem, algorithm) + summed
+        assert each.workspace_bytes == staged_bytes(problem, algorithm) + sums_bytes(problem, tile.parts)
 
 
 @not_interpreted

@@ -187,3 +187,8 @@ def pair(values: tuple[int, ...], missing: int) -> tuple[int, int]:
 def depth(values: tuple[int, ...], missing: int) -> int:
     """That of the first of three spatial dimensions."""
     return values[0] if len(values) == 3 else missing
+
+
+def power_of_two(least: int) -> int:
+    """The first that is no less."""
+    return 1 << (least - 1).bit_length()

@@ -10,7 +10,7 @@ from math import gcd, prod
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
-from convwright.backends.triton.operands import depth, group_sizes, pair
+from convwright.backends.triton.operands import depth, group_sizes, pair, power_of_two
 from convwright.backends.triton.parts.sums import sum_cycles
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
@@ -71,7 +71,7 @@ class Patch(Configuration):
 
     def shared_bytes(self, problem: ConvProblem) -> int:
         """An upper bound on what a block needs to add up the sums of several lanes."""
-        padded = 1 << (self.sums(problem) - 1).bit_length()
+        padded = power_of_two(self.sums(problem))
         return 4 * max(self.warps * self.channels, _WARP) * padded if self.together > 1 else 0
 
     def blocks_of_a_part(self, problem: ConvProblem) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
-from convwright.backends.triton.operands import pair
+from convwright.backends.triton.operands import pair, power_of_two
 from convwright.backends.triton.staging.algorithms import numbers_of
 from convwright.backends.triton.staging.extents import NUMBER_BYTES, SCALE_BYTES, aligned, extents, padded
 from convwright.core.dtype import DType
@@ -38,7 +38,7 @@ class Folding:
 
     @classmethod
     def of(cls, problem: ConvProblem, algorithm: Algorithm) -> Folding:
-        channels = max(_power_of_two(problem.c), _LEAST_CHANNELS)
+        channels = max(power_of_two(problem.c), _LEAST_CHANNELS)
         deep, high, wide = extents(problem)
         taps, axis, scaled = pair(problem.taps, 1)[1], problem.axes[-1], problem.dtype is DType.FP32
         whole = not scaled and axis.stride * channels % _WHOLE_LOADS == 0 and taps * channels % _WHOLE_LOADS != 0
@@ -80,8 +80,4 @@ class Folding:
 
 
 def _step(taps: int, channels: int) -> int:
-    return max(_power_of_two(taps * channels), _LEAST_STEP)
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()
+    return max(power_of_two(taps * channels), _LEAST_STEP)

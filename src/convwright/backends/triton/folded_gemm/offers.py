@@ -14,6 +14,7 @@ from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     lying_reason,
     offsets_are_wide,
+    power_of_two,
     shape_reason,
     size_reason,
     weight_depth,
@@ -98,7 +99,7 @@ def staging_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, i
     needed = ("C", "H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "TOP", "LEFT", "FRONT")
     length = folding.width * folding.channels
     return {name: told[name] for name in needed} | folding.constants | {
-        "WIDE": offsets_are_wide(problem.x), "BLOCK": 1 << (length - 1).bit_length(),
+        "WIDE": offsets_are_wide(problem.x), "BLOCK": power_of_two(length),
     }  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def packing_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, i
     needed = ("C", "R", "S", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
     return {name: told[name] for name in needed} | {
         "K": problem.k, "ROWS": rows, "PITCH": folding.channels, "STEP": folding.step, "EACH": folding.each,
-        "SCALED": folding.scaled, "BLOCK": 1 << (rows * folding.step - 1).bit_length(),
+        "SCALED": folding.scaled, "BLOCK": power_of_two(rows * folding.step),
     }  # fmt: skip
 
 

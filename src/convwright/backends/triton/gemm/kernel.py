@@ -18,9 +18,11 @@ def pixels_by_channels(pixels, channels, WIDTH: tl.constexpr, APART: tl.constexp
     """The same for offsets of pixels, in rows of WIDTH and so far APART, and of channels. Of an odd width the compiler
     does not see that neighbours lie side by side, and would have threads lie along the channels. Being told so does not
     make it read two at once: of the first of them it does not know that it lies at an even place."""
-    at = outer(pixels, channels, TURNED)
     if TURNED and APART == 1 and WIDTH > 1 and WIDTH % 2 == 1:
+        # Not of what `outer` gives: what is said of a call's result is lost.
         at = tl.max_contiguous(pixels[None, :] + channels[:, None], [1, 2])
+    else:
+        at = outer(pixels, channels, TURNED)
     return at
 
 

@@ -28,6 +28,7 @@ from convwright.backends.triton.operands import (
     lying_reason,
     pixel_count,
     plane_constants,
+    power_of_two,
     shape_reason,
     size_reason,
     window_constants,
@@ -149,7 +150,7 @@ def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> 
     bm, bn = _output_tile(problem)
     told = constants(problem, algorithm, tile)
     return {name: told[name] for name in _TOLD_OF_THE_OUTPUT} | {
-        "K": problem.k, "AT_ONCE": 1 if _is_many(problem) else min(_PARTS_AT_ONCE, _power_of_two(tile.parts or 1)),
+        "K": problem.k, "AT_ONCE": 1 if _is_many(problem) else min(_PARTS_AT_ONCE, power_of_two(tile.parts or 1)),
         "BM": bm, "BN": bn,
     }  # fmt: skip
 
@@ -160,13 +161,9 @@ def _output_tile(problem: ConvProblem) -> tuple[int, int]:
         outputs, widest = _OUTPUTS_OF_MANY, 16 if is_in_planes(problem.y) else 128
     else:
         outputs, widest = _OUTPUTS, 8 if is_in_planes(problem.y) else 64
-    bn = min(widest, _power_of_two(problem.k))
-    return min(outputs // bn, _power_of_two(pixel_count(problem))), bn
+    bn = min(widest, power_of_two(problem.k))
+    return min(outputs // bn, power_of_two(pixel_count(problem))), bn
 
 
 def _is_many(problem: ConvProblem) -> bool:
     return problem.y.numel >= _MANY_OUTPUTS
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()

@@ -5,7 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
-from convwright.backends.triton.operands import group_sizes, moves, weight_depth, weight_strides
+from convwright.backends.triton.operands import (
+    group_sizes,
+    moves,
+    power_of_two,
+    weight_depth,
+    weight_strides,
+)
 from convwright.backends.triton.winograd.patches import pitch
 from convwright.core.problem import ConvProblem
 
@@ -48,7 +54,7 @@ def _rows_call(
     window = weight_depth(problem) | weight_strides(problem)
     r, s = (1, problem.taps[0]) if problem.rank == 1 else problem.taps[-2:]
     length = prod(problem.taps) * inner
-    block = min(max(1 << (length - 1).bit_length(), _LEAST), _MOST)
+    block = min(max(power_of_two(length), _LEAST), _MOST)
     told = {name: window[name] for name in ("T", "W_T", "W_R", "W_S")} | {
         "ROWS": rows, "GROUP": group, "W_GROUP": strides[0], "W_ROW": strides[1], "R": r, "S": s,
         "INNER": inner, "W_INNER": w_inner, "SPLIT": split, "BLOCK": block,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import prod
 
 from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, MORE_KERNEL_CYCLES, sm_count
-from convwright.backends.triton.operands import pair, weight_depth, weight_strides
+from convwright.backends.triton.operands import pair, power_of_two, weight_depth, weight_strides
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 
@@ -21,12 +21,14 @@ _CYCLES_OF_A_PART = 4
 
 
 def sums_bytes(problem: ConvProblem, parts: int) -> int:
-    """What the sums take in fp32."""
-    return _sums(problem) * parts * SUM_BYTES
+    """What the sums take in fp32; those that a product lays by itself take nothing."""
+    return _sums(problem) * parts * SUM_BYTES if is_summed(problem, parts) else 0
 
 
 def sum_cycles(problem: ConvProblem, parts: int, device: DeviceFacts) -> float:
     """A rough time to write the parts and add them up."""
+    if not is_summed(problem, parts):
+        return 0.0
     moved = _sums(problem) * (2 * SUM_BYTES * parts + problem.dtype.nbytes)
     return MORE_KERNEL_CYCLES + parts * _CYCLES_OF_A_PART + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
 
@@ -79,17 +81,13 @@ def _is_many(problem: ConvProblem, parts: int) -> bool:
 
 def _turned_tile(problem: ConvProblem) -> tuple[int, int]:
     """Taps and channels of a program."""
-    taps = _power_of_two(prod(problem.taps))
-    return taps, min(_TURNED_TILE // taps, _power_of_two(problem.w.shape[1]))
+    taps = power_of_two(prod(problem.taps))
+    return taps, min(_TURNED_TILE // taps, power_of_two(problem.w.shape[1]))
 
 
 def _tile(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
     """How many parts are read at a time, how often ahead of their sums, and how many sums of each."""
     if _is_many(problem, parts):
         return 1, min(parts, _MOST_AHEAD), _BLOCK_OF_MANY
-    rows = min(_MOST_ROWS, _power_of_two(parts))
+    rows = min(_MOST_ROWS, power_of_two(parts))
     return rows, 1, min(max(_TILE // rows, _LEAST_BLOCK), _MOST_BLOCK)
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()

@@ -15,6 +15,7 @@ from convwright.backends.triton.operands import (
     lying_reason,
     offsets_are_wide,
     plane_constants,
+    power_of_two,
     shape_reason,
     size_reason,
     weight_depth,
@@ -139,7 +140,7 @@ def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) ->
     return {name: told[name] for name in needed} | {
         "ROWS": problem.k, "C": group_sizes(problem)[0], "PITCH": staging.pitch, "EACH": staging.each,
         "BC": tile.bk,
-        "BLOCK": min(max(1 << (length - 1).bit_length(), _LEAST_WEIGHTS), _MOST_WEIGHTS),
+        "BLOCK": min(max(power_of_two(length), _LEAST_WEIGHTS), _MOST_WEIGHTS),
     }  # fmt: skip
 
 

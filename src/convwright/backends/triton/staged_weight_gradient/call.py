@@ -31,16 +31,15 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
 
     problem, algorithm, tile = candidate.problem, algorithm_of(candidate), StagedTile.of(candidate)
     x, dy = staged_input(problem, algorithm), staged_gradient(problem, algorithm)
-    operands = {
-        name: (spec.dtype.value, spec.alignment) for name, spec in (("x", problem.x), ("dy", problem.y))
-    } | {"workspace": _NUMBERS}  # fmt: skip
+    dtype = problem.dtype.value
+    operands = {"x": (dtype, problem.x.alignment), "dy": (dtype, problem.y.alignment), "workspace": _NUMBERS}
     told = {"X": x, "DY": dy, "BP": PIXELS_AT_ONCE, "BC": BLOCK}
     largest = KernelCall(largest_of_channels, operands, told, x.searchers + dy.searchers, _WARPS, 1)
     staged = KernelCall(staged_by_channels, operands, told, x.stagers + dy.stagers, _WARPS, 1)
     summed = is_summed(problem, tile.parts)
     product = KernelCall(
         staged_weight_gradient,
-        {"workspace": _NUMBERS, "out": WORKSPACE if summed else (problem.dtype.value, problem.w.alignment)},
+        {"workspace": _NUMBERS, "out": WORKSPACE if summed else (dtype, problem.w.alignment)},
         constants(problem, algorithm, tile), blocks(problem, tile), tile.warps, tile.stages,
     )  # fmt: skip
     return (largest, staged, product, *[sum_call(problem, tile.parts)] * summed)

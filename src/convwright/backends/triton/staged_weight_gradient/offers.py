@@ -50,9 +50,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> Candidate:
-    workspace_bytes = staged_bytes(problem, algorithm)
-    if is_summed(problem, tile.parts):
-        workspace_bytes += sums_bytes(problem, tile.parts)
+    workspace_bytes = staged_bytes(problem, algorithm) + sums_bytes(problem, tile.parts)
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
         tiled=tile.products(problem), compiles=True,

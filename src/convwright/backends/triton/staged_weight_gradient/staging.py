@@ -12,6 +12,7 @@ from convwright.backends.triton.operands import (
     offsets_are_wide,
     pixel_count,
     plane_constants,
+    power_of_two,
     window_constants,
 )
 from convwright.backends.triton.staging.algorithms import numbers_of
@@ -76,7 +77,7 @@ class Staged:
             "scales_at": (self.begins + aligned(self.numbers * NUMBER_BYTES)) // SCALE_BYTES,
             "searchers": self.chunks * self.channels // BLOCK,
             "stagers": -(-self.pixels // PIXELS_AT_ONCE) * self.channels // BLOCK,
-            "chunks_at_once": 1 << (self.chunks - 1).bit_length(),
+            "chunks_at_once": power_of_two(self.chunks),
         }
         for name, value in told.items():
             object.__setattr__(self, name, value)

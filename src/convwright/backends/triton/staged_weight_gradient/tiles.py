@@ -17,7 +17,7 @@ from convwright.backends.triton.multiprocessor import (
     sm_count,
 )
 from convwright.backends.triton.operands import group_sizes, pixel_count
-from convwright.backends.triton.parts.sums import is_summed, sum_cycles
+from convwright.backends.triton.parts.sums import sum_cycles
 from convwright.backends.triton.staged_weight_gradient.algorithms import SPLIT
 from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes
 from convwright.backends.triton.staging.estimates import blocks_together, loaded_bytes, step_cycles
@@ -118,5 +118,4 @@ def cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device:
     busy = mine * (tile.steps(problem) * step + BLOCK_CYCLES / at_once)
     moved = 2 * (problem.x.nbytes + problem.y.nbytes) + staged_bytes(problem, algorithm)
     staging = 2 * MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
-    adding = sum_cycles(problem, tile.parts, device) if is_summed(problem, tile.parts) else 0.0
-    return busy + staging + adding
+    return busy + staging + sum_cycles(problem, tile.parts, device)

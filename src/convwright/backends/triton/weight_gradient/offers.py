@@ -44,9 +44,8 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> Candidate:
-    workspace_bytes = packed_bytes(problem, algorithm)
-    if tile.summed(problem):
-        workspace_bytes += sums_bytes(problem, tile.parts)
+    sums = 0 if tile.scattered else sums_bytes(problem, tile.parts)
+    workspace_bytes = packed_bytes(problem, algorithm) + sums
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes, True, Source.RULE,
         tiled=tile.products(problem), compiles=True,

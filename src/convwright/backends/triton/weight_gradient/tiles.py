@@ -190,10 +190,10 @@ def cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device:
     together = min(mine, _blocks_together(tile, problem, algorithm, device))
     step = _step_cycles(tile, algorithm, problem.dtype.nbytes) + STEP_CYCLES / together
     busy = mine * (tile.steps(pixels) * step + BLOCK_CYCLES / together)
-    if tile.summed(problem):
-        busy += sum_cycles(problem, tile.parts, device)
-    elif tile.scattered:
+    if tile.scattered:
         busy += problem.w.numel * _SCATTERED_CYCLES / sms
+    else:
+        busy += sum_cycles(problem, tile.parts, device)
     if algorithm.packed:
         moved = 3 * pixels * problem.k * problem.dtype.nbytes
         busy += MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)

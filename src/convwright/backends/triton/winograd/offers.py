@@ -11,6 +11,7 @@ from convwright.backends.triton.operands import (
     is_in_planes,
     lying_reason,
     plane_constants,
+    power_of_two,
     shape_reason,
     size_reason,
     window_constants,
@@ -156,5 +157,5 @@ def _transform_tile(problem: ConvProblem) -> tuple[int, int]:
     """Patches by channels: in planes more patches, which are read side by side."""
     planes = is_in_planes(problem.x)
     points, most = (_POINTS_OF_PLANES, _CHANNELS_OF_PLANES) if planes else (_POINTS, _CHANNELS)
-    bc = min(most, 1 << (pitch(problem) - 1).bit_length())
+    bc = min(most, power_of_two(pitch(problem)))
     return points // bc, bc
