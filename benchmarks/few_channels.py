@@ -2,10 +2,11 @@
 
     python benchmarks/few_channels.py [--out results.jsonl] [--resume] [--budget-s 1] [--limit-s 540]
 
-Time against the image's size with one channel in and out, against equal numbers of both, and against channels of the
-input with one output; forward alone, and with the gradients of input, weight and bias. fp32 with TF32 off, with a bias.
-Every direction is searched in full; then both sides are timed by turns in one run, on other inputs. `tables.py` draws
-the record and makes docs/few-channels.md of it.
+Three layers with bias and ReLU; then, with a bias, time against the image's size with one channel in and out, against
+equal numbers of both, and against channels of the input with one output; forward alone, and with the gradients of
+input, weight and bias. fp32 with TF32 off. What a step asks for is searched in full, for the time of the device alone,
+by kernels that are compiled ahead of it in other processes; then both sides are timed by turns in one run, on other
+inputs. `tables.py` draws the record and makes docs/few-channels.md of it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import kernels_ahead
 import torch
 from pace import Pace
 from torch import Tensor
@@ -26,13 +30,19 @@ from torch.nn import functional as F
 
 import convwright as cw
 from convwright.core.direction import Direction
+from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
+from convwright.ops.fused_gradients import fused_problems
+from convwright.ops.posed import Wanted, gradient_problems
 from convwright.report.lines import Lines
 
 WHATS = ("forward", "forward and backward")
+# Calls are replayed from CUDA graphs, where the host's time does not count.
+POLICY = Policy(objective=Objective.DEVICE_TIME)
+WANTED = Wanted(x=True, w=True, bias=True)
 _MEETINGS = 4  # the second call of a shape decides, by what the store knows
 Call = Callable[[], Tensor | tuple[Tensor, ...]]
 
@@ -47,33 +57,48 @@ class Point:
     outputs: int
     size: int
     dilation: int
+    activation: str | None = None
 
     @property
     def text(self) -> str:
         window = f"kh3ph{self.dilation}dh{self.dilation - 1}"
-        return f"ic{self.inputs}ih{self.size}oc{self.outputs}{window} dt:fp32"
+        behind = "bias" if self.activation is None else f"bias+{self.activation}"
+        return f"ic{self.inputs}ih{self.size}oc{self.outputs}{window} dt:fp32 ep:{behind}"
 
 
 POINTS = (
+    Point("layers", 1, 1, 1, 512, 1, "relu"),
+    Point("layers", 50, 50, 1, 512, 5, "relu"),
+    Point("layers", 100, 100, 1, 1024, 10, "relu"),
     *(Point("size", size, 1, 1, size, 1) for size in (32, 64, 128, 256, 512, 1024, 2048)),
     *(Point("equal channels", count, count, count, 256, 1) for count in (1, 2, 4, 8, 16, 32, 64)),
     *(Point("input channels", count, count, 1, 512, 10) for count in (1, 2, 5, 10, 20, 50, 100, 200)),
 )
 
 
-def problems(point: Point) -> Iterator[ConvProblem]:
-    """What a training step computes; the gradient of a bias is a sum that PyTorch takes."""
-    yield ConvProblem.parse(f"{point.text} ep:bias")
-    for direction in (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT):
-        yield ConvProblem.parse(point.text).asking(direction)
+def problems(point: Point, device: str) -> list[ConvProblem]:
+    """What a training step asks for: the call, the gradients, and these with what stands ahead of them."""
+    problem = ConvProblem.parse(point.text)
+    gradients = gradient_problems(problem, WANTED)
+    fused = fused_problems(problem, WANTED, POLICY, device_facts(device))
+    return list(dict.fromkeys(each for each in (problem, *gradients, *fused) if each is not None))
+
+
+def compile_kernels(point: Point, options: argparse.Namespace) -> None:
+    device, compilers = device_facts(options.device), kernels_ahead.compilers()
+    for problem in problems(point, options.device):
+        kernels = kernels_ahead.kernels_of(problem, device, POLICY)
+        kernels_ahead.compile_kernels(kernels[: options.kernels], device, compilers)
 
 
 def searched(point: Point, options: argparse.Namespace) -> dict[str, str | None]:
-    """What is chosen for each direction by a full search, which the store keeps for the calls."""
+    """What is chosen for each problem by a full search, which the store keeps for the calls."""
     chosen = {}
-    for problem in problems(point):
-        found = cw.find(problem, device=options.device, mode="full", budget_us=options.budget_s * 1e6)
-        chosen[str(problem.direction)] = None if found.choice is None else found.choice.candidate.id
+    for problem in problems(point, options.device):
+        budget_us = options.budget_s * 1e6
+        found = cw.find(problem, device=options.device, policy=POLICY, mode="full", budget_us=budget_us)
+        name = f"{problem.direction}, {problem.epilogue}" if problem.direction is not Direction.FORWARD else "forward"
+        chosen[name] = None if found.choice is None else found.choice.candidate.id
     return chosen
 
 
@@ -84,7 +109,14 @@ def operands(point: Point) -> tuple[list[Tensor], Tensor]:
     return [x, w, b], torch.randn(1, point.outputs, point.size, point.size)
 
 
-def call_of(conv: Callable[..., Tensor], point: Point, what: str, given: Sequence[Tensor], dy: Tensor) -> Call:
+def torchs(*given: Any, activation: str | None, **window: int) -> Tensor:
+    y = F.conv2d(*given, **window)
+    return y if activation is None else F.relu(y)
+
+
+def call_of(side: Callable[..., Tensor], point: Point, what: str, given: Sequence[Tensor], dy: Tensor) -> Call:
+    conv = partial(side, activation=point.activation)
+
     def forward() -> Tensor:
         return conv(*given, padding=point.dilation, dilation=point.dilation)
 
@@ -106,8 +138,9 @@ def timed(point: Point, what: str, options: argparse.Namespace) -> dict[str, Any
     torch.manual_seed(point.at)
     given, dy = operands(point)
     there = [each.to(options.device) for each in given], dy.to(options.device)
-    exact = call_of(F.conv2d, point, what, [each.double() for each in there[0]], there[1].double())()
-    calls = {"ours": call_of(cw.conv2d, point, what, *there), "torch": call_of(F.conv2d, point, what, *there)}
+    exact = call_of(torchs, point, what, [each.double() for each in there[0]], there[1].double())()
+    ours = partial(cw.conv2d, policy=POLICY)
+    calls = {"ours": call_of(ours, point, what, *there), "torch": call_of(torchs, point, what, *there)}
     for _ in range(_MEETINGS):
         calls["ours"]()
     errors = {name: relative_l2(call(), exact) for name, call in calls.items()}
@@ -133,7 +166,8 @@ def options_given() -> argparse.Namespace:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a direction")
+    parser.add_argument("--budget-s", type=float, default=1.0, help="for the search of a problem")
+    parser.add_argument("--kernels", type=int, default=12, help="compiled ahead of a problem's search at most")
     parser.add_argument("--time-s", type=float, default=0.5, help="for timing both sides")
     parser.add_argument("--cache", default="cold", help="what each call finds there: hot or cold")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no point after so long")
@@ -148,8 +182,10 @@ def main() -> None:
     done = {(line["figure"], line["at"]) for line in kept if line["what"] == WHATS[-1]}
     wanted, pace = [point for point in POINTS if (point.figure, point.at) not in done], Pace(options.limit_s)
     known = dict(conditions(device_facts(options.device))) | {"mode": "full", "cache": options.cache}
-    left = list(wanted)
+    left, ahead = list(wanted), ThreadPoolExecutor(1)
+    compiled = {point: ahead.submit(compile_kernels, point, options) for point in wanted}
     for point in pace.rows(wanted):
+        compiled[point].result()
         chosen = searched(point, options)
         for what in WHATS:
             line = {
@@ -161,6 +197,7 @@ def main() -> None:
                 lines.add(line)
             print(told(line), flush=True)
         left.remove(point)
+    ahead.shutdown(cancel_futures=True)
     for point in left:
         print(f"no time for {point.figure} {point.at}")
 

@@ -15,8 +15,9 @@ FOLDER = "images"
 _WHERE = ("driver", "cuda", "cudnn", "torch", "triton", "python", "system")
 _SIDES = {"ours": ("cw.conv2d", 0), "torch": ("PyTorch", 1)}
 _STYLES = {"forward": ("-", "o"), "forward and backward": ("--", "s")}
-# Of each figure its heading, and what its horizontal axis shows.
-FIGURES = {
+# Of each figure its heading, and what its horizontal axis shows; None where it is a table and no drawing.
+FIGURES: dict[str, tuple[str, str | None]] = {
+    "layers": ("Layers with bias and ReLU", None),
     "size": ("One channel in and out", "height and width of the image"),
     "equal channels": ("As many channels out as in", "channels of input and output, images of 256 × 256"),
     "input channels": ("One output", "channels of the input, images of 512 × 512, dilation 10"),
@@ -30,16 +31,17 @@ def page(lines: Sequence[Line]) -> str:
     head = (
         "# Few channels\n\n"
         "3x3 convolutions of one image with few channels, as mixed-scale dense networks have them, by `cw.conv2d` "
-        "and by PyTorch's `F.conv2d`: fp32 with TF32 off, with a bias, alone and with the gradients of input, weight "
-        "and bias. Times are those of the device in microseconds with their 95 % intervals, which the drawings show as "
-        f"bands; the cache is {known['cache']}. Both sides took turns in one run, on data that no search had seen. "
-        "Errors are the largest relative L2 error of what a call gives, on normal data, beside float64.\n\n"
+        "and by PyTorch's `F.conv2d` (and `F.relu`): fp32 with TF32 off, with a bias, alone and with the gradients of "
+        "input, weight and bias. Times are those of the device in microseconds with their 95 % intervals, which the "
+        f"drawings show as bands; the cache is {known['cache']}. Both sides took turns in one run, on data that no "
+        "search had seen. Errors are the largest relative L2 error of what a call gives, on normal data, beside float64.\n\n"
         f"{where}, {', '.join(sorted({line['date'][:10] for line in lines}))}; `python benchmarks/few_channels.py`."
     )
     parts = [head]
     for figure, rows in _figures(lines):
-        heading, _ = FIGURES[figure]
-        parts += [f"## {heading}", f"![{heading}]({FOLDER}/{_file(figure)})", _table(rows)]
+        heading, axis = FIGURES[figure]
+        drawing = [] if axis is None else [f"![{heading}]({FOLDER}/{_file(figure)})"]
+        parts += [f"## {heading}", *drawing, _table(rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -49,6 +51,8 @@ def draw(lines: Sequence[Line], folder: Path) -> None:
     images.mkdir(exist_ok=True)
     for figure, rows in _figures(lines):
         heading, axis = FIGURES[figure]
+        if axis is None:
+            continue
         curves = tuple(
             Curve(
                 f"{name}, {what}", tuple(float(row["at"]) for row in rows if row["what"] == what),

@@ -102,6 +102,7 @@ def test_what_is_asked_where_one_does(
     monkeypatch.setattr("convwright.ops.fused_gradients._is_fused", lambda problem, device: True)
     call = call_of(**asked)  # type: ignore[arg-type]
     assert [str(each.epilogue) for each in asked_for(call) if each is not None] == problems
+    assert asked_for(call, Policy(objective="device-time")) == asked_for(call)
     assert asked_for(call, Policy(objective="energy")) == []
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import convwright as cw
 from convwright.core.finding import Interval
 from convwright.core.policy import Objective, Policy
 from convwright.ops import decide
@@ -18,6 +19,7 @@ from convwright.ops.node_cost import node_host_us
 from convwright.ops.request import Request
 from convwright.tuning import listing
 from convwright.tuning.session import Choice
+from ops.prefer import GEMM, count_calls, prefer, randn
 from tuning.made import CPU, PROBLEM
 
 GPU = replace(CPU, kind="cuda")
@@ -116,6 +118,19 @@ def test_what_was_asked_for_is_not_weighed() -> None:
     assert not is_free(algorithm="reference/gemm")
     for policy in (Policy(objective=Objective.DEVICE_TIME), Policy(arithmetic=("fp32",)), Policy(deterministic=True)):
         assert not is_free(policy=policy)
+
+
+@pytest.mark.parametrize("policy", [Policy(objective=Objective.DEVICE_TIME), Policy(deterministic=True)])
+def test_behind_a_node_what_was_asked_for_is_not_weighed_either(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, GEMM)
+    monkeypatch.setattr(decide, "_worth_a_node", lambda choices: False)
+    called, x, w = count_calls(monkeypatch), randn(2, 4, 8, 8, grad=True), randn(4, 4, 3, 3, grad=True)
+    cw.conv2d(x, w).sum().backward()
+    assert called == []
+    cw.conv2d(x, w, policy=policy).sum().backward()
+    assert sorted(called) == ["backward_data", "backward_weight", "forward"]
 
 
 def test_it_is_measured() -> None:

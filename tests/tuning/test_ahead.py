@@ -175,7 +175,7 @@ def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytes
     monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
     made.compiled = kernels(build_us=300_000.0)
     inner = chains.chains(PROBLEM, CPU)[0][0].inner
-    with compiling_ahead(asked(4e6), [kernel(i) for i in range(6)], 1) as ready:
+    with compiling_ahead(asked(3.4e6), [kernel(i) for i in range(6)], 1) as ready:
         assert built(ready) == [0, 1, 2, 3]
         assert built(ready, inner) == [0]
         assert made.built == [kernel(i).id for i in (0, 1, 0, 2, 3)]

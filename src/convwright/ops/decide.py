@@ -61,7 +61,8 @@ def decide(call: Call) -> Run | None:
     gradients = _gradient_choices(problem, call, facts)
     fused = None if asked else _fused_choices(problem, call, gradients, facts)
     choices = (main, *(choice for choice in fused or gradients if choice is not None))
-    if all(map(_is_own, choices)) or (not asked and not _worth_a_node(choices)):
+    is_free = not asked and all(choice.is_torch or _is_free(choice, call) for choice in choices)
+    if all(map(_is_own, choices)) or (is_free and not _worth_a_node(choices)):
         return _torchs_own_instead(main, call)
     return _trained(problem, main, gradients, call, fused)
 

@@ -35,6 +35,8 @@ from convwright.tuning import listing
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
 
+_FASTEST = (Objective.TIME, Objective.DEVICE_TIME)
+
 
 def fused_problems(
     problem: ConvProblem, wanted: Wanted, policy: Policy, device: DeviceFacts
@@ -45,7 +47,7 @@ def fused_problems(
     if problem.direction is not Direction.FORWARD or activation not in FROM_OUTPUT:
         return []
     # The residual's gradient is the one ahead of the activation itself.
-    if policy.objective is not Objective.TIME or wanted.residual or (wanted.bias and not wanted.w):
+    if policy.objective not in _FASTEST or wanted.residual or (wanted.bias and not wanted.w):
         return []
     to_input, to_weight = gradient_problems(problem, wanted)
     asked = [

@@ -28,10 +28,12 @@ from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
 # Shares of the budget within which a kernel may be begun, and has to have ended; the least that has time for several.
-_SHARE, _WAITED = 0.25, 0.35
+# What waits for a compiler comes behind all others, so that waiting takes no time from these.
+_SHARE, _WAITED = 0.3, 0.45
 _LONG_US = 1e6
-# The search itself has one of the processors.
-_MOST_AT_ONCE = max(1, min(8, processors() - 1))
+# For one search; the search itself has one of the processors. What an earlier one left to be compiled to its end has
+# places of its own, where there are more.
+_MOST_AT_ONCE, _PLACES = max(1, min(8, processors() - 1)), max(1, min(16, processors() - 1))
 # So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
 # one of those.
 _OWN, _MOST_INSIDE = 2, 8
@@ -149,7 +151,7 @@ def compiling_ahead(search: Search, direct: Iterable[Candidate], most_chains: in
             with search.budget.paused():  # what is loaded is no cost of this problem
                 for name in {kernel.leaf.backend for kernel in kernels}:
                     load(name)
-                _compilers().start(len(kernels))
+                _compilers().start(min(len(kernels), _MOST_AT_ONCE))
         ahead = Ahead(kernels, search)
         ahead.begin()
         try:
@@ -165,7 +167,7 @@ def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: in
 
 @cache
 def _compilers() -> Compilers:
-    return Compilers(_MOST_AT_ONCE, is_over=_is_over)
+    return Compilers(max(_PLACES, _MOST_AT_ONCE), is_over=_is_over)
 
 
 def _is_over() -> bool:
