@@ -34,7 +34,8 @@ def page(lines: Sequence[Line]) -> str:
         "and by PyTorch's `F.conv2d` (and `F.relu`): fp32 with TF32 off, with a bias, alone and with the gradients of "
         "input, weight and bias. Times are those of the device in microseconds with their 95 % intervals, which the "
         f"drawings show as bands; the cache is {known['cache']}. Both sides took turns in one run, on data that no "
-        "search had seen. Errors are the largest relative L2 error of what a call gives, on normal data, beside float64.\n\n"
+        "search had seen. Errors are the largest relative L2 error of what a call gives, on normal data, beside "
+        "float64.\n\n"
         f"{where}, {', '.join(sorted({line['date'][:10] for line in lines}))}; `python benchmarks/few_channels.py`."
     )
     parts = [head]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 from backends.triton_interpreted.cases import CASES, Case
 from convwright.backends.triton.folded_gemm.algorithms import KERNEL, algorithms_of
 from convwright.backends.triton.folded_gemm.offers import candidate_of
-from convwright.backends.triton.folded_gemm.tiles import steps, tiles
-from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.folded_gemm.tiles import FoldedTile, steps, tiles
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
 
 ALGORITHM = KERNEL
+# Of so few multiprocessors that programs which keep the weight have several tiles each.
+SMALL = replace(profile("h200"), sm_count=1)
 SAME = ((1, 1), (1, 1))
 _ALL = "residual+bias+relu"
 SERVED = {
@@ -42,17 +47,20 @@ def every_tile(problem: ConvProblem) -> list[Candidate]:
     return [
         candidate_of(problem, algorithm, tile)
         for algorithm in algorithms_of(problem.dtype)
-        for tile in tiles(problem, algorithm)
+        for tile in tiles(problem, algorithm, SMALL)
     ]
 
 
 def least(problem: ConvProblem) -> list[Candidate]:
-    """Of each algorithm what the interpreter has least to do for."""
+    """Of each algorithm what the interpreter has least to do for, with a program for each tile; and then of each with
+    programs that keep the weight."""
 
     def work(candidate: Candidate) -> int:
         """Products, and what takes as long in each program."""
-        tile = Tile.of(candidate)
+        tile = FoldedTile.of(candidate)
         return tiles_of(tile, problem) * (tile.products(steps(problem)) + 2**17)
 
-    by_name = {each.algorithm: each for each in sorted(every_tile(problem), key=work, reverse=True)}
-    return [by_name[algorithm.name] for algorithm in algorithms_of(problem.dtype)]
+    ranked = sorted(every_tile(problem), key=work, reverse=True)
+    by_kind = {(FoldedTile.of(each).programs is not None, each.algorithm): each for each in ranked}
+    names = [algorithm.name for algorithm in algorithms_of(problem.dtype)]
+    return [by_kind[kind] for kind in product((False, True), names)]

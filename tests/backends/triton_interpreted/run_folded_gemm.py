@@ -27,7 +27,7 @@ from backends.triton_interpreted.fp16_parts_cases import (
     of_one_sign,
 )
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.folded_gemm.algorithms import algorithms_of
+from convwright.backends.triton.folded_gemm.algorithms import algorithm_of
 from convwright.backends.triton.folded_gemm.folding import Folding
 from convwright.backends.triton.folded_gemm.offers import refusal_reason
 from convwright.core.candidate import Candidate, Refusal
@@ -47,9 +47,9 @@ from problem_space import run as run_by_role
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 LAYOUTS = list(product((Layout.NHWC, Layout.NCHW), repeat=2))
-# The three algorithms that the interpreter can run.
-WAYS = [(DType.FP32, 0), (DType.FP32, 1), (DType.FP16, 0)]
-WHICH = (0, 1)  # of those for fp32
+# The three algorithms that the interpreter can run, by either kernel, as `least` lists them.
+WAYS = [(DType.FP32, 0), (DType.FP32, 1), (DType.FP16, 0), (DType.FP32, 2), (DType.FP32, 3), (DType.FP16, 1)]
+WHICH = (0, 1, 2, 3)  # of those for fp32
 PLAIN = Case((2, 3, 4, 6), (9, 3, 3, 3), padding=SAME)
 
 
@@ -66,25 +66,25 @@ def comes_out_exactly(candidate: Candidate) -> None:
 # Each case with one algorithm and one way to lie, by turns; the other tiles have their turn below.
 @pytest.mark.parametrize(("name", "turn"), [(name, turn) for turn, name in enumerate(SERVED)])
 def test_small_integers_come_out_exactly(name: str, turn: int) -> None:
-    dtype, which = WAYS[turn % 3]
+    dtype, which = WAYS[turn % len(WAYS)]
     comes_out_exactly(least(SERVED[name].problem(dtype, *LAYOUTS[turn % 4]))[which])
 
 
 @pytest.mark.parametrize("turn", range(4))
 def test_operands_may_lie_either_way(turn: int) -> None:
-    dtype, which = WAYS[turn % 3]
+    dtype, which = WAYS[turn % len(WAYS)]
     comes_out_exactly(least(SERVED["slice of a wider buffer"].problem(dtype, *LAYOUTS[turn % 4]))[which])
 
 
 # 117 pixels and 19 outputs leave a tail in each tile.
-@pytest.mark.parametrize("place", range(10))
+@pytest.mark.parametrize("place", range(20))
 def test_every_tile_handles_its_tails(place: int) -> None:
     """With one algorithm, by turns."""
     dtype, which = WAYS[place % 3]
     case = Case((1, 3, 9, 14), (19, 3, 2, 2), padding=((1, 0), (0, 0)), epilogue="residual+bias+relu")
     tiles = every_tile(case.problem(dtype, *LAYOUTS[place % 4]))
-    assert len(tiles) == (20 if dtype is DType.FP32 else 10)
-    comes_out_exactly(tiles[10 * which + place])
+    assert len(tiles) == (40 if dtype is DType.FP32 else 20)
+    comes_out_exactly(tiles[20 * which + place])
 
 
 @pytest.mark.parametrize(("dtype", "which"), WAYS)
@@ -199,7 +199,7 @@ def test_numbers_below_full_precision_are_summed_as_they_are(place: str) -> None
     problem = PLAIN.problem(DType.FP32)
     given = Operands.of(problem, "cpu", integers=False)
     getattr(given, place).mul_(1e-40)
-    split, _ = least(problem)
+    split, *_ = least(problem)
     # Each of 3 rows of taps is rounded to a multiple of the least number that there is.
     assert torch.allclose(run(split, given).double(), oracle(problem, given), rtol=0, atol=3 * 2.0**-149)
     getattr(given, "w" if place == "x" else "x").mul_(1e-40)
@@ -215,7 +215,7 @@ PLACES = list(product(("x", "w"), NON_FINITE_BITS))
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 @pytest.mark.parametrize(("turn", "place", "bits"), [(i, *each) for i, each in enumerate(PLACES)])
 def test_what_is_not_finite_lands_where_it_belongs(turn: int, place: str, bits: int) -> None:
-    dtype, which = WAYS[turn % 3]
+    dtype, which = WAYS[turn % len(WAYS)]
     problem = Case((2, 3, 4, 7), (10, 3, 3, 3), padding=SAME, epilogue="residual+bias").problem(dtype)
     given = Operands.of(problem, "cpu", integers=False)
     getattr(given, place)[1, 2, 1, 1] = number(bits)
@@ -242,7 +242,9 @@ def test_an_infinity_meets_any_number_as_ieee_says(infinite: str, dtype: DType, 
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-@pytest.mark.parametrize(("channels", "dtype", "which"), [(1, *WAYS[0]), (3, *WAYS[1]), (8, *WAYS[2]), (3, *WAYS[0])])
+@pytest.mark.parametrize(
+    ("channels", "dtype", "which"), [(1, *WAYS[0]), (3, *WAYS[1]), (8, *WAYS[2]), (3, *WAYS[3]), (3, *WAYS[5])]
+)
 def test_what_a_step_reads_beside_the_window_is_left_out(channels: int, dtype: DType, which: int) -> None:
     """A step holds a power of two of numbers, more than three taps fill."""
     problem = Case((1, channels, 2, 9), (8, channels, 1, 3)).problem(dtype)
@@ -265,14 +267,14 @@ def test_what_a_whole_step_reads_behind_the_taps_is_left_out(
 ) -> None:
     """Where the windows are two pixels apart a step is read whole, with the pixel behind each window."""
     problem = Case((1, channels, 3, 15), (8, channels, 2, taps), (1, 2)).problem(dtype)
-    algorithm = algorithms_of(dtype)[which]
-    assert Folding.of(problem, algorithm).whole is (dtype is DType.FP16)
+    candidate = least(problem)[which]
+    assert Folding.of(problem, algorithm_of(candidate)).whole
     for value in (inf, -inf, nan):
         given = Operands.of(problem, "cpu", integers=True)
         given.w[given.w == 0] = 1
         given.x[..., taps] = value  # behind the first window, and amid the next ones
         expected = exact(oracle(problem, given), problem)
-        y = run(least(problem)[which], given)
+        y = run(candidate, given)
         reached = torch.zeros(y.shape[-1], dtype=torch.bool)
         reached[1 : 1 + taps // 2] = True
         assert torch.equal(y[..., ~reached], expected[..., ~reached])
@@ -309,7 +311,7 @@ def test_an_infinity_among_numbers_of_any_magnitude_stays_one(
     of_others.mul_(others)
     of_beside.mul_(beside)
     of_others[0, 1, 0, 2] = -inf
-    y = run(least(problem)[(place + turn) % 2], given)
+    y = run(least(problem)[(place + turn) % 4], given)
     met = y[0, :, 0, :3] if infinite == "x" else y[0, 0]
     assert met.eq(-inf).all()
     assert y.isinf().sum() == met.numel()

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from convwright.backends.triton.folded_gemm.algorithms import algorithm_of
 from convwright.backends.triton.folded_gemm.folding import Folding
-from convwright.backends.triton.folded_gemm.offers import constants, packing_constants, staging_constants
-from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.folded_gemm.offers import (
+    constants,
+    held_constants,
+    packing_constants,
+    staging_constants,
+)
+from convwright.backends.triton.folded_gemm.tiles import FoldedTile
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
@@ -17,10 +22,11 @@ _NUMBERS_OF_A_WARP = 1024
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCall]:
     """What the driver is asked to launch for ``candidate``: what stages the input, the products, and what packs the
     weight."""
+    from convwright.backends.triton.folded_gemm.held import held_gemm
     from convwright.backends.triton.folded_gemm.kernel import folded_input, folded_weight
     from convwright.backends.triton.staged_gemm.kernel import staged_gemm
 
-    problem, algorithm, tile = candidate.problem, algorithm_of(candidate), Tile.of(candidate)
+    problem, algorithm, tile = candidate.problem, algorithm_of(candidate), FoldedTile.of(candidate)
     x, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
     of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, of whose address nothing is assumed
     numbers = (DType.FP16 if problem.dtype is DType.FP32 else problem.dtype).value, 16  # where a kernel has laid them
@@ -33,8 +39,12 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCa
         folded_weight, {"w": of_any, "packed": numbers}, packing, problem.k, _warps(packing["BLOCK"]), 1
     )
     pointers = {"staged": numbers, "w": numbers, "bias": of_any, "residual": y, "y": y}
-    told = constants(problem, algorithm, tile)
-    products = KernelCall(staged_gemm, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)
+    if tile.programs is None:
+        told, blocks = constants(problem, algorithm, tile), tiles_of(tile, problem)
+        products = KernelCall(staged_gemm, pointers, told, blocks, tile.warps, tile.stages, tile.regs)
+    else:  # whose one long loop has its stages, and no other
+        told = held_constants(problem, algorithm, tile)
+        products = KernelCall(held_gemm, pointers, told, tile.programs, tile.warps, 1, tile.regs)
     return staged, products, packed
 
 

@@ -41,7 +41,7 @@ class Folding:
         channels = max(power_of_two(problem.c), _LEAST_CHANNELS)
         deep, high, wide = extents(problem)
         taps, axis, scaled = pair(problem.taps, 1)[1], problem.axes[-1], problem.dtype is DType.FP32
-        whole = not scaled and axis.stride * channels % _WHOLE_LOADS == 0 and taps * channels % _WHOLE_LOADS != 0
+        whole = axis.stride * channels % _WHOLE_LOADS == 0 and taps * channels % _WHOLE_LOADS != 0
         if whole:
             wide = max(wide, (axis.out - 1) * axis.stride + _step(taps, channels) // channels)
         wide = padded(wide, max(_WHOLE_LOADS // channels, 1))

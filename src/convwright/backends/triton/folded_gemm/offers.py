@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from convwright.backends.triton.folded_gemm.algorithms import DTYPES, KERNEL, algorithm_of, algorithms_of
 from convwright.backends.triton.folded_gemm.folding import Folding
-from convwright.backends.triton.folded_gemm.tiles import best_tiles, cycles, steps
+from convwright.backends.triton.folded_gemm.tiles import FoldedTile, best_tiles, cycles, steps
 from convwright.backends.triton.gemm.algorithms import Algorithm
-from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
@@ -45,7 +44,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
             yield candidate_of(problem, algorithm, tile)
 
 
-def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Candidate:
+def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> Candidate:
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, Folding.of(problem, algorithm).nbytes,
         True, Source.RULE, tiled=tiles_of(tile, problem) * tile.products(steps(problem)), compiles=True,
@@ -54,7 +53,7 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
     """What its tiles estimate that the busiest multiprocessor takes."""
-    return cycles(Tile.of(candidate), candidate.problem, algorithm_of(candidate), device)
+    return cycles(FoldedTile.of(candidate), candidate.problem, algorithm_of(candidate), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
@@ -114,10 +113,20 @@ def packing_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, i
     }  # fmt: skip
 
 
-def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> dict[str, int | bool | str]:
     """What the kernel of the products is compiled for: as for any staged input, with the taps of a row as one."""
     folding = Folding.of(problem, algorithm)
     return product_constants(problem, tile) | folding.constants | {
         "S": 1, "G": 1, "X_PIXEL": folding.channels, "X_LOW": folding.numbers,
-        "FOLDED": folding.taps * folding.channels, "WHOLE": folding.whole,
+        "FOLDED": folding.taps * folding.channels, "WHOLE": folding.whole and not folding.scaled,
+    }  # fmt: skip
+
+
+def held_constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> dict[str, int | bool | str]:
+    """The same for the kernel that keeps the weight."""
+    told, folding = constants(problem, algorithm, tile), Folding.of(problem, algorithm)
+    unknown = ("S", "G", "DILATION_W", "X_PIXEL", "GROUP_M", "PARTS")
+    assert tile.programs is not None
+    return {name: value for name, value in told.items() if name not in unknown} | {
+        "WHOLE": folding.whole, "PROGRAMS": tile.programs, "STAGES": tile.stages,
     }  # fmt: skip

@@ -104,7 +104,7 @@ def packed_weight(
 
 # fmt: off
 @triton.jit
-def _sum_over_taps(
+def sum_over_taps(
     x_rows, scale_rows, w_columns, common, part,
     PIXELS: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, PITCH: tl.constexpr,
     X_PIXEL: tl.constexpr, X_LOW: tl.constexpr, FOLDED: tl.constexpr, MASKED: tl.constexpr,
@@ -148,6 +148,37 @@ def _sum_over_taps(
         else:
             total = tl.dot(x_high, w_high, total)
     return total
+
+
+# fmt: off
+@triton.jit
+def write_sums(
+    total, m, first, bias, residual, y,
+    N: tl.constexpr, K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
+    Y_PLANES: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr, BN: tl.constexpr,
+):
+    # fmt: on
+    """y = activation(total + residual + bias) at the pixels ``m`` and BN channels from the ``first``."""
+    if Y_PLANES and P * Q % 4 != 0 and BN > 16:
+        # Addresses of single numbers, of which no four lie side by side: for a whole tile they would spill.
+        HALF: tl.constexpr = BN // 2
+        left, right = tl.split(tl.permute(tl.reshape(total, (total.shape[0], 2, HALF)), (0, 2, 1)))
+        k_left = first + tl.arange(0, HALF)
+        write_tile(
+            left, m, k_left, bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
+            False, BIAS, RESIDUAL, ACTIVATION, WIDE,
+        )  # fmt: skip
+        write_tile(
+            right, m, k_left + HALF, bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
+            False, BIAS, RESIDUAL, ACTIVATION, WIDE,
+        )  # fmt: skip
+    else:
+        write_tile(
+            total, m, first + tl.arange(0, BN), bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q,
+            Y_PLANES, False, BIAS, RESIDUAL, ACTIVATION, WIDE,
+        )  # fmt: skip
 
 
 # fmt: off
@@ -225,7 +256,7 @@ def staged_gemm(
     x_rows = staged + pixel * X_PIXEL
     scale_rows = x_scales + (pixel // WP if FOLDED else pixel)
     w_columns = w + k_read * (EACH * ROW)
-    total = _sum_over_taps(
+    total = sum_over_taps(
         x_rows, scale_rows, w_columns, common, part,
         PIXELS, HP, WP, PITCH, X_PIXEL, X_LOW, FOLDED, FOLDED > 0 and not WHOLE, T, R, S,
         DILATION_D, DILATION_H, DILATION_W, EACH, SCALED, EXACT, BM, BN, BK, PARTS,
@@ -234,28 +265,14 @@ def staged_gemm(
         # A weight of 0 beside an infinity makes NaN, in the rare tile that is computed again without such numbers.
         lost = total != total
         if any_of(lost):
-            total = _sum_over_taps(
+            total = sum_over_taps(
                 x_rows, scale_rows, w_columns, common, part,
                 PIXELS, HP, WP, PITCH, X_PIXEL, X_LOW, FOLDED, True, T, R, S,
                 DILATION_D, DILATION_H, DILATION_W, EACH, SCALED, EXACT, BM, BN, BK, PARTS,
             )  # fmt: skip
     if SCALED:
         total = times_power(total, (exponents - shared)[None, :])
-    if Y_PLANES and P * Q % 4 != 0 and BN > 16:
-        # Addresses of single numbers, of which no four lie side by side: for a whole tile they would spill.
-        HALF: tl.constexpr = BN // 2
-        left, right = tl.split(tl.permute(tl.reshape(total, (BM, 2, HALF)), (0, 2, 1)))
-        k_left = tile_n * BN + tl.arange(0, HALF)
-        write_tile(
-            left, m, k_left, bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
-            False, BIAS, RESIDUAL, ACTIVATION, WIDE,
-        )  # fmt: skip
-        write_tile(
-            right, m, k_left + HALF, bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
-            False, BIAS, RESIDUAL, ACTIVATION, WIDE,
-        )  # fmt: skip
-    else:
-        write_tile(
-            total, m, k, bias, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
-            False, BIAS, RESIDUAL, ACTIVATION, WIDE,
-        )  # fmt: skip
+    write_sums(
+        total, m, tile_n * BN, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
+        BIAS, RESIDUAL, ACTIVATION, WIDE, BN,
+    )  # fmt: skip
