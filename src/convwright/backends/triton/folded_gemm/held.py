@@ -78,21 +78,27 @@ def held_gemm(
             for row in tl.static_range(ROWS):
                 moved = row // R * (DILATION_D * HP) + row % R * DILATION_H
                 scales = scales + (tl.load(scale_rows + moved),)  # noqa: RUF005
-        total = tl.zeros((BM, BN), tl.float32)
+        x_high = ()
+        x_low = ()
         for row in tl.static_range(ROWS):
             moved = row // R * (DILATION_D * HP) + row % R * DILATION_H
             x_at = x_rows[:, None] + (moved * (WP * PITCH) + within)[None, :]
-            x_high = tl.load(x_at, mask=(within < FOLDED)[None, :], other=0.0) if MASKED else tl.load(x_at)
+            high = tl.load(x_at, mask=(within < FOLDED)[None, :], other=0.0) if MASKED else tl.load(x_at)
+            x_high = x_high + (high,)  # noqa: RUF005
             if EACH == 2:
                 x_low_at = x_at + X_LOW
-                x_low = tl.load(x_low_at, mask=(within < FOLDED)[None, :], other=0.0) if MASKED else tl.load(x_low_at)
-                product = dot_3xfp16(x_high, x_low, w_high[row], w_low[row], EXACT)
+                low = tl.load(x_low_at, mask=(within < FOLDED)[None, :], other=0.0) if MASKED else tl.load(x_low_at)
+                x_low = x_low + (low,)  # noqa: RUF005
+        total = tl.zeros((BM, BN), tl.float32)
+        for row in tl.static_range(ROWS):
+            if EACH == 2:
+                product = dot_3xfp16(x_high[row], x_low[row], w_high[row], w_low[row], EXACT)
             elif SCALED:
-                product = tl.dot(x_high, w_high[row])
+                product = tl.dot(x_high[row], w_high[row])
             if SCALED:
                 total += product * tl.minimum(scales[row] * common, 1.7014118346046923e38)[:, None]
             else:
-                total = tl.dot(x_high, w_high[row], total)
+                total = tl.dot(x_high[row], w_high[row], total)
         if WHOLE:
             # A weight of 0 beside an infinity makes NaN, in the rare tile that is computed again without such numbers.
             lost = total != total

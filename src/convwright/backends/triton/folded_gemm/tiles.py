@@ -34,8 +34,8 @@ _SHAPES = (
 _REGISTERS = 128  # of a thread whose numbers need no scales, so that a multiprocessor has four of its warps' blocks
 # Of programs that keep the weight, which hold the rows of whole tiles.
 _HELD_SHAPES = (
-    (128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 3), (64, 64, 4, 2), (64, 64, 8, 2), (64, 32, 4, 3), (64, 32, 4, 2),
-    (128, 32, 8, 2), (128, 128, 8, 2), (64, 128, 8, 2),
+    (128, 64, 8, 3), (64, 64, 4, 2), (128, 64, 8, 1), (128, 64, 4, 1), (64, 64, 4, 1), (64, 64, 8, 1),
+    (256, 64, 8, 1), (64, 32, 4, 1), (128, 32, 8, 1), (64, 32, 4, 3),
 )  # fmt: skip
 # Rows of taps, all of which stand in the code.
 _MOST_HELD = 11
