@@ -91,6 +91,7 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]
         "TAPS_H": rows, "TAPS_W": columns,
         "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,
         "PARTS": patch.parts, "STEPS": patch.steps(problem), "CHANNELS": patch.channels, "LANES": patch.lanes,
+        "ACROSS": patch.across,
         "LEVELS": (patch.sums(problem) - 1).bit_length(),
         "DERIVATIVE": problem.epilogue.activation.value, "WITH_BIAS": problem.epilogue.bias,
         "BIAS_LEVELS": (patch.outputs - 1).bit_length(),

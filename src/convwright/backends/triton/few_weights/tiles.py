@@ -61,6 +61,11 @@ class Patch(Configuration):
         return self.lanes // self.channels
 
     @property
+    def across(self) -> int:
+        """Of how many warps the sums of a channel are exchanged, where warps have several channels each."""
+        return min(self.warps, self.together) if self.channels > 1 else 1
+
+    @property
     def each(self) -> int:
         """How many lanes a thread has."""
         return self.lanes // (_WARP * self.warps)

@@ -16,7 +16,7 @@ from convwright.backends.triton.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import DType
 
-_NUMBERS_OF_A_WARP = 1024
+_NUMBERS_OF_A_WARP = 256
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCall]:

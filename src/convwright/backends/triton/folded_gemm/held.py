@@ -1,10 +1,10 @@
 """The kernel of products on folded rows of taps whose weight stays in shared memory.
 
-A first layer's weight is small, and each of thousands of tiles reads it: half of what the products of a 7x7 one in fp16
-took from the cache, at which they waited for it (H100, under a profiler). Here a program keeps it, and takes one tile
-after another, the rows of which are loaded while the ones before are multiplied.
+A first layer's weight is small, and each of thousands of tiles reads it. Here a program keeps it, and takes one tile
+after another, all rows of which it reads at once: through the nearest cache, or in several stages by copies that pass
+this by while tiles before are multiplied.
 """
-# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+# mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def held_gemm(
     w_low = ()
     for row in tl.static_range(ROWS):
         w_at = w_columns[None, :] + (row * (EACH * BK) + within)[:, None]
-        w_high = w_high + (tl.load(w_at),)  # noqa: RUF005 -- Triton knows no unpacking
+        w_high += (tl.load(w_at),)
         if EACH == 2:
-            w_low = w_low + (tl.load(w_at + BK),)  # noqa: RUF005
+            w_low += (tl.load(w_at + BK),)
     # As in products of any staged input, sums are those of the column that is raised least, unless others are raised by
     # 2^40 more.
     common = 1.0
@@ -77,18 +77,18 @@ def held_gemm(
         if SCALED:
             for row in tl.static_range(ROWS):
                 moved = row // R * (DILATION_D * HP) + row % R * DILATION_H
-                scales = scales + (tl.load(scale_rows + moved),)  # noqa: RUF005
+                scales += (tl.load(scale_rows + moved),)
         x_high = ()
         x_low = ()
         for row in tl.static_range(ROWS):
             moved = row // R * (DILATION_D * HP) + row % R * DILATION_H
             x_at = x_rows[:, None] + (moved * (WP * PITCH) + within)[None, :]
             high = tl.load(x_at, mask=(within < FOLDED)[None, :], other=0.0) if MASKED else tl.load(x_at)
-            x_high = x_high + (high,)  # noqa: RUF005
+            x_high += (high,)
             if EACH == 2:
                 x_low_at = x_at + X_LOW
                 low = tl.load(x_low_at, mask=(within < FOLDED)[None, :], other=0.0) if MASKED else tl.load(x_low_at)
-                x_low = x_low + (low,)  # noqa: RUF005
+                x_low += (low,)
         total = tl.zeros((BM, BN), tl.float32)
         for row in tl.static_range(ROWS):
             if EACH == 2:

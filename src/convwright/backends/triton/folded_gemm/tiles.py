@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 from convwright.backends.triton.folded_gemm.folding import Folding
 from convwright.backends.triton.gemm.algorithms import Algorithm
@@ -32,14 +32,17 @@ _SHAPES = (
     (64, 32, 4, 3), (128, 128, 8, 3), (128, 16, 4, 3), (64, 128, 4, 3),
 )  # fmt: skip
 _REGISTERS = 128  # of a thread whose numbers need no scales, so that a multiprocessor has four of its warps' blocks
-# Of programs that keep the weight, which hold the rows of whole tiles.
+# Of programs that keep the weight. In one stage the rows of a tile are read through the nearest cache, in which
+# windows of neighbouring pixels overlap; copies of 16 bytes ahead of time pass it by, and fetch 6 times as much (H100).
 _HELD_SHAPES = (
-    (128, 64, 8, 3), (64, 64, 4, 2), (128, 64, 8, 1), (128, 64, 4, 1), (64, 64, 4, 1), (64, 64, 8, 1),
-    (256, 64, 8, 1), (64, 32, 4, 1), (128, 32, 8, 1), (64, 32, 4, 3),
+    (128, 64, 8, 1), (64, 64, 4, 1), (128, 64, 4, 1), (64, 32, 4, 1), (128, 32, 8, 1), (256, 64, 8, 1),
+    (128, 64, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3),
 )  # fmt: skip
+_RESERVED_BYTES = 1024  # of shared memory for each block, beyond what it asks for
 # Rows of taps, all of which stand in the code.
 _MOST_HELD = 11
-_HELD_BYTES_PER_CYCLE = 64  # that come from the cache while others are multiplied
+_MOST_SCALED = 1024  # sums of a warp
+_HELD_BYTES_PER_CYCLE, _TIMES_PAST_THE_CACHE = 64, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,10 @@ def tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tu
     regs = None if folding.scaled else _REGISTERS
     own = [FoldedTile(bm, bn, folding.step, warps, stages, regs) for bm, bn, warps, stages in _SHAPES]
     held = [FoldedTile(bm, bn, folding.step, warps, stages, programs=1) for bm, bn, warps, stages in _HELD_SHAPES]
-    return *own, *(held_by(device, tile, problem, algorithm) for tile in held if steps(problem) <= _MOST_HELD)
+    # Beside scaled sums stand those of a step and of its low parts: of more than 32 a thread, they spill.
+    most = _MOST_SCALED if folding.scaled else inf
+    fitting = [tile for tile in held if steps(problem) <= _MOST_HELD and tile.bm * tile.bn <= most * tile.warps]
+    return *own, *(held_by(device, tile, problem, algorithm) for tile in fitting)
 
 
 def held_by(device: DeviceFacts, tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm) -> FoldedTile:
@@ -68,16 +74,18 @@ def held_by(device: DeviceFacts, tile: FoldedTile, problem: ConvProblem, algorit
 
 def held_bytes(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm) -> int:
     """Shared memory for rows of tiles, the weight, and either a tile on its way to the output or a step of one that is
-    computed again; with the scales of rows."""
+    computed again, which in one stage is where the rows were; with the scales of rows."""
     rows, each = steps(problem), numbers_of(algorithm) * tile.bk * NUMBER_BYTES
     again = max(tile.bm * tile.bn * problem.y.dtype.nbytes, (tile.bm + tile.bn) * each)
     scales = rows * tile.stages * tile.bm * SCALE_BYTES if Folding.of(problem, algorithm).scaled else 0
-    return rows * each * (tile.stages * tile.bm + tile.bn) + again + scales
+    held, read = rows * each * tile.bn, rows * each * tile.stages * tile.bm
+    return held + scales + (max(read, again) if tile.stages == 1 else read + again)
 
 
 def _together(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> int:
     """How many programs that keep the weight fit on a multiprocessor."""
-    return max(1, min(shared_limit(device) // held_bytes(tile, problem, algorithm), MOST_WARPS // tile.warps))
+    shared_bytes = held_bytes(tile, problem, algorithm) + _RESERVED_BYTES
+    return max(1, min((shared_limit(device) + _RESERVED_BYTES) // shared_bytes, MOST_WARPS // tile.warps))
 
 
 def steps(problem: ConvProblem) -> int:
@@ -112,9 +120,10 @@ def cycles(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device:
     staging = (problem.x.nbytes + folding.nbytes) / (sms * CACHE_BYTES_PER_CYCLE) + MORE_KERNEL_CYCLES
     each = -(-tiles_of(tile, problem) // sms)
     if tile.programs is not None:
-        loads = tile.bm * tile.bk * 2 * folding.each / _HELD_BYTES_PER_CYCLE
+        loads = tile.bm * tile.bk * NUMBER_BYTES * folding.each / _HELD_BYTES_PER_CYCLE
+        loads *= _TIMES_PAST_THE_CACHE if tile.stages > 1 and folding.whole else 1
         return each * (steps(problem) * (products + loads) + written) + BLOCK_CYCLES + staging
-    loads = (tile.bm + tile.bn) * tile.bk * 2 * folding.each / CACHE_BYTES_PER_CYCLE
+    loads = (tile.bm + tile.bn) * tile.bk * NUMBER_BYTES * folding.each / CACHE_BYTES_PER_CYCLE
     together = max(1, 16 // tile.warps)
     block = steps(problem) * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together
     return each * (block + written) + staging
