@@ -20,7 +20,7 @@ from convwright.rewrites import REWRITES, rewrite
 from convwright.settings import Mode
 from convwright.tuning import chains, listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.compiling import ahead
+from convwright.tuning.compiling import ahead, pool
 from convwright.tuning.compiling.ahead import Ahead, compiling_ahead, is_long, worth_compiling
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
@@ -66,7 +66,7 @@ def search(mode: Mode, budget_us: float) -> Findings:
 
 
 def looked_at(found: Findings) -> set[str]:
-    untried = ("was not tried: the budget was spent", ahead._NO_TIME)
+    untried = ("was not tried: the budget was spent", ahead.NO_TIME)
     return {verdict.finding.candidate.id for verdict in found.verdicts if verdict.reason not in untried}
 
 
@@ -86,14 +86,14 @@ def test_what_there_is_no_time_to_compile_is_not_begun(made: Made) -> None:
 
 
 def test_what_compiles_together_does_so_at_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 3)
+    monkeypatch.setattr(pool, "MOST_AT_ONCE", 3)
     made.compiled, meeting = kernels(build_us=0.0), threading.Barrier(3)
     made.compiler = lambda id_: meeting.wait(20) and None
     assert compiled(asked(), [kernel(i) for i in range(6)]) == [*range(6)]
 
 
 def test_nobody_waits_for_a_compiler_that_takes_most_of_the_budget(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(pool, "MOST_AT_ONCE", 2)
     may_end, begun_s = threading.Event(), perf_counter()
     made.compiled = kernels(build_us=0.0)
     made.compiler = lambda id_: may_end.wait(20) and None if id_ == kernel(2).id else None
@@ -110,7 +110,7 @@ def test_nobody_waits_for_a_compiler_that_takes_most_of_the_budget(made: Made, m
 
 def test_others_are_looked_at_meanwhile(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is being compiled holds up nobody, and is looked at when it is there, before what is slower."""
-    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(pool, "MOST_AT_ONCE", 1)
     others_came, kernels_came = threading.Event(), threading.Event()
     made.quick, made.compiled = {f"other-{i}": Way(800.0) for i in range(4)}, kernels(build_us=0.0)
     made.compiler = lambda id_: others_came.wait(20) and None
@@ -128,7 +128,7 @@ def test_others_are_looked_at_meanwhile(made: Made, monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_is_compiled_any_more_for_a_search_that_ended(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(pool, "MOST_AT_ONCE", 1)
     may_go_on, made.compiled = threading.Event(), kernels(build_us=0.0)
     made.compiler = lambda id_: may_go_on.wait(20) and None if id_ == kernel(1).id else None
 
@@ -147,7 +147,7 @@ def test_what_a_thread_raises_is_raised_where_it_was_asked_for(made: Made, monke
     def broken(leaf: Candidate, device: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ahead, "_compilers", lambda: SimpleNamespace(start=lambda count: None, compile=broken))
+    monkeypatch.setattr(pool, "shared_compilers", lambda: SimpleNamespace(start=lambda count: None, compile=broken))
     made.compiled = kernels(build_us=0.0)
     with pytest.raises(KeyboardInterrupt):
         compiled(asked(), [kernel(0)])
@@ -162,17 +162,17 @@ def test_what_is_ready_is_left_alone(made: Made) -> None:
 def test_a_rewrite_is_ready_when_the_kernel_inside_is(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     made.compiled, died = kernels(build_us=0.0), "its compiler died of SIGSEGV"
     compilers = SimpleNamespace(start=lambda count: None, compile=lambda leaf, _: died if leaf == kernel(2) else None)
-    monkeypatch.setattr(ahead, "_compilers", lambda: compilers)
+    monkeypatch.setattr(pool, "shared_compilers", lambda: compilers)
     around = [rewrite("split-batch").wrap(PROBLEM, (("parts", "2"),), kernel(i)) for i in range(3)]
     with compiling_ahead(asked(), [kernel(0), kernel(2)], 0) as ready:
-        assert [ready.reason_to_wait(candidate, CPU) for candidate in around] == [None, ahead._NO_TIME, died]
+        assert [ready.reason_to_wait(candidate, CPU) for candidate in around] == [None, ahead.NO_TIME, died]
         assert [ready.is_built(candidate, CPU) for candidate in around] == [True, False, False]
 
 
 def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each problem the most promising come first, however many the others have."""
     monkeypatch.setattr(chains, "REWRITES", REWRITES)
-    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(pool, "MOST_AT_ONCE", 1)
     made.compiled = kernels(build_us=300_000.0)
     inner = chains.chains(PROBLEM, CPU)[0][0].inner
     with compiling_ahead(asked(3.4e6), [kernel(i) for i in range(6)], 1) as ready:
@@ -275,14 +275,14 @@ def test_what_cannot_be_compiled_says_so_in_its_row(made: Made) -> None:
 
 def test_as_many_threads_as_there_are_kernels_at_the_most(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     workers: list[int] = []
-    own = ahead._begun
+    own = pool.begun
 
     def begun(work: Callable[[], None], count: int) -> int:
         workers.append(count)
         return own(work, count)
 
-    monkeypatch.setattr(ahead, "_begun", begun)
-    monkeypatch.setattr(ahead, "_MOST_AT_ONCE", 64)
+    monkeypatch.setattr(pool, "begun", begun)
+    monkeypatch.setattr(pool, "MOST_AT_ONCE", 64)
     made.compiled = kernels(build_us=0.0)
     listed = [kernel(i) for i in range(6)]
     compiled(asked(), listed[:2])

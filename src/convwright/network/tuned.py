@@ -21,6 +21,7 @@ from convwright.network.layers import Recording, record
 from convwright.network.progress import Progress, progress_to
 from convwright.ops.form import forget
 from convwright.settings import Mode
+from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
 from convwright.tuning.keeping.store import Store
@@ -177,11 +178,14 @@ def tune(
     facts = where(device, recording)
     policy, found = policy or Policy(), []
     everything = distinct(recording.layers, lambda each: (*each.problems(), *each.fused_problems(policy, facts)))
-    with using(store) as kept:
+    problems = [each.problem for each in everything]
+    with using(store) as kept, Series(problems, facts, policy, mode=wanted, store=kept).compiling() as series:
         for done, posed in enumerate(everything):
             tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
-            start = perf_counter()
-            findings = find(posed.problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us)
+            start, problem = perf_counter(), posed.problem
+            findings = find(
+                problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us, kernels=series.ready(problem)
+            )
             found.append(TunedProblem(posed, findings, perf_counter() - start))
     tell(len(everything), len(everything), "")
     session().forget()  # so that calls that were decided before are decided anew, with what is known now

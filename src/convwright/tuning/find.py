@@ -26,7 +26,7 @@ from convwright.tuning.inside import known_best, searching
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.run import Run
-from convwright.tuning.search import Search, check_objective
+from convwright.tuning.search import Kernels, Search, check_objective
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
 from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
@@ -51,6 +51,7 @@ def find(
     energy: bool = False,
     progress: Progress | None = None,
     beside: Beside | None = None,
+    kernels: Kernels | None = None,
 ) -> Findings:
     """Search for the best candidate. What the store already knows is not measured again.
 
@@ -59,7 +60,8 @@ def find(
     looked at as well, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust`` "verify" a
     winner from the store is timed again beside PyTorch's own call, and the search done anew where it no longer holds.
     ``isolate`` runs candidates in a process of their own. ``energy`` measures that of the best; ``progress`` is told
-    what is being done. In mode ``quick`` what has to be compiled is left to ``beside``, where that is given.
+    what is being done. In mode ``quick`` what has to be compiled is left to ``beside``, where that is given, or to who
+    knows by now which ``kernels`` are compiled.
     """
     budget = Budget(budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US))
     with budget.paused():
@@ -67,7 +69,7 @@ def find(
     search = Search(
         problem, device, resolved(policy, problem, device), mode, store, budget,
         trust or settings().trust, isolate, energy, progress or NO_HOOKS.progress,
-        beside if mode is Mode.QUICK and not isolate else None,
+        (kernels or beside) if mode is Mode.QUICK and not isolate else None,
     )  # fmt: skip
     direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)

@@ -8,22 +8,21 @@ What is compiled once can be built again in a millisecond.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache
 from itertools import zip_longest
 from queue import Empty, SimpleQueue
-from threading import Event, Lock, Thread, main_thread
+from threading import Event, Lock
 from time import perf_counter
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.forking import in_child
 from convwright.tuning import listing
-from convwright.tuning.compiling.compilers import Compilers, elsewhere, load, processors
+from convwright.tuning.compiling import pool
+from convwright.tuning.compiling.compilers import elsewhere, load
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
@@ -31,27 +30,13 @@ from convwright.tuning.search import Search
 # What waits for a compiler comes behind all others, so that waiting takes no time from these.
 _SHARE, _WAITED = 0.3, 0.45
 _LONG_US = 1e6
-# For one search; the search itself has one of the processors. What an earlier one left to be compiled to its end has
-# places of its own, where there are more.
-_MOST_AT_ONCE, _PLACES = max(1, min(8, processors() - 1)), max(1, min(16, processors() - 1))
 # So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
 # one of those.
 _OWN, _MOST_INSIDE = 2, 8
-_NO_TIME = "was not compiled: others promised more"
+NO_TIME = "was not compiled: others promised more"
 _TOO_LATE = "was not compiled in time"
-_interrupted = Event()
 # A kernel, and what its compiler died of or None; an error; or that a thread has nothing more to do.
 _Ended = tuple[Candidate, str | None] | BaseException | None
-
-
-def _renew() -> None:
-    """In a child that was forked off while another thread was at it."""
-    global _interrupted
-    _interrupted = Event()
-    _compilers.cache_clear()
-
-
-in_child(_renew)
 
 
 class Ahead:
@@ -72,7 +57,7 @@ class Ahead:
 
     def begin(self) -> None:
         """Have them compiled in threads of their own, of which each asks a process."""
-        self._working = _begun(self._work, min(_MOST_AT_ONCE, self._count))
+        self._working = pool.begun(self._work, min(pool.MOST_AT_ONCE, self._count))
 
     def end(self) -> None:
         """Begin no more. What is at it is compiled to its end, for a later search."""
@@ -87,7 +72,7 @@ class Ahead:
         leaf = candidate.leaf
         while leaf not in self._came and self._may_come(leaf) and self._hear(wait=True):
             self._search.progress("compiling", len(self._came), self._count)
-        return self._came.get(leaf, _TOO_LATE if leaf in self._begun else _NO_TIME)
+        return self._came.get(leaf, _TOO_LATE if leaf in self._begun else NO_TIME)
 
     def _may_come(self, leaf: Candidate) -> bool:
         with self._taking:
@@ -122,8 +107,8 @@ class Ahead:
                         break
                     leaf = self._waiting.popleft()
                     self._begun.append(leaf)
-                died = _compilers().compile(leaf, search.device)
-                if died is None and not (search.isolate or self._is_late.is_set() or _is_over()):
+                died = pool.shared_compilers().compile(leaf, search.device)
+                if died is None and not (search.isolate or self._is_late.is_set() or pool.is_over()):
                     with suppress(Exception):  # compilers have no common one, and the look that follows says it again
                         listing.build(leaf, search.device)
                 self._ended.put((leaf, died))
@@ -145,13 +130,12 @@ def compiling_ahead(search: Search, direct: Iterable[Candidate], most_chains: in
     What cannot be compiled is counted in: building it fails soon, and says why.
     """
     kernels = worth_compiling(search, direct, most_chains)
-    with _told_of_interrupts():
+    with pool.told_of_interrupts():
         if kernels:
-            _interrupted.clear()
             with search.budget.paused():  # what is loaded is no cost of this problem
                 for name in {kernel.leaf.backend for kernel in kernels}:
                     load(name)
-                _compilers().start(min(len(kernels), _MOST_AT_ONCE))
+                pool.shared_compilers().start(min(len(kernels), pool.MOST_AT_ONCE))
         ahead = Ahead(kernels, search)
         ahead.begin()
         try:
@@ -165,28 +149,18 @@ def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: in
     return list(dict.fromkeys(_by_turns(search, direct, most_chains)))
 
 
-@cache
-def _compilers() -> Compilers:
-    return Compilers(max(_PLACES, _MOST_AT_ONCE), is_over=_is_over)
-
-
-def _is_over() -> bool:
-    """Whether nobody waits for what is compiled."""
-    return _interrupted.is_set() or not main_thread().is_alive()
-
-
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
     """The first few of the problem itself and one of each inside, then the next few and the next of each, …
 
     By those for parts of a batch nothing is gained but workspace, of which they hardly need any.
     """
-    own = _promising(search, direct)
+    own = promising(search, direct)
     queues = [own[place::_OWN] for place in range(_OWN)]
     for inner in listing.inner_problems(search.problem, search.device)[:most_chains]:
         if _gains_little(inner, search.problem, own) or inner.n < search.problem.n:
             continue
         listed = listing.candidates(search.offers(inner))
-        queues.append(_promising(replace(search, problem=inner), listed)[:_MOST_INSIDE])
+        queues.append(promising(replace(search, problem=inner), listed)[:_MOST_INSIDE])
     return (candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None)
 
 
@@ -197,7 +171,7 @@ def _gains_little(inner: ConvProblem, problem: ConvProblem, own: Sequence[Candid
     return bool(own) and (in_planes or inner.epilogue != problem.epilogue)
 
 
-def _promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
+def promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
     """What has to be compiled, is allowed and did not fail before, the most promising first."""
     kernels = [c for c in listed if c.compiles and elsewhere(c) and listing.objection(c, search.policy) is None]
     if not kernels:
@@ -205,24 +179,3 @@ def _promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
     known = search.recall().known(kernels)
     failed = {id_ for id_, finding in known.items() if finding.failure is not None}
     return by_promise([kernel for kernel in kernels if kernel.id not in failed], search.device)
-
-
-def _begun(work: Callable[[], None], count: int) -> int:
-    """How many threads could be had."""
-    for begun in range(count):
-        try:
-            # Not a daemon: one that is inside of a compiler when the interpreter ends takes the process with it.
-            Thread(target=work, name="convwright-ahead", daemon=False).start()
-        except RuntimeError:
-            return begun
-    return count
-
-
-@contextmanager
-def _told_of_interrupts() -> Iterator[None]:
-    """Nobody waits for a compiler any more behind an exception that is raised inside."""
-    try:
-        yield
-    except BaseException:
-        _interrupted.set()
-        raise

@@ -1,0 +1,134 @@
+"""Compiling for searches that follow one another: while one is made, kernels of the next problems are compiled.
+
+A quick search has no time for a compiler at all, and of 15 layers that were searched for 4 s each, one after the other,
+4 were left without any kernel of ours: those that an earlier search had begun were still being compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from convwright.backends.registry import backends
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.plan import Compiles
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.settings import Mode
+from convwright.tuning import listing
+from convwright.tuning.budget import Budget
+from convwright.tuning.compiling import pool
+from convwright.tuning.compiling.ahead import NO_TIME, promising
+from convwright.tuning.compiling.beside import BEING_COMPILED
+from convwright.tuning.compiling.compilers import load, processors
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.search import Kernels, Search, resolved
+
+# Kernels of a problem, the most promising ones, and of so many problems behind the one that is searched.
+_MOST, _PROBLEMS_AHEAD = {Mode.QUICK: 4, Mode.FULL: 12}, 6
+# A quick search waits for its own so long at most: what comes later is tried at a later call.
+_WAITED_S = 2.0
+# With fewer processors whatever compiles disturbs what is timed.
+_FEWEST_PROCESSORS = 4
+
+
+class Series:
+    """Kernels of ``problems``, which are searched one after the other, in this order or with some left out.
+
+    For a device that is elsewhere there are none.
+    """
+
+    def __init__(
+        self, problems: Iterable[ConvProblem], device: DeviceFacts, policy: Policy, *, mode: Mode, store: Store
+    ) -> None:
+        self._order = list(dict.fromkeys(problems))
+        self._device, self._policy, self._mode, self._store = device, policy, mode, store
+        self._wanted: dict[ConvProblem, list[Candidate]] = {}
+        self._waiting: deque[Candidate] = deque()
+        self._came: dict[Candidate, str | None] = {}  # of each that has ended what its compiler died of, or None
+        self._changed = threading.Condition()
+        self._working, self._is_over = 0, False
+
+    @contextmanager
+    def compiling(self) -> Iterator[Series]:
+        """Inside kernels are compiled; behind it no more are begun."""
+        with pool.told_of_interrupts():
+            try:
+                yield self
+            finally:
+                with self._changed:
+                    self._is_over = True
+
+    def ready(self, problem: ConvProblem) -> Kernels | None:
+        """To be asked right before ``problem`` is searched: who knows what a quick search has compiled; None where a
+        search has time to wait for its own."""
+        if self._mode not in _MOST or not self._device.present:
+            return None
+        pool.go_on()
+        place = self._order.index(problem)
+        further = _PROBLEMS_AHEAD if processors() >= _FEWEST_PROCESSORS else 0
+        for each in self._order[place : place + 1 + further]:
+            if each not in self._wanted:
+                self._want(each)
+        if self._mode is not Mode.QUICK or not self._wanted[problem]:
+            return None
+        with self._changed:
+            self._changed.wait_for(lambda: all(each in self._came for each in self._wanted[problem]), _WAITED_S)
+        return self
+
+    def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+        return self._came.get(candidate.leaf, "") is None
+
+    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
+        leaf = candidate.leaf
+        if leaf in self._came:
+            return self._came[leaf]
+        return BEING_COMPILED if leaf in self._wanted.get(candidate.problem, ()) else NO_TIME
+
+    def _want(self, problem: ConvProblem) -> None:
+        """Have the most promising kernels of a problem compiled that was not searched before."""
+        known = resolved(self._policy, problem, self._device)
+        search = Search(problem, self._device, known, self._mode, self._store, Budget(0.0))
+        kernels: list[Candidate] = []
+        if not search.recall().is_settled(self._mode):
+            asked = (member for member in backends() if isinstance(member, Compiles))
+            offers = (offer for member in asked for offer in member.candidates(problem, self._device, known))
+            kernels = promising(search, listing.candidates(offers))[: _MOST[self._mode]]
+        self._wanted[problem] = kernels
+        if not kernels:
+            return
+        for name in {kernel.backend for kernel in kernels}:
+            load(name)
+        pool.shared_compilers().start(min(len(kernels), self._places()))
+        with self._changed:
+            self._waiting.extend(kernels)
+            missing = min(len(self._waiting), self._places()) - self._working
+            self._working += max(missing, 0)
+        begun = pool.begun(self._work, missing)
+        if begun < missing:
+            with self._changed:
+                self._working -= missing - begun
+
+    def _places(self) -> int:
+        """For as many kernels at once: a search in full has those that it waits for compiled first."""
+        return pool.MOST_AT_ONCE + pool.places_beside() if self._mode is Mode.QUICK else pool.places_beside()
+
+    def _work(self) -> None:
+        while (kernel := self._next()) is not None:
+            died: str | None = "could not be compiled"
+            try:
+                died = pool.shared_compilers().compile(kernel, self._device)
+            finally:
+                with self._changed:
+                    self._came[kernel] = died
+                    self._changed.notify_all()
+
+    def _next(self) -> Candidate | None:
+        with self._changed:
+            if self._waiting and not self._is_over:
+                return self._waiting.popleft()
+            self._working -= 1
+            return None

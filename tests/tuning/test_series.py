@@ -1,0 +1,152 @@
+"""Kernels of the next problems are compiled while one is searched."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.settings import Mode
+from convwright.tuning.compiling import pool, series
+from convwright.tuning.compiling.compilers import Compilers
+from convwright.tuning.compiling.series import Series
+from convwright.tuning.find import Findings, find
+from convwright.tuning.keeping.store import Store
+from tuning.made import CPU
+from tuning.made_backend import Made, Way
+
+PROBLEMS = [ConvProblem.parse(f"ic4ih{size}oc4kh3ph1") for size in range(6, 16)]
+KERNELS = {f"kernel-{i}": Way(500.0 - 40 * i, build_us=0.0) for i in range(6)}
+COMPILING = "is being compiled beside, and will be tried at a later call"
+
+
+class Compiler:
+    """Says of which problems kernels were compiled, in their order; ``may_go_on`` holds them up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[ConvProblem, str]] = []
+        self.may_go_on, self._writing = threading.Event(), threading.Lock()
+        self.may_go_on.set()
+        self.died: str | None = None
+
+        def compile_(_: Compilers, candidate: object, device: object) -> str | None:
+            assert self.may_go_on.wait(20)
+            with self._writing:
+                self.asked.append((candidate.problem, candidate.algorithm))  # type: ignore[attr-defined]
+            return self.died
+
+        monkeypatch.setattr(Compilers, "compile", compile_)
+        monkeypatch.setattr(Compilers, "start", lambda self, count: None)
+
+    def problems(self) -> list[ConvProblem]:
+        return list(dict.fromkeys(problem for problem, _ in self.asked))
+
+
+@pytest.fixture
+def compiler(made: Made, monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    made.compiled = dict(KERNELS)
+    monkeypatch.setattr(series, "processors", lambda: 8)
+    monkeypatch.setattr(pool, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(pool, "places_beside", lambda: 1)
+    return Compiler(monkeypatch)
+
+
+def made_of(mode: Mode, store: Store | None = None) -> Series:
+    return Series(PROBLEMS, CPU, Policy(), mode=mode, store=store or Store.open(None))
+
+
+def ended() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "convwright-ahead":
+            thread.join(20)
+
+
+def quick(problem: ConvProblem, of: Series, store: Store) -> Findings:
+    return find(problem, CPU, Policy(), mode=Mode.QUICK, store=store, kernels=of.ready(problem))
+
+
+def test_quick_searches_have_kernels_that_no_budget_of_theirs_had_time_for(compiler: Compiler) -> None:
+    store = Store.open(None)
+    with made_of(Mode.QUICK, store).compiling() as of:
+        found = [quick(problem, of, store) for problem in PROBLEMS[:2]]
+    ended()
+    for each in found:
+        assert each.choice is not None
+        assert each.choice.candidate.id == "compiled/kernel-3", "the fastest of the four that were compiled"
+    assert compiler.problems() == PROBLEMS[:8], "those of the two, and of six behind them"
+    assert len(compiler.asked) == 8 * 4
+
+
+def test_a_long_search_waits_for_its_own_and_the_next_ones_have_theirs(compiler: Compiler) -> None:
+    with made_of(Mode.FULL).compiling() as of:
+        assert of.ready(PROBLEMS[3]) is None
+        ended()
+    assert compiler.problems() == PROBLEMS[3:], "what was left out is not compiled"
+    assert len(compiler.asked) == 7 * 6
+
+
+def test_what_comes_late_is_tried_at_a_later_call(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "_WAITED_S", 0.01)
+    compiler.may_go_on.clear()
+    store = Store.open(None)
+    with made_of(Mode.QUICK, store).compiling() as of:
+        found = quick(PROBLEMS[0], of, store)
+    reasons = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+    assert [reasons[f"compiled/kernel-{i}"] for i in range(4)] == [COMPILING] * 4
+    assert reasons["compiled/kernel-5"] == "was not compiled: others promised more"
+    with made_of(Mode.QUICK, store).compiling() as again:
+        compiler.may_go_on.set()
+        assert quick(PROBLEMS[0], again, store).choice is not None, "it is not settled"
+    ended()
+    assert (PROBLEMS[0], "kernel-3") in compiler.asked
+
+
+def test_nothing_is_begun_behind_it(compiler: Compiler) -> None:
+    compiler.may_go_on.clear()
+    with made_of(Mode.FULL).compiling() as of:
+        of.ready(PROBLEMS[0])
+    compiler.may_go_on.set()
+    ended()
+    assert len(compiler.asked) <= 1
+
+
+def test_what_a_compiler_dies_of_is_said(compiler: Compiler) -> None:
+    compiler.died = "its compiler was killed"
+    store = Store.open(None)
+    with made_of(Mode.QUICK, store).compiling() as of:
+        found = quick(PROBLEMS[0], of, store)
+    ended()
+    reasons = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+    assert reasons["compiled/kernel-0"] == "its compiler was killed"
+
+
+def test_what_is_settled_is_not_compiled_again(compiler: Compiler) -> None:
+    store = Store.open(None)
+    for _ in range(2):
+        with made_of(Mode.QUICK, store).compiling() as of:
+            quick(PROBLEMS[0], of, store)
+        ended()
+    assert sum(problem == PROBLEMS[0] for problem, _ in compiler.asked) == 4
+
+
+@pytest.mark.parametrize("mode", [Mode.HEURISTIC, Mode.OFF])
+def test_where_nothing_runs_nothing_is_compiled(mode: Mode, compiler: Compiler) -> None:
+    with made_of(mode).compiling() as of:
+        assert of.ready(PROBLEMS[0]) is None
+    absent = Series(PROBLEMS, replace(CPU, torch_name=None), Policy(), mode=Mode.QUICK, store=Store.open(None))
+    with absent.compiling():
+        assert absent.ready(PROBLEMS[0]) is None
+    assert compiler.asked == []
+
+
+def test_with_few_processors_only_what_is_waited_for_is_compiled(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "processors", lambda: 2)
+    with made_of(Mode.QUICK).compiling() as of:
+        assert of.ready(PROBLEMS[0]) is of
+    ended()
+    assert compiler.problems() == PROBLEMS[:1]
