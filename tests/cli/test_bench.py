@@ -127,16 +127,16 @@ def test_without_resume_everything_is_added(run: Command, tmp_path: Path) -> Non
 def test_a_problem_that_fails_does_not_stop_the_others(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from convwright.ops import face
+    from convwright.tuning import find as tuner
 
-    own = face.find
+    own = tuner.find
 
-    def find(problem: ConvProblem, **options: object) -> object:
+    def find(problem: ConvProblem, *given: object, **options: object) -> object:
         if problem.x.shape[2] == 7:
             raise RuntimeError("no memory [bold]left[/]\nand a second line")
-        return own(problem, **options)
+        return own(problem, *given, **options)
 
-    monkeypatch.setattr(face, "find", find)
+    monkeypatch.setattr(tuner, "find", find)
     out = tmp_path / "results.jsonl"
     words = [PROBLEM, *HEURISTIC, "--sweep", "ih=6,7,8", "--out", out]
     code, told, err = run(*words)
@@ -144,7 +144,7 @@ def test_a_problem_that_fails_does_not_stop_the_others(
     assert "failed: no memory [bold]left[/]" in told
     assert told.splitlines()[-1].endswith("2 not measured. 1 failed.")
     assert [record["failure"] is None for record in records(out)] == [True, False, True]
-    monkeypatch.setattr(face, "find", own)
+    monkeypatch.setattr(tuner, "find", own)
     assert run(*words, "--resume")[0] == 0
     assert len(records(out)) == 4, "what failed is tried again, and nothing else"
 

@@ -73,13 +73,15 @@ def bench(
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
     from convwright.naming import check_above_0
-    from convwright.ops.face import find
     from convwright.report.bench_run import Run
     from convwright.report.lines import Lines
     from convwright.report.result import Asked
     from convwright.settings import Mode
     from convwright.suites.sweep import Sweep, swept
+    from convwright.tuning.compiling.series import Series
+    from convwright.tuning.find import find
     from convwright.tuning.keeping.store import Store
+    from convwright.tuning.session import using
 
     for option, given in (("--limit", limit), ("--batch", batch), ("--budget", budget)):
         if given is not None:
@@ -98,23 +100,28 @@ def bench(
         objective=one_of(Objective, "objective", objective),
         finite_inputs=finite_inputs,
     )
-    asked = Asked(suite.name, device_facts(device), one_of(Mode, "mode", mode), policy, tf32)
-    runs = asked.device.present and mode != Mode.HEURISTIC
+    wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
+    asked = Asked(suite.name, device_facts(device), wanted, policy, tf32)
+    runs = asked.device.present and wanted is not Mode.HEURISTIC
     plots = Plots(plot, plot_fit, None if algorithms is None else tuple(algorithms.split(",")), tuple(sweeps))
     with with_tf32(tf32):
         plots.check(suite.rows, asked, runs=runs)
         if resume and out is None:
             raise BadInput("--resume goes on with the file that --out names, got no --out")
-        store = Store.open(None) if fresh else None
         budget_us = None if budget is None else budget * 1e6
-        run = Run(
-            suite, asked,
-            lambda problem: find(
-                problem, device=asked.device, policy=policy, mode=mode, budget_us=budget_us, store=store
-            ),
-            Lines(out) if out is not None else None,
-        )  # fmt: skip
-        interrupted = _run(run, resume=resume)
+        with using(Store.open(None) if fresh else None) as store:
+            problems = [row.problem for row in suite.rows]
+            series = Series(problems, asked.device, policy, mode=wanted, store=store)
+            run = Run(
+                suite, asked,
+                lambda problem: find(
+                    problem, asked.device, policy, mode=wanted, store=store, budget_us=budget_us,
+                    kernels=series.ready(problem),
+                ),
+                Lines(out) if out is not None else None,
+            )  # fmt: skip
+            with series.compiling():
+                interrupted = _run(run, resume=resume)
         _print(run, as_json=as_json)
         if interrupted is not None:
             raise interrupted

@@ -29,6 +29,7 @@ from convwright.network.tuned import where
 from convwright.network.whole_model import WholeModel, time_enabled, time_model
 from convwright.ops.enable import is_enabled
 from convwright.settings import Mode
+from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
 from convwright.tuning.keeping.store import Store
@@ -95,10 +96,11 @@ def _advice(
     if policy is None and facts.kind == "cuda":
         policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
     search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell)
-    layers = search.layers()
-    whole, suggestions, under = WholeModel(None, None, (), ()), list[Suggestion](), None
+    with search.series.compiling():
+        layers = search.layers()
+        suggestions = search.changes(layers) if search.runs and layers else []
+    whole, under = WholeModel(None, None, (), ()), None
     if search.runs and layers:
-        suggestions = search.changes(layers)
         budget_us = _MODEL_BUDGET_US[wanted]
         if _at_home(facts, recording):
             search.tell("the whole model")
@@ -140,6 +142,7 @@ class _Search:
     progress: Progress
     posed: tuple[Posed, ...] = ()
     fusible: dict[ConvProblem, whatif.Fusible] = field(default_factory=dict)
+    series: Series = field(init=False)
     steps: int = 0
     done: int = 0
 
@@ -150,6 +153,8 @@ class _Search:
             self.fusible = whatif.fusible(self.posed, training=self.backward)
             forward = sum(not each.is_gradient for each in self.posed)
             self.steps += len(self.fusible) + forward + 1
+        problems = [*(each.problem for each in self.posed), *self.fusible]
+        self.series = Series(problems, self.facts, self.policy, mode=self.mode, store=self.store)
 
     @property
     def runs(self) -> bool:
@@ -183,7 +188,8 @@ class _Search:
 
     def _find(self, problem: ConvProblem, posed: Posed) -> Findings:
         self.tell(f"{', '.join(posed.names)}: {compact(problem)}")
-        return find(problem, self.facts, self.policy, mode=self.mode, store=self.store)
+        kernels = self.series.ready(problem)
+        return find(problem, self.facts, self.policy, mode=self.mode, store=self.store, kernels=kernels)
 
 
 def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Verdict | None) -> list[Suggestion]:

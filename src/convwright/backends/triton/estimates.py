@@ -22,7 +22,7 @@ _TIMES = {
     "input_gradient": (4.0, 3.0),
     "staged_weight_gradient": (1.6, 1.6),
     "weight_gradient": (2.5, 2.5),
-    "few_weights": (1.6, 3.2),
+    "few_weights": (1.6, 1.9),
 }
 _LEAST_US = 2.0  # from a kernel's start to its end, with nothing to do
 _CLOCK_MHZ = 1500.0  # of a device that does not tell
