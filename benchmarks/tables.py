@@ -4,7 +4,8 @@
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers on one of `PAGES`:
 ``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench``, ``deepbench-h100``, ``classes``,
-``fused-zoo`` or ``own-kernels``, and ``<!-- end of table -->``. A table whose record is not there yet is left out.
+``classes-h100``, ``fused-zoo`` or ``own-kernels``, and ``<!-- end of table -->``. A table whose record is not there yet
+is left out.
 Pages that are made as a whole, and their entries in the site's navigation, are written once there is a record of them.
 """
 
@@ -34,6 +35,7 @@ MODELS_RESULTS = ROOT / "benchmarks" / "results" / "cpu-enable-models.jsonl"
 DEEPBENCH_RESULTS = ROOT / "benchmarks" / "results" / "h200-deepbench.jsonl"
 DEEPBENCH_H100_RESULTS = ROOT / "benchmarks" / "results" / "h100-deepbench.jsonl"
 CLASSES_RESULTS = ROOT / "benchmarks" / "results" / "h200-classes.jsonl"
+CLASSES_H100_RESULTS = ROOT / "benchmarks" / "results" / "h100-classes.jsonl"
 FUSED_RESULTS = ROOT / "benchmarks" / "results" / "h200-fused-zoo.jsonl"
 OWN_RESULTS = ROOT / "benchmarks" / "results" / "h200-own-kernels.jsonl"
 CLINIC_RESULTS = ROOT / "benchmarks" / "results" / "h200-wrapper-clinic.jsonl"
@@ -184,6 +186,7 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "deepbench": (DEEPBENCH_RESULTS, lambda: choices_table.table(_lines(DEEPBENCH_RESULTS))),
     "deepbench-h100": (DEEPBENCH_H100_RESULTS, lambda: choices_table.table(_lines(DEEPBENCH_H100_RESULTS))),
     "classes": (CLASSES_RESULTS, lambda: choices_table.table(_lines(CLASSES_RESULTS))),
+    "classes-h100": (CLASSES_H100_RESULTS, lambda: choices_table.table(_lines(CLASSES_H100_RESULTS))),
     "fused-zoo": (FUSED_RESULTS, lambda: choices_table.table(_lines(FUSED_RESULTS))),
     "own-kernels": (OWN_RESULTS, lambda: own_kernels_table.table(_lines(OWN_RESULTS))),
 }
@@ -204,7 +207,7 @@ class Page:
 GENERATED = (
     Page("gtc.md", ROOT / "benchmarks" / "results" / "h200-gtc.jsonl", gtc_page.page, "Every algorithm"),
     Page(
-        "few-channels.md", ROOT / "benchmarks" / "results" / "h200-few-channels.jsonl", few_channels_page.page,
+        "few-channels.md", ROOT / "benchmarks" / "results" / "h100-few-channels.jsonl", few_channels_page.page,
         "Few channels", few_channels_page.draw,
     ),
 )  # fmt: skip
