@@ -50,7 +50,7 @@ def compiler(made: Made, monkeypatch: pytest.MonkeyPatch) -> Compiler:
     made.compiled = dict(KERNELS)
     monkeypatch.setattr(series, "processors", lambda: 8)
     monkeypatch.setattr(pool, "MOST_AT_ONCE", 1)
-    monkeypatch.setattr(pool, "places_beside", lambda: 1)
+    monkeypatch.setattr(pool, "PLACES", 2)
     return Compiler(monkeypatch)
 
 

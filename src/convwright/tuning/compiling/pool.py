@@ -12,7 +12,7 @@ from convwright.tuning.compiling.compilers import Compilers, processors
 
 # For one search; the search itself has one of the processors. What an earlier one left to be compiled to its end, and
 # what the next ones will want, have places of their own where there are more.
-MOST_AT_ONCE, _PLACES = max(1, min(8, processors() - 1)), max(1, min(16, processors() - 1))
+MOST_AT_ONCE, PLACES = max(1, min(8, processors() - 1)), max(1, min(16, processors() - 1))
 _interrupted = Event()
 
 
@@ -28,12 +28,7 @@ in_child(_renew)
 
 @cache
 def shared_compilers() -> Compilers:
-    return Compilers(max(_PLACES, MOST_AT_ONCE), is_over=is_over)
-
-
-def places_beside() -> int:
-    """For what nobody waits for while a search in full has its own."""
-    return _PLACES - MOST_AT_ONCE
+    return Compilers(max(PLACES, MOST_AT_ONCE), is_over=is_over)
 
 
 def is_over() -> bool:

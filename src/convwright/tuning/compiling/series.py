@@ -114,7 +114,7 @@ class Series:
 
     def _places(self) -> int:
         """For as many kernels at once: a search in full has those that it waits for compiled first."""
-        return pool.MOST_AT_ONCE + pool.places_beside() if self._mode is Mode.QUICK else pool.places_beside()
+        return pool.PLACES if self._mode is Mode.QUICK else pool.PLACES - pool.MOST_AT_ONCE
 
     def _work(self) -> None:
         while (kernel := self._next()) is not None:
