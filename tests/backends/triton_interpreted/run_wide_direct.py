@@ -37,7 +37,7 @@ def unlike(problem: ConvProblem) -> list[Patch]:
     programs first, each of which takes it its time."""
     sweep = sweep_of(problem)
     kinds = {
-        (each.rows, each.cols, each.split, each.by_row, each.vector, each.packed, each.rolled): each
+        (each.rows, each.cols, each.split, each.by_row, each.vector, each.packed, each.rolled, each.kept): each
         for each in patches(sweep)
     }
     return sorted(kinds.values(), key=lambda patch: patch.blocks(sweep))
@@ -138,6 +138,29 @@ def test_rows_may_be_read_one_after_the_other(place: int, text: str) -> None:
     expected = problem_space.oracle(problem, given).to(torch_dtype(problem.dtype))
     for patch in found[place % 2 :: 2][:2]:
         assert torch.equal(computed(candidate_of(problem, patch), given), expected), patch
+
+
+# In words: a group's channels in one turn and in many, tails of all, strides and dilations, and halves of numbers.
+KEPT = [
+    "ic3ih9iw16oc32kh3sh2ph1 ep:bias+relu",
+    "mb2ic3ih7iw10oc19kh3ph1 ep:residual+bias+silu",
+    "g2ic4ih8iw12oc20kh3kw2pw1dh1",
+    "ic1ih13iw8oc17kh5sh2ph4 dt:fp16",
+    "ic4ih11iw14oc24kh3sh3sw1ph2dh1 dt:bf16",
+    "g2mb2ic34ih9iw16oc6kh3ph1 dir:backward_data ep:relu",
+]
+
+
+@pytest.mark.parametrize(("place", "text"), [*enumerate(KEPT)])
+def test_what_is_read_may_be_kept(place: int, text: str) -> None:
+    problem = replace(ConvProblem.parse(text), flip=place % 2 == 1)
+    found = [each for each in unlike(problem) if each.kept]
+    assert {each.kept for each in found} >= {2}
+    given = problem_space.operands(problem, place)
+    expected = problem_space.oracle(problem, given).to(torch_dtype(problem.dtype))
+    for patch in found[place :: max(len(found) // 4, 1)]:
+        got = computed(candidate_of(problem, patch), given)
+        torch.testing.assert_close(got, expected, rtol=1e-6 if "silu" in text else 0, atol=0)
 
 
 GRADIENTS = [

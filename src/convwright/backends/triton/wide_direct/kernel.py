@@ -6,7 +6,8 @@ instruction reads are columns, and a program stays within one group, so that its
 last they are groups, and lanes run across the groups.
 
 A filter whose taps are too many to be written out has a loop over its rows, each of which reads its own; with channels
-last a patch may be a strip instead, of so many rows that those which are read are a loop.
+last a patch may be a strip instead, of so many rows that those which are read are a loop. In planes a thread may keep
+what its patch reads of few channels, and have a loop over output channels.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.wide_direct.kept import write_channels
 from convwright.backends.triton.wide_direct.patch import summed_up
 from convwright.backends.triton.wide_direct.rows import write_row
 from convwright.backends.triton.wide_direct.strip import write_strips
@@ -65,7 +67,7 @@ def wide_direct(
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, DERIVATIVE: tl.constexpr, WIDE: tl.constexpr,
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUTPUTS: tl.constexpr,
     WRITTEN: tl.constexpr, PIECES: tl.constexpr, PLACES: tl.constexpr, BY_ROW: tl.constexpr,
-    SPLIT: tl.constexpr, VECTOR: tl.constexpr, PATCHES: tl.constexpr, TURNS: tl.constexpr,
+    SPLIT: tl.constexpr, VECTOR: tl.constexpr, PATCHES: tl.constexpr, TURNS: tl.constexpr, KEPT: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each. With a
@@ -78,13 +80,15 @@ def wide_direct(
     as many of the input channels. PIECES are the columns that a patch reads of a row, (first, width), and PLACES where
     among them each tap finds those of the patch; WRITTEN of a patch are written at once. BY_ROW makes the rows of a
     filter a loop. With TURNS, the first and the end of a range, the rows that are read are a loop: turn 0 would read
-    what only a patch's first row needs, and no patch needs a turn outside of the range.
+    what only a patch's first row needs, and no patch needs a turn outside of the range. With KEPT a patch is read once,
+    and so many times OUTPUTS channels are a loop.
     """
     WIDTH: tl.constexpr = (Q + COLS - 1) // COLS
     SPANS: tl.constexpr = (P + ROWS * GAP - 1) // (ROWS * GAP) * GAP
     LAST_P: tl.constexpr = (SPANS // GAP - 1) * (ROWS * GAP) + GAP - 1
     UNITS: tl.constexpr = N * Z * SPANS * WIDTH * (1 if VECTOR == 0 else G // VECTOR)
-    K_BLOCKS: tl.constexpr = (K + OUTPUTS - 1) // OUTPUTS
+    CHANNELS: tl.constexpr = OUTPUTS * KEPT if KEPT > 0 else OUTPUTS
+    K_BLOCKS: tl.constexpr = (K + CHANNELS - 1) // CHANNELS
     RAGGED: tl.constexpr = UNITS % PATCHES > 0
     GROUPS: tl.constexpr = 1 if VECTOR == 0 else VECTOR
 
@@ -92,7 +96,7 @@ def wide_direct(
     program = tl.program_id(0)
     k_first = 0
     if K_BLOCKS > 1:
-        k_first = program % K_BLOCKS * OUTPUTS
+        k_first = program % K_BLOCKS * CHANNELS
         program = program // K_BLOCKS
     lane = tl.arange(0, SPLIT * PATCHES)
     group = lane // PATCHES if SPLIT > 1 else 0
@@ -116,6 +120,13 @@ def wide_direct(
             plane, h, v, p, q, RAGGED, OUTSIDE, (WIDTH - 1) * COLS * STRIDE_W, H, W, Z, P, Q, R, S, X_C, X_H, X_W,
             W_G, W_R, W_S, Y_N, Y_K, Y_Z, Y_P, Y_Q, DILATION_H, FLIP, BIAS, RESIDUAL, ACTIVATION, DERIVATIVE, GAP,
             APART, ROWS, COLS, PIECES, PLACES, VECTOR, PATCHES, TURNS[0], TURNS[1],
+        )  # fmt: skip
+    elif KEPT > 0:
+        write_channels(
+            x + at, z + at if DERIVATIVE != "none" else x, w + (g * W_G + W_FIRST), y, bias, residual, there, n, g,
+            k_first, h, v, p, q, RAGGED, LAST_P * STRIDE_H - TOP, (WIDTH - 1) * COLS * STRIDE_W, C, H, W, K, P, Q, R, S,
+            X_C, X_H, X_W, W_K, W_C, W_R, W_S, Y_N, Y_K, Y_P, Y_Q, TOP, DILATION_H, FLIP, BIAS, RESIDUAL, ACTIVATION,
+            DERIVATIVE, GAP, APART, ROWS, COLS, OUTPUTS, WRITTEN, PIECES, PLACES, KEPT, PATCHES,
         )  # fmt: skip
     else:
         sums = summed_up(

@@ -82,7 +82,7 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
         "WRITTEN": patch.vector or gcd(patch.cols, columns_at_once(sweep.written)),
         "PIECES": columns.pieces, "PLACES": columns.places, "BY_ROW": patch.by_row == 1,
         "SPLIT": patch.split, "VECTOR": patch.vector or 0, "PATCHES": patch.patches,
-        "TURNS": turns(patch, sweep),
+        "TURNS": turns(patch, sweep), "KEPT": patch.kept or 0,
     }  # fmt: skip
     lying = weight_lying(problem, packed=bool(patch.packed))
     return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)

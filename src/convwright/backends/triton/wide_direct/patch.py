@@ -6,12 +6,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.wide_direct.rows import row_read, weights_read
+from convwright.backends.triton.wide_direct.rows import row_inside, weights_read
 
 
 # fmt: off
 @triton.jit
-def _added(
+def added(
     sums, columns, taps, PLACES: tl.constexpr, READ: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUTPUTS: tl.constexpr, GROUPS: tl.constexpr,
 ):
@@ -82,18 +82,11 @@ def summed_up(
             w_plane, k_first, real, ROWS_OF_TAPS, S, K, W_G, W_K, W_R, W_S, FLIP, OUTPUTS, SPLIT, VECTOR
         )
         for row in tl.static_range((ROWS - 1) * APART + ROWS_OF_TAPS):
-            h_read = h + (row + r) * DILATION_H
-            inside = real
-            if row * DILATION_H < TOP:
-                inside = inside & (h_read >= 0)
-            if LAST_H + (row + R - ROWS_OF_TAPS) * DILATION_H >= H:
-                inside = inside & (h_read < H)
             at = offset + row * DILATION_H * X_H
-            columns = row_read(
-                x + at, z + at if DERIVATIVE != "none" else x, v, inside,
-                RAGGED or C % SPLIT > 0 or PADDED_D or row * DILATION_H < TOP
-                or LAST_H + (row + R - ROWS_OF_TAPS) * DILATION_H >= H,
-                PIECES, W, LAST_V, X_C, X_W, VECTOR, DERIVATIVE,
+            columns = row_inside(
+                x + at, z + at if DERIVATIVE != "none" else x, h + (row + r) * DILATION_H, v, real,
+                RAGGED or C % SPLIT > 0 or PADDED_D, row * DILATION_H < TOP,
+                LAST_H + (row + R - ROWS_OF_TAPS) * DILATION_H >= H, H, PIECES, W, LAST_V, X_C, X_W, VECTOR, DERIVATIVE,
             )  # fmt: skip
-            sums = _added(sums, columns, taps, PLACES, row, ROWS_OF_TAPS, S, APART, ROWS, COLS, OUTPUTS, GROUPS)
+            sums = added(sums, columns, taps, PLACES, row, ROWS_OF_TAPS, S, APART, ROWS, COLS, OUTPUTS, GROUPS)
     return sums

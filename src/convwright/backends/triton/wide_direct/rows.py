@@ -86,6 +86,22 @@ def row_read(
 
 # fmt: off
 @triton.jit
+def row_inside(
+    at, z_at, h, v, there, RAGGED: tl.constexpr, ABOVE: tl.constexpr, BELOW: tl.constexpr, H: tl.constexpr,
+    PIECES: tl.constexpr, W: tl.constexpr, LAST_V: tl.constexpr, X_C: tl.constexpr, X_W: tl.constexpr,
+    VECTOR: tl.constexpr, DERIVATIVE: tl.constexpr,
+):
+    # fmt: on
+    """The same of row ``h``, which for some patches may lie ABOVE the image or BELOW it."""
+    if ABOVE:
+        there = there & (h >= 0)
+    if BELOW:
+        there = there & (h < H)
+    return row_read(at, z_at, v, there, RAGGED or ABOVE or BELOW, PIECES, W, LAST_V, X_C, X_W, VECTOR, DERIVATIVE)
+
+
+# fmt: off
+@triton.jit
 def weights_read(
     w, k_first, there, R: tl.constexpr, S: tl.constexpr, K: tl.constexpr, W_G: tl.constexpr,
     W_K: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr, OUTPUTS: tl.constexpr,

@@ -18,7 +18,7 @@ class Thread:
     """``units`` is how many patches there are of one channel; ``lines_written`` are those of the cache that a warp
     writes to, once for each instruction. Of a step, which is a plane of one input channel or, in a strip, the row that
     a turn reads: ``rows`` that are read, in so many ``pieces`` each, ``columns`` of them kept at a time, ``weights``,
-    ``products``, and ``instructions``.
+    ``products``, and ``instructions``. What keeps its input has one step, and ``products`` are those of a turn.
     """
 
     units: int
@@ -55,6 +55,22 @@ def of_patch(sweep: Sweep, rows: int, cols: int, outputs: int, by_row: int | Non
     sums = rows * cols * outputs * groups
     units = _units(sweep, rows, cols)
     return Thread(units, lines_written, sums, rows_read, len(read.pieces), kept, weights, products, instructions)
+
+
+@lru_cache(maxsize=4096)
+def of_kept(sweep: Sweep, rows: int, cols: int, outputs: int, turns: int) -> Thread:
+    """Of one that keeps what it reads, and in as many turns computes so many output channels each."""
+    one, inputs = of_patch(sweep, rows, cols, outputs, None, None), sweep.inputs
+    to_read, for_weights = one.rows * _row_instructions(sweep, cols, None), one.weights
+    return replace(
+        one,
+        lines_written=turns * one.lines_written,
+        rows=inputs * one.rows,
+        columns=inputs * one.rows * one.columns,
+        weights=turns * inputs * one.weights,
+        products=inputs * one.products,
+        instructions=inputs * (to_read + turns * (one.products + for_weights)),
+    )
 
 
 @lru_cache(maxsize=4096)

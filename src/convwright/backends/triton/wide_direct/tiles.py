@@ -12,7 +12,7 @@ from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
 from convwright.backends.triton.sweep import Sweep
 from convwright.backends.triton.wide_direct.reading import groups_at_once
-from convwright.backends.triton.wide_direct.thread import Thread, of_patch, of_strip
+from convwright.backends.triton.wide_direct.thread import Thread, of_kept, of_patch, of_strip
 from convwright.core.device import DeviceFacts
 
 MOST_PATCHES = 8
@@ -20,6 +20,8 @@ _LANES = 32
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _COLS, _COLS_IN_LANES = (2, 4, 8), (1, 2, 3, 4, 6, 7, 8)
 _WARPS, _SPLITS, _VECTORS = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)
+# Of patches that keep what they read: where more turns are taken, warps are fewer, and wait together.
+_ROWS_KEPT, _WARPS_KEPT, _OUTPUTS_KEPT, _TURNS_KEPT = (1, 2, 3, 4), (4, 2, 1), (4, 8), (2, 4)
 _STRIPS = (1, 2, 3, 4, 6, 8)  # into so many an image is divided where the rows that are read are a loop
 # Registers that a thread may take, and those of a multiprocessor that all of them share.
 _MOST_REGISTERS, _REGISTERS_OF_ALL, _OTHER_REGISTERS = 168, 65536, 24
@@ -44,7 +46,8 @@ class Patch(Configuration):
 
     The input channels are split among so many groups of a block's lanes. ``by_row`` is 1 where the rows of the filter
     are a loop. With channels last it does so for ``vector`` groups at once; ``packed`` where for these the weight was
-    laid as those lie, side by side. ``rolled`` is 1 where the rows that are read are a loop.
+    laid as those lie, side by side. ``rolled`` is 1 where the rows that are read are a loop. With ``kept`` a thread
+    keeps what it reads, and computes ``outputs`` channels in each of so many turns.
     """
 
     rows: int
@@ -56,6 +59,7 @@ class Patch(Configuration):
     vector: int | None = None
     packed: int | None = None
     rolled: int | None = None
+    kept: int | None = None
 
     @property
     def patches(self) -> int:
@@ -66,7 +70,7 @@ class Patch(Configuration):
         units = _thread(self, sweep).units
         if self.vector:
             return -(-units * (sweep.groups // self.vector) // self.patches)
-        return -(-units // self.patches) * sweep.groups * -(-sweep.outputs // self.outputs)
+        return -(-units // self.patches) * sweep.groups * -(-sweep.outputs // (self.outputs * (self.kept or 1)))
 
 
 def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
@@ -78,7 +82,8 @@ def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -
     ways = len({_way(patch) for patch in ranked})
     most = {1: count, 2: count * 3 // 4}.get(ways, count * 3 // 8)
     for patch in ranked:
-        thread, way = (patch.rows, patch.cols, patch.vector, patch.packed), _way(patch)
+        way = _way(patch)
+        thread = patch.rows, patch.cols, patch.vector, way
         if not alike[thread] and alike[way] < most:
             alike.update((thread, way))
             chosen.append(patch)
@@ -91,7 +96,7 @@ def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -
 
 
 def _way(patch: Patch) -> object:
-    return patch.packed, patch.split, patch.rolled
+    return patch.packed, patch.split, patch.rolled, bool(patch.kept)
 
 
 def patches(sweep: Sweep) -> Iterator[Patch]:
@@ -107,8 +112,20 @@ def patches(sweep: Sweep) -> Iterator[Patch]:
         return
     for rows, cols, warps, split, by_row in product(_ROWS, _COLS, _WARPS, _SPLITS, _ways(sweep)):
         # Parts of one warp add up by shuffles, warps of a block through its shared memory.
-        if split <= sweep.inputs and (split <= warps or warps == 1):
+        if split < 2 * sweep.inputs and (split <= warps or warps == 1):
             yield from _filled(Patch(rows, cols, warps, split, by_row=by_row), sweep)
+    yield from _keeping(sweep)
+
+
+def _keeping(sweep: Sweep) -> Iterator[Patch]:
+    """Those that keep what they read: of images, where output channels are more than one turn computes."""
+    depth, _, _ = sweep.tracks
+    if depth.read > 1 or depth.written > 1:
+        return
+    for rows, cols, warps, outputs, turns in product(_ROWS_KEPT, _COLS, _WARPS_KEPT, _OUTPUTS_KEPT, _TURNS_KEPT):
+        patch = Patch(rows, cols, warps, outputs=outputs, kept=turns)
+        if -(-sweep.outputs // outputs) % turns == 0 and _fits(patch, sweep):
+            yield patch
 
 
 def _strips(sweep: Sweep) -> list[int]:
@@ -163,7 +180,8 @@ def _fits(patch: Patch, sweep: Sweep) -> bool:
 def registers(patch: Patch, sweep: Sweep) -> int:
     """Of a thread: its sums, what it has read of a row, and its weights, unless all lanes share those."""
     thread = _thread(patch, sweep)
-    shared = patch.vector is None and patch.split == 1 and thread.weights <= _MOST_TAPS_WRITTEN_OUT
+    few = patch.kept or thread.weights <= _MOST_TAPS_WRITTEN_OUT
+    shared = patch.vector is None and patch.split == 1 and few
     return thread.sums + thread.columns + (0 if shared else thread.weights) + _OTHER_REGISTERS
 
 
@@ -197,6 +215,8 @@ def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
 
 def _steps(patch: Patch, sweep: Sweep) -> int:
     """Planes of taps and input channels, or rows of those, one after the other."""
+    if patch.kept:
+        return 1
     depth, rows, _ = sweep.tracks
     return -(-sweep.inputs // patch.split) * depth.most_taps * (rows.most_taps if patch.by_row else 1)
 
@@ -211,10 +231,12 @@ def _lines(patch: Patch, thread: Thread, sweep: Sweep) -> float:
     side_by_side = min(_LANES, patch.patches)
     each = max(1, side_by_side * patch.cols * sweep.tracks[2].stride * nbytes / _LINE_BYTES)
     lines = thread.rows * thread.pieces * min(side_by_side, each) * (_LANES // side_by_side)
-    return lines + (thread.weights if patch.split > 1 else thread.weights / 4)
+    return lines + (thread.weights if patch.split > 1 or patch.kept else thread.weights / 4)
 
 
 def _thread(patch: Patch, sweep: Sweep) -> Thread:
     if patch.rolled:
         return of_strip(sweep, patch.rows, patch.cols, patch.vector or 1)
+    if patch.kept:
+        return of_kept(sweep, patch.rows, patch.cols, patch.outputs, patch.kept)
     return of_patch(sweep, patch.rows, patch.cols, patch.outputs, patch.by_row, patch.vector)
