@@ -49,9 +49,10 @@ def picked(text: str) -> slice | frozenset[str]:
 
 def rows(options: argparse.Namespace) -> Iterator[Asked]:
     """All that is asked for, one setting after the other."""
-    for dtype, batch, direction in product(options.dtype, options.batch, options.direction):
+    asked = product(options.dtype, options.batch, options.direction, options.epilogue)
+    for dtype, batch, direction, epilogue in asked:
         suite = suites.load(options.suite).with_(
-            dtype=dtype, batch=batch, direction=direction, layout=options.layout, epilogue=options.epilogue
+            dtype=dtype, batch=batch, direction=direction, layout=options.layout, epilogue=epilogue
         )
         flagged = options.device.startswith("cuda") and DType.parse(dtype) is DType.FP32
         for tf32 in options.tf32 if flagged else (None,):

@@ -115,7 +115,7 @@ def options_given() -> argparse.Namespace:
     parser.add_argument("--tf32", type=lambda text: [text == "on"], default=[False], help="on or off, for fp32")
     parser.add_argument("--layout", help="nchw or nhwc")
     parser.add_argument("--batch", type=lambda text: [int(word) for word in text.split(",")], default=[None])
-    parser.add_argument("--epilogue", help="for example bias+relu")
+    parser.add_argument("--epilogue", type=_words, default=[None], help="for example bias+relu; or several")
     parser.add_argument("--cache", default=Cache.HOT.value, choices=(Cache.HOT, Cache.COLD))
     parser.add_argument("--time-s", type=float, default=0.1, help="for each configuration")
     parser.add_argument("--rows", type=picked, default=slice(None), help="from:to, from:to:step, or names")

@@ -314,7 +314,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", type=_one_of(*DType), default=["fp32"], help="or several")
     parser.add_argument("--layout", help="nchw or nhwc")
     parser.add_argument("--batch", type=lambda text: [int(word) for word in text.split(",")], default=[None])
-    parser.add_argument("--epilogue", help="for example bias+relu")
+    parser.add_argument(
+        "--epilogue", type=lambda text: text.split(","), default=[None], help="for example bias+relu; or several"
+    )
     parser.add_argument("--beside", type=_one_of(*torch_calls.NAMES), default=["default", "benchmark"])
     parser.add_argument("--weights", default="changing", choices=tuple(Weights))
     parser.add_argument("--cache", default=Cache.HOT.value, choices=(Cache.HOT, Cache.COLD), help="while timing")

@@ -44,6 +44,8 @@ FEW = [
     "mb2ic9ih61iw64oc5kh3kw2ph1",
     "g2mb2ic12ih30iw36oc6kh5ph2 ep:residual+bias",
     "mb2ic3ih224oc3kh3ph1",
+    "mb3ic3ih97iw104oc32kh3sh2ph1 ep:bias+relu",
+    "mb2ic3ih61iw72oc60kh3ph1 ep:residual+bias+silu",
 ]
 
 

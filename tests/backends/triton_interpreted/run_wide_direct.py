@@ -143,11 +143,11 @@ def test_rows_may_be_read_one_after_the_other(place: int, text: str) -> None:
 # In words: a group's channels in one turn and in many, tails of all, strides and dilations, and halves of numbers.
 KEPT = [
     "ic3ih9iw16oc32kh3sh2ph1 ep:bias+relu",
-    "mb2ic3ih7iw10oc19kh3ph1 ep:residual+bias+silu",
+    "mb2ic3ih7iw10oc30kh3ph1 ep:residual+bias+silu",
     "g2ic4ih8iw12oc20kh3kw2pw1dh1",
-    "ic1ih13iw8oc17kh5sh2ph4 dt:fp16",
+    "ic1ih13iw8oc21kh5sh2ph4 dt:fp16",
     "ic4ih11iw14oc24kh3sh3sw1ph2dh1 dt:bf16",
-    "g2mb2ic34ih9iw16oc6kh3ph1 dir:backward_data ep:relu",
+    "g2mb2ic52ih9iw16oc6kh3ph1 dir:backward_data ep:relu",
 ]
 
 
@@ -155,7 +155,7 @@ KEPT = [
 def test_what_is_read_may_be_kept(place: int, text: str) -> None:
     problem = replace(ConvProblem.parse(text), flip=place % 2 == 1)
     found = [each for each in unlike(problem) if each.kept]
-    assert {each.kept for each in found} >= {2}
+    assert {each.kept for each in found} >= {2}, "a few turns"
     given = problem_space.operands(problem, place)
     expected = problem_space.oracle(problem, given).to(torch_dtype(problem.dtype))
     for patch in found[place :: max(len(found) // 4, 1)]:

@@ -20,22 +20,19 @@ from convwright.errors import BadInput
 
 
 class Operand(IntEnum):
-    """What a kernel is given: an operand of the call, or a place in the workspace."""
+    """What a kernel is given: an operand of the call, the workspace, or a place in it behind what lies there first."""
 
-    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, SUMS, Z, DB, SCALE = range(10)
+    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, BEHIND, Z, DB, SCALE = range(10)
 
 
 class KernelSequence(KernelPlan):
-    """One configuration of some kernels.
-
-    Sums of parts lie in the workspace, behind what else a kernel has written there.
-    """
+    """One configuration of some kernels."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         super().__init__(candidate, device, launches)
         place, operands = torch.device(device.torch_name or "cpu"), self.operands(candidate)
         self.workspace_bytes = candidate.workspace_bytes or 0
-        self._sums_from = self.sums_from(candidate)
+        self._behind_from = self.behind_from(candidate)
         self._steps = tuple(zip(launches[: len(operands)], operands, strict=True))
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=place)
 
@@ -49,8 +46,8 @@ class KernelSequence(KernelPlan):
         return len(cls.operands(candidate))
 
     @staticmethod
-    def sums_from(candidate: Candidate) -> int:
-        """Where in the workspace sums of parts begin."""
+    def behind_from(candidate: Candidate) -> int:
+        """Where in the workspace lies what another kernel writes there than the first, or sums of parts."""
         return 0
 
     def _run(
@@ -69,8 +66,8 @@ class KernelSequence(KernelPlan):
             out = self._new_output()
         if workspace is None and self.workspace_bytes:
             workspace = self._new_workspace()
-        sums = workspace[self._sums_from :] if workspace is not None and self._sums_from else workspace
-        tensors = (first, second, bias, residual, out, workspace, sums, z, db, scale)
+        behind = workspace[self._behind_from :] if workspace is not None and self._behind_from else workspace
+        tensors = (first, second, bias, residual, out, workspace, behind, z, db, scale)
         for launch, places in self._steps:
             launch(*[tensors[place] for place in places])
         return out
@@ -102,7 +99,7 @@ class SequencePlan(KernelSequence):
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         if self.workspace_bytes and not workspace:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
-        addresses = (first, second, bias, residual, out, workspace, workspace + self._sums_from, 0, 0, 0)
+        addresses = (first, second, bias, residual, out, workspace, workspace + self._behind_from, 0, 0, 0)
         for launch, places in self._steps:
             launch.at([addresses[place] for place in places], stream)
 

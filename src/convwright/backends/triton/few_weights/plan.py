@@ -17,8 +17,8 @@ class FewWeightsPlan(SequencePlan):
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         parted = Patch.of(candidate).parts > 1
-        out = Operand.SUMS if parted else Operand.OUT
-        return [(Operand.FIRST, Operand.SECOND, out), *[(Operand.SUMS, Operand.OUT)] * parted]
+        out = Operand.BEHIND if parted else Operand.OUT
+        return [(Operand.FIRST, Operand.SECOND, out), *[(Operand.BEHIND, Operand.OUT)] * parted]
 
 
 class FewWeightsAheadPlan(RarePlan):

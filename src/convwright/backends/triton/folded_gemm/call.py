@@ -7,8 +7,7 @@ from convwright.backends.triton.folded_gemm.folding import Folding
 from convwright.backends.triton.folded_gemm.offers import (
     constants,
     held_constants,
-    packing_constants,
-    staging_constants,
+    laying_constants,
 )
 from convwright.backends.triton.folded_gemm.tiles import FoldedTile
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
@@ -19,33 +18,30 @@ from convwright.core.dtype import DType
 _NUMBERS_OF_A_WARP = 256
 
 
-def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCall]:
-    """What the driver is asked to launch for ``candidate``: what stages the input, the products, and what packs the
-    weight."""
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
+    """What the driver is asked to launch for ``candidate``: what lays the input and the weight, and the products."""
     from convwright.backends.triton.folded_gemm.held import held_gemm
-    from convwright.backends.triton.folded_gemm.kernel import folded_input, folded_weight
+    from convwright.backends.triton.folded_gemm.kernel import folded_operands
     from convwright.backends.triton.staged_gemm.kernel import staged_gemm
 
     problem, algorithm, tile = candidate.problem, algorithm_of(candidate), FoldedTile.of(candidate)
     x, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
     of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, of whose address nothing is assumed
     numbers = (DType.FP16 if problem.dtype is DType.FP32 else problem.dtype).value, 16  # where a kernel has laid them
-    staging, packing = staging_constants(problem, algorithm), packing_constants(problem, algorithm)
-    staged = KernelCall(
-        folded_input, {"x": x, "staged": numbers}, staging, Folding.of(problem, algorithm).rows,
-        _warps(staging["BLOCK"]), 1,
+    told = laying_constants(problem, algorithm)
+    warps = _warps(max(told["X_BLOCK"], told["W_BLOCK"]))
+    laid = KernelCall(
+        folded_operands, {"x": x, "staged": numbers, "w": of_any, "packed": numbers}, told,
+        Folding.of(problem, algorithm).rows + problem.k, warps, 1,
     )  # fmt: skip
-    packed = KernelCall(
-        folded_weight, {"w": of_any, "packed": numbers}, packing, problem.k, _warps(packing["BLOCK"]), 1
-    )
     pointers = {"staged": numbers, "w": numbers, "bias": of_any, "residual": y, "y": y}
     if tile.programs is None:
-        told, blocks = constants(problem, algorithm, tile), tiles_of(tile, problem)
-        products = KernelCall(staged_gemm, pointers, told, blocks, tile.warps, tile.stages, tile.regs)
+        product, blocks = constants(problem, algorithm, tile), tiles_of(tile, problem)
+        products = KernelCall(staged_gemm, pointers, product, blocks, tile.warps, tile.stages, tile.regs)
     else:  # whose one long loop has its stages, and no other
-        told = held_constants(problem, algorithm, tile)
-        products = KernelCall(held_gemm, pointers, told, tile.programs, tile.warps, 1, tile.regs)
-    return staged, products, packed
+        product = held_constants(problem, algorithm, tile)
+        products = KernelCall(held_gemm, pointers, product, tile.programs, tile.warps, 1, tile.regs)
+    return laid, products
 
 
 def _warps(numbers: int) -> int:

@@ -1,4 +1,4 @@
-"""The kernels that lay an image of few channels, and its weight, for products on folded rows of taps.
+"""The kernel that lays an image of few channels, and its weight, for products on folded rows of taps.
 
 Three channels fill no step of a matrix product. Filled up to four, those of neighbouring pixels lie side by side, and
 all that seven taps of a row read is one step of 28 of 32 numbers.
@@ -16,18 +16,46 @@ from convwright.backends.triton.staging.kernel import scales_behind, store_raise
 
 # fmt: off
 @triton.jit
-def folded_input(
-    x, staged, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+def folded_operands(
+    x, staged, w, packed,
+    C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, WIDE: tl.constexpr,
+    DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
+    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, ROWS: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
+    PITCH: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr, SCALED: tl.constexpr, SCALES_AT: tl.constexpr,
+    X_BLOCK: tl.constexpr, W_BLOCK: tl.constexpr,
+):
+    # fmt: on
+    """staged = x as N DP HP WP PITCH, all high parts ahead of all low ones where EACH number becomes two, and packed =
+    w as K ROWS EACH STEP, a step of it S PITCH and zeros. Behind both, of SCALED numbers, lies the power of two of each
+    row and of each output channel: a program lays one of them. FLIP mirrors the taps."""
+    program = tl.program_id(0)
+    if program < N * DP * HP:
+        _lay_row(
+            program, x, staged, C, N, D, H, W, X_N, X_C, X_D, X_H, X_W, WIDE, DP, HP, WP, FRONT, TOP, LEFT, PITCH,
+            EACH, SCALED, SCALES_AT, X_BLOCK,
+        )  # fmt: skip
+    else:
+        _lay_weight(
+            program - N * DP * HP, w, packed, K, C, R, S, ROWS, W_K, W_C, W_T, W_R, W_S, FLIP, PITCH, STEP, EACH,
+            SCALED, W_BLOCK,
+        )  # fmt: skip
+
+
+# fmt: off
+@triton.jit
+def _lay_row(
+    row, x, staged, C: tl.constexpr, N: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     X_N: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, WIDE: tl.constexpr,
     DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
     FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     PITCH: tl.constexpr, EACH: tl.constexpr, SCALED: tl.constexpr, SCALES_AT: tl.constexpr, BLOCK: tl.constexpr,
 ):
     # fmt: on
-    """staged = x as N DP HP WP PITCH, all high parts ahead of all low ones where EACH number becomes two; behind it, of
-    SCALED numbers, the power of two of each row. A program stages one."""
+    """One row of the input, and its power of two."""
     ROW: tl.constexpr = WP * PITCH
-    row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     c = at % PITCH
     n = row // (DP * HP)
@@ -50,16 +78,14 @@ def folded_input(
 
 # fmt: off
 @triton.jit
-def folded_weight(
-    w, packed, K: tl.constexpr, C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, ROWS: tl.constexpr,
+def _lay_weight(
+    k, w, packed, K: tl.constexpr, C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, ROWS: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
     PITCH: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr, SCALED: tl.constexpr, BLOCK: tl.constexpr,
 ):
     # fmt: on
-    """packed = w as K ROWS EACH STEP, a step of it S PITCH and zeros; behind it, of SCALED numbers, the power of two of
-    each output channel, all of which a program packs. FLIP mirrors the taps."""
+    """The weight of output channel ``k``, and its power of two."""
     LENGTH: tl.constexpr = ROWS * STEP
-    k = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     row = at // STEP
     s = at % STEP // PITCH

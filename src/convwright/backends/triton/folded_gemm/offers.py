@@ -46,9 +46,15 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> Candidate:
     return Candidate(
-        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, Folding.of(problem, algorithm).nbytes,
-        True, Source.RULE, tiled=tiles_of(tile, problem) * tile.products(steps(problem)), compiles=True,
+        problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, workspace_bytes(problem, algorithm), True,
+        Source.RULE, tiled=tiles_of(tile, problem) * tile.products(steps(problem)), compiles=True,
     )  # fmt: skip
+
+
+def workspace_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
+    """Of the input and, behind it, the weight as they are laid."""
+    folding = Folding.of(problem, algorithm)
+    return folding.nbytes + folding.packed_bytes(steps(problem), problem.k)
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
@@ -92,24 +98,18 @@ def _folded_reason(problem: ConvProblem) -> str | None:
     return None if staged < MOST_ELEMENTS else f"stages inputs as at most 2^30 numbers, got {staged:,}"
 
 
-def staging_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
-    """What the kernel that stages the input is compiled for; a program stages a row."""
-    told, folding = window_of(problem), Folding.of(problem, algorithm)
-    needed = ("C", "H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "TOP", "LEFT", "FRONT")
-    length = folding.width * folding.channels
-    return {name: told[name] for name in needed} | folding.constants | {
-        "WIDE": offsets_are_wide(problem.x), "BLOCK": power_of_two(length),
-    }  # fmt: skip
-
-
-def packing_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
-    """What the kernel that packs the weight is compiled for; a program packs what belongs to an output channel."""
+def laying_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
+    """What the kernel that lays the input and the weight is compiled for; a program lays a row of the input, or what
+    belongs to an output channel."""
     told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
     folding, rows = Folding.of(problem, algorithm), steps(problem)
-    needed = ("C", "R", "S", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
-    return {name: told[name] for name in needed} | {
-        "K": problem.k, "ROWS": rows, "PITCH": folding.channels, "STEP": folding.step, "EACH": folding.each,
-        "SCALED": folding.scaled, "BLOCK": power_of_two(rows * folding.step),
+    needed = (
+        "C", "H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "TOP", "LEFT", "FRONT",
+        "R", "S", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP",
+    )  # fmt: skip
+    return {name: told[name] for name in needed} | folding.constants | {
+        "WIDE": offsets_are_wide(problem.x), "K": problem.k, "ROWS": rows, "STEP": folding.step,
+        "X_BLOCK": power_of_two(folding.width * folding.channels), "W_BLOCK": power_of_two(rows * folding.step),
     }  # fmt: skip
 
 

@@ -36,8 +36,8 @@ class PartedGemmPlan(SequencePlan):
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
-        product = (Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.SUMS)
-        return [product, (Operand.SUMS, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)]
+        product = (Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.BEHIND)
+        return [product, (Operand.BEHIND, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)]
 
     packed_shape = staticmethod(packed_shape)
     laid = staticmethod(channels_last_of)  # the kernel takes its address, and its memory is in order

@@ -24,10 +24,10 @@ class StagedGemmPlan(SequencePlan):
         multiplied = (Operand.WORKSPACE, Operand.SECOND, *added)
         if not Tile.of(candidate).in_parts:
             return [staged, (*multiplied, Operand.OUT)]
-        return [staged, (*multiplied, Operand.SUMS), (Operand.SUMS, *added, Operand.OUT)]
+        return [staged, (*multiplied, Operand.BEHIND), (Operand.BEHIND, *added, Operand.OUT)]
 
     @staticmethod
-    def sums_from(candidate: Candidate) -> int:
+    def behind_from(candidate: Candidate) -> int:
         return Staging.of(candidate.problem, algorithm_of(candidate), Tile.of(candidate)).nbytes
 
     @staticmethod

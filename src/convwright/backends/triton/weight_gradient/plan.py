@@ -19,15 +19,15 @@ class WeightGradientPlan(SequencePlan):
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         packed = algorithm_named(candidate.algorithm, candidate.problem.dtype).packed
         summed = PartedTile.of(candidate).summed(candidate.problem)
-        gradient, out = Operand.WORKSPACE if packed else Operand.SECOND, Operand.SUMS if summed else Operand.OUT
+        gradient, out = Operand.WORKSPACE if packed else Operand.SECOND, Operand.BEHIND if summed else Operand.OUT
         return [
             *[(Operand.SECOND, Operand.WORKSPACE)] * packed,
             (Operand.FIRST, gradient, out),
-            *[(Operand.SUMS, Operand.OUT)] * summed,
+            *[(Operand.BEHIND, Operand.OUT)] * summed,
         ]
 
     @staticmethod
-    def sums_from(candidate: Candidate) -> int:
+    def behind_from(candidate: Candidate) -> int:
         return packed_bytes(candidate.problem, algorithm_named(candidate.algorithm, candidate.problem.dtype))
 
 
