@@ -170,6 +170,8 @@ COMPILED = [
     ("g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16 tag:nhwc dir:backward_data", "sm_80", 1),
     ("g32mb32ic32ih112oc32kh3ph1 dir:backward_data ep:silu dt:fp16", "sm_90", 1),
     ("g384mb8ic384ih28oc384kh31ph15", "sm_90", 1),
+    ("mb32ic3ih224oc32kh3sh2ph1 ep:bias+relu", "sm_90", 2),
+    ("ic3ih224oc64kh3ph1", "sm_80", 1),
 ]
 
 
@@ -196,7 +198,7 @@ def test_what_is_listed_compiles_without_spilling(
         (f"{DEPTHWISE} dt:fp16", {"ld.global.v4.b32"}, {"st.global.v4.b32"}),
         ("g8mb8ic8ih14oc8kh3ph1", {"ld.global.v2.b32"}, {"st.global.v2.b32"}),
         (f"{DEPTHWISE} tag:nhwc dt:fp16", set(), set()),
-        ("g16mb32ic16iw2048oc16kw4pw3", {"ld.global.v4.b32"}, set()),  # 2051 columns are written one by one
+        ("g512mb16ic512iw2048oc512kw4pw3", {"ld.global.v4.b32"}, set()),  # 2051 columns are written one by one
     ],
 )
 def test_neighbours_are_read_and_written_by_one_instruction(text: str, reads: set[str], writes: set[str]) -> None:

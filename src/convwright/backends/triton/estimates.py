@@ -16,7 +16,7 @@ _TIMES = {
     "staged_gemm": (1.25, 1.25),
     "folded_gemm": (2.2, 1.8),
     "implicit_gemm": (2.6, 1.2),
-    "wide_direct": (1.6, 1.3),
+    "wide_direct": (1.35, 1.5),
     "direct": (2.3, 2.0),
     "winograd": (1.7, 1.7),
     "input_gradient": (4.0, 3.0),

@@ -83,7 +83,7 @@ def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -
     most = {1: count, 2: count * 3 // 4}.get(ways, count * 3 // 8)
     for patch in ranked:
         way = _way(patch)
-        thread = patch.rows, patch.cols, patch.vector, way
+        thread = patch.rows, patch.cols, patch.vector, way, patch.outputs if patch.kept else None
         if not alike[thread] and alike[way] < most:
             alike.update((thread, way))
             chosen.append(patch)
@@ -203,8 +203,9 @@ def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
     else:
         steps = _steps(patch, sweep)
         # A loop begins to read for a step when the one before is done, and not all of its rows find registers at once.
+        # All warps of a wave begin together, so that none computes while others wait.
         waiting = _WAITING_CYCLES + (thread.rows * _ROW_CYCLES if steps > 1 else 0)
-        busy = steps * max(issuing, waves * (waiting + thread.instructions))
+        busy = steps * (max(issuing, waves * thread.instructions) + waves * waiting)
     if patch.split > 1:
         each = _SHUFFLED_CYCLES if patch.patches < _LANES else _SHARED_CYCLES
         busy += waves * thread.sums * each * log2(patch.split)
