@@ -262,7 +262,7 @@ def built(dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fold
 
 @not_interpreted
 @pytest.mark.parametrize("dtype", [DType.FP32, DType.BF16])
-def test_a_launch_lays_both_operands_and_multiplies(dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_lays_operands_and_multiplies(dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
     plan = built(dtype, tmp_path, monkeypatch)
     x, w, bias, y = (torch.empty(8) for _ in range(4))

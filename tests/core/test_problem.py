@@ -41,7 +41,7 @@ REFUSED: list[tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], list[str]]
     (X, W, {"dtype": "int4"}, ["dtype", "fp32", "'int4'"]),
     (X, W, {"dtype": "fp16", "out_dtype": "fp32"}, ["output of fp16", "must be fp16", "got fp32"]),
     (X, W, {"dtype": "int8", "direction": "backward_weight"}, ["int8", "forward direction", "backward_weight"]),
-    (X, W, {"epilogue": "bias+tanh"}, ["activation", "relu", "'tanh'"]),
+    (X, W, {"epilogue": "bias+tanh"}, ["scale, residual, bias, accumulate", "relu", "'tanh'"]),
     (X, W, {"epilogue": "bias+bias"}, ["at most once", "'bias+bias'"]),
     (X, W, {"epilogue": "residual", "direction": "backward_data"}, ["forward direction", "residual", "backward_data"]),
     (X, W, {"direction": "sideways"}, ["direction", "forward", "'sideways'"]),

@@ -188,6 +188,17 @@ def test_memory_layouts(name: str, x_as: Any, w_as: Any, algorithm: str, monkeyp
         assert_close(*(results(getattr(of, name), [x, w, b], {"stride": 2}) for of in (cw, F)))
 
 
+@pytest.mark.parametrize("algorithm", ["torch/default", "as-2d(torch/default)", "pad-c(4, torch/default)", GEMM])
+def test_a_result_lies_densely_where_the_output_is_padded(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By more than a stride, so that the gradient which computes it has a wider input."""
+    prefer(monkeypatch, algorithm)
+    x, w = randn(3, 2, 3), randn(2, 2, 3)
+    for _ in range(2):
+        ours, theirs = (of.conv_transpose1d(x, w, padding=1, dilation=2, output_padding=1) for of in (cw, F))
+        assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()
+
+
 @EACH
 @BOTH
 def test_single_images_and_empty_batches(name: str, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:

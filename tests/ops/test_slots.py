@@ -214,6 +214,21 @@ def test_constant_weights_are_packed_once_and_again_when_written_to(monkeypatch:
     assert call() == 0
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_constant_weight_is_packed_again_behind_an_optimizers_step(fused: bool) -> None:
+    """A fused one writes to it without being counted."""
+    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
+    w = channels_last(randn(6, 4, 3, 3)).requires_grad_()
+    optimizer = torch.optim.AdamW([w], lr=0.1, fused=fused)
+    for _ in range(3):
+        y = cw.conv2d(x, w, algorithm=GEMM, policy=policy)
+        assert_close(y, F.conv2d(x, w))
+        y.square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
+
+
 def test_each_constant_weight_has_its_own_packing() -> None:
     policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
     weights = [channels_last(randn(6, 4, 3, 3, seed=i)) for i in range(4)]

@@ -238,7 +238,9 @@ def test_the_session_is_as_the_environment_asks(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delenv("CONVWRIGHT_STORE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings.cache_clear()
-    assert settings().store_path == tmp_path / "convwright" / "findings.sqlite"
+    monkeypatch.setenv("CONVWRIGHT_MODE", "")  # as good as none
+    assert settings() == Settings(Mode.QUICK, tmp_path / "convwright" / "findings.sqlite")
+    settings.cache_clear()
     monkeypatch.setenv("CONVWRIGHT_MODE", "fast")
     settings.cache_clear()
     with pytest.raises(BadInput, match="CONVWRIGHT_MODE must be one of off, heuristic, quick, full, got 'fast'"):

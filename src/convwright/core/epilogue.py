@@ -63,6 +63,9 @@ class Epilogue(Record):
         names = [word for word in words if word not in _FLAGS]
         if len(names) > 1 or len(set(words)) != len(words):
             raise BadInput(f"an epilogue is scale+residual+bias+activation+accumulate, each at most once, got {text!r}")
+        if names and names[0] not in tuple(Activation):
+            known = ", ".join((*_FLAGS, *Activation))
+            raise BadInput(f"an epilogue is some of {known} with plus signs between, got {names[0]!r}")
         flags = {name: name in words for name in _FLAGS}
         return cls(activation=activation_named(names[0] if names else "none"), **flags)
 

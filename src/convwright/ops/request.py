@@ -41,7 +41,7 @@ class Request(NamedTuple):
         """Whether these are equal; arrays and tensors, which compare by element, never are."""
         try:
             return bool(self == other)
-        except (ValueError, TypeError, RuntimeError):
+        except (ValueError, TypeError, RuntimeError, OverflowError):
             return False
 
 

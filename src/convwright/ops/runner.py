@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from convwright.backends.torch_native.own import TorchPlan
 from convwright.core.direction import Direction
@@ -138,13 +140,15 @@ def _aligned(run: Runner, plan: Plan, torchs_own: Plan, *, packed: bool) -> Runn
 
 
 class Kept:
-    """Packs a weight once per stream, and again when autograd has counted a write to it."""
+    """Packs a weight once per stream, and again when autograd has counted a write to it, or an optimizer has made a
+    step: a fused one writes where autograd does not count."""
 
     __slots__ = ("_by_stream", "_prepare")
 
     def __init__(self, prepare: Pack) -> None:
         self._prepare = prepare
-        self._by_stream: dict[int, tuple[weakref.ref[Tensor], tuple[int, int], Tensor]] = {}
+        self._by_stream: dict[int, tuple[weakref.ref[Tensor], tuple[int, int, int], Tensor]] = {}
+        _count_steps()
 
     def __call__(self, weight: Tensor) -> Tensor:
         if weight.is_inference():
@@ -152,7 +156,7 @@ class Kept:
         # What one stream packs, another could read too early.
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
         capturing = weight.is_cuda and torch.cuda.is_current_stream_capturing()
-        version, kept = (weight._version, weight.data_ptr()), self._by_stream.get(stream)
+        version, kept = (weight._version, weight.data_ptr(), _steps), self._by_stream.get(stream)
         # A new weight can have the id, the address and the version of one that is gone: only the object itself tells.
         if kept is not None and kept[0]() is weight and kept[1] == version:
             if capturing:
@@ -162,6 +166,19 @@ class Kept:
         if not capturing:  # inside a capture nothing is packed until the graph is replayed
             self._by_stream[stream] = weakref.ref(weight), version, packed
         return packed
+
+
+_steps = 0  # of any optimizer, since the first weight was kept
+
+
+@cache
+def _count_steps() -> None:
+    register_optimizer_step_post_hook(_stepped)
+
+
+def _stepped(*_: object) -> None:
+    global _steps
+    _steps += 1
 
 
 # What a captured graph has seen must live as long as the graph, and nobody tells when that ends.

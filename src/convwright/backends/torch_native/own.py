@@ -140,6 +140,7 @@ def gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, needs: tup
     if padding is None and dx is not None:
         for dim, ((lo, _), size) in enumerate(zip(problem.padding, problem.x.shape[2:], strict=True), 2):
             dx = dx.narrow(dim, lo, size)
+        dx = dx.clone()  # which lies densely again, as PyTorch's own results do
     return dx, dw.flip(filter_dims) if problem.flip and dw is not None else dw, db
 
 
