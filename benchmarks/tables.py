@@ -4,8 +4,8 @@
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers on one of `PAGES`:
 ``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench``, ``deepbench-h100``, ``classes``,
-``classes-h100``, ``fused-zoo`` or ``own-kernels``, and ``<!-- end of table -->``. A table whose record is not there yet
-is left out.
+``classes-h100``, ``suites-h100``, ``activations-h100``, ``fused-zoo`` or ``own-kernels``, and
+``<!-- end of table -->``. A table whose record is not there yet is left out.
 Pages that are made as a whole, and their entries in the site's navigation, are written once there is a record of them.
 """
 
@@ -24,6 +24,8 @@ import few_channels_page
 import gtc_page
 import own_kernels_table
 
+from convwright import suites
+from convwright.core.direction import Direction
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.report.bench import geometric_mean
@@ -36,12 +38,15 @@ DEEPBENCH_RESULTS = ROOT / "benchmarks" / "results" / "h200-deepbench.jsonl"
 DEEPBENCH_H100_RESULTS = ROOT / "benchmarks" / "results" / "h100-deepbench.jsonl"
 CLASSES_RESULTS = ROOT / "benchmarks" / "results" / "h200-classes.jsonl"
 CLASSES_H100_RESULTS = ROOT / "benchmarks" / "results" / "h100-classes.jsonl"
+SUITES_RESULTS = ROOT / "benchmarks" / "results" / "h100-suites.jsonl"
+ACTIVATIONS_RESULTS = ROOT / "benchmarks" / "results" / "h100-activations.jsonl"
 FUSED_RESULTS = ROOT / "benchmarks" / "results" / "h200-fused-zoo.jsonl"
 OWN_RESULTS = ROOT / "benchmarks" / "results" / "h200-own-kernels.jsonl"
 CLINIC_RESULTS = ROOT / "benchmarks" / "results" / "h200-wrapper-clinic.jsonl"
 PAGES = (
     ROOT / "README.md", ROOT / "docs" / "bench.md", ROOT / "docs" / "kernels.md", ROOT / "docs" / "wrapper-clinic.md",
 )  # fmt: skip
+NAMES, FORWARD = suites.names(), Direction.FORWARD
 START, END = "<!-- table: find -->", "<!-- end of table -->"
 
 
@@ -173,6 +178,13 @@ def clinic_table() -> str:
     return "\n".join([head, *rows, "", about])
 
 
+def suites_table() -> str:
+    """Each suite in fp32, forward, with TF32 off, from whichever record has it."""
+    records = (DEEPBENCH_H100_RESULTS, SUITES_RESULTS, CLASSES_H100_RESULTS)
+    lines = [line for record in records for line in _lines(record) if line["suite"] in NAMES and line["tf32"] is False]
+    return choices_table.table([line for line in lines if ConvProblem.parse(line["problem"]).direction is FORWARD])
+
+
 def _lines(record: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in record.read_text().splitlines()]
 
@@ -187,6 +199,8 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "deepbench-h100": (DEEPBENCH_H100_RESULTS, lambda: choices_table.table(_lines(DEEPBENCH_H100_RESULTS))),
     "classes": (CLASSES_RESULTS, lambda: choices_table.table(_lines(CLASSES_RESULTS))),
     "classes-h100": (CLASSES_H100_RESULTS, lambda: choices_table.table(_lines(CLASSES_H100_RESULTS))),
+    "suites-h100": (SUITES_RESULTS, suites_table),
+    "activations-h100": (ACTIVATIONS_RESULTS, lambda: choices_table.table(_lines(ACTIVATIONS_RESULTS))),
     "fused-zoo": (FUSED_RESULTS, lambda: choices_table.table(_lines(FUSED_RESULTS))),
     "own-kernels": (OWN_RESULTS, lambda: own_kernels_table.table(_lines(OWN_RESULTS))),
 }

@@ -222,4 +222,4 @@ def test_offsets_of_an_input_beyond_32_bits(live: DeviceFacts) -> None:
     plan = BACKEND.build(of_parts(problem, 2)[0], live)
     y = plan(x, plan.prepare(w))
     assert y[39].eq(64).all()
-    assert y[:39].eq(0).all()
+    assert not y[:39].any()

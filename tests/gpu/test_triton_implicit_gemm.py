@@ -179,4 +179,4 @@ def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
     plan = BACKEND.build(candidates(KERNEL, problem, live)[0], live)
     y = plan(x, plan.prepare(w))
     assert y[39].eq(64).all()
-    assert y[:39].eq(0).all()
+    assert not y[:39].any()

@@ -220,4 +220,4 @@ def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
     dx = plan(dy, plan.prepare(w))
     assert dx[39, :, :, ::2].eq(16).all()
     assert dx[39, :, :, 1::2].eq(0).all()
-    assert dx[:39].eq(0).all()
+    assert not dx[:39].any()

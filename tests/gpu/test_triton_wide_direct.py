@@ -45,7 +45,7 @@ FEW = [
     "g2mb2ic12ih30iw36oc6kh5ph2 ep:residual+bias",
     "mb2ic3ih224oc3kh3ph1",
     "mb3ic3ih97iw104oc32kh3sh2ph1 ep:bias+relu",
-    "mb2ic3ih61iw72oc60kh3ph1 ep:residual+bias+silu",
+    "mb2ic3ih61iw72oc60kh3ph1 ep:residual+bias+relu",
 ]
 
 
