@@ -69,6 +69,14 @@ def empty(spec: TensorSpec, device: torch.device | str) -> Tensor:
     return torch.empty_strided(spec.shape, spec.strides, dtype=torch_dtype(spec.dtype), device=device)
 
 
+def lies_as(tensor: Tensor, spec: TensorSpec) -> bool:
+    """Whether a tensor of the spec's shape has its strides, but for those along single elements, which say nothing."""
+    return all(
+        size == 1 or stride == wanted
+        for size, stride, wanted in zip(spec.shape, tensor.stride(), spec.strides, strict=True)
+    )
+
+
 def spoil_(tensor: Tensor) -> Tensor:
     """Fill a tensor with what nothing should be made of: NaN, and in int8, which has none, its least number."""
     return tensor.fill_(torch.nan if tensor.is_floating_point() else -128)

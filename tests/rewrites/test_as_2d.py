@@ -8,12 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
+import convwright as cw
 from convwright.core.direction import Direction
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.rewrites import rewrite
 from convwright.rewrites.view_2d import view_of
+from convwright.tensors import lies_as, spec_of
 from problem_space import problems, specs, tensor
 from rewrites.around import arguments_of, check_identity, refused, wrapped
 
@@ -121,3 +124,19 @@ def test_a_weight_is_a_view_too() -> None:
     view = view_of(ConvProblem.of((2, 3, 9), (4, 3, 5)))
     assert view is not None
     assert view.weight(weight).data_ptr() == weight.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("x", "strides", "w", "groups"),
+    [((4, 4, 6), (24, 1, 4), (8, 1, 2), 4), ((2, 5, 1, 8, 8), (320, 1, 320, 40, 5), (15, 5, 1, 3, 3), 1)],
+)
+def test_a_result_lies_as_pytorchs_own_whatever_the_view_is_computed_as(
+    x: tuple[int, ...], strides: tuple[int, ...], w: tuple[int, ...], groups: int
+) -> None:
+    """A view whose channels lie last has such a result, where PyTorch's own in 1 or 3 dimensions lies in planes."""
+    given, weight = torch.randn(x).as_strided(x, strides), torch.randn(w)
+    name = f"conv{len(x) - 2}d"
+    ours = getattr(cw, name)(given, weight, groups=groups, algorithm="as-2d(torch/default)")
+    theirs = getattr(F, name)(given, weight, groups=groups)
+    torch.testing.assert_close(ours, theirs)
+    assert lies_as(ours, spec_of(theirs))

@@ -13,7 +13,7 @@ from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.rewrites.rewrite import Rewrite
 from convwright.rewrites.view_2d import View2D, refusal_reason, view_of
-from convwright.tensors import empty
+from convwright.tensors import empty, lies_as
 
 
 class As2D(Rewrite):
@@ -74,7 +74,8 @@ class As2DPlan:
             residual = view.images(residual)
         if out is None:
             if not self.writes_out:
-                return self._seen_back(self._inner(first, second, bias, residual, None, workspace))
+                made = self._seen_back(self._inner(first, second, bias, residual, None, workspace))
+                return made if lies_as(made, self._out_spec) else empty(self._out_spec, first.device).copy_(made)
             out = empty(self._out_spec, first.device)
         self._inner(first, second, bias, residual, self._seen(out), workspace)
         return out
