@@ -8,18 +8,37 @@ import triton.language as tl
 
 
 @triton.jit
-def activated(total, ACTIVATION: tl.constexpr):
-    """``total`` behind the activation of that name; a comparison, unlike a maximum, keeps NaN."""
+def _share_below(z):
+    """Of a normal distribution what lies below ``z``, for what is stored in 16 bits or fewer: as 2 to the power of a
+    polynomial, whose coefficients are those with the least error from 0 to 6. It errs by 2e-7 at most, and down to -5
+    by 9e-5 of the result, of which 1 + erf in fp32 keeps few digits; GELU takes 13 instructions (sm_90), with that 32.
+    """
+    t = tl.abs(z)
+    power = -5.755009624408558e-07 * t + 1.0267782272421755e-05
+    power = power * t - 3.916886271326803e-05
+    power = power * t - 0.000506918819155544
+    power = power * t + 0.007554568350315094
+    power = power * t - 0.05283220857381821
+    power = power * t - 0.45910122990608215
+    power = power * t - 1.1511175632476807
+    beyond = tl.exp2(power * t - 0.9999997615814209)
+    return tl.where(z < 0, beyond, 1.0 - beyond)
+
+
+@triton.jit
+def activated(total, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+    """``total`` behind the activation of that name, which is stored as ``dtype``; NaN stays NaN."""
     if ACTIVATION == "relu":
         total = tl.where(total < 0, 0.0, total)
     elif ACTIVATION == "silu":
-        total = total / (1.0 + tl.exp(-total))
+        total = total / (1.0 + tl.exp2(total * -1.4426950408889634))
+    elif ACTIVATION == "gelu" and dtype != tl.float32:
+        total *= _share_below(total)
     elif ACTIVATION == "gelu":
         total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
     elif ACTIVATION == "hardswish":
-        gate = total + 3.0
-        gate = tl.where(gate < 0, 0.0, gate)
-        total = total * tl.where(gate > 6, 6.0, gate) / 6.0
+        gate = tl.maximum(total + 3.0, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        total = total * tl.minimum(gate, 6.0, propagate_nan=tl.PropagateNan.ALL) / 6.0
     return total
 
 

@@ -233,7 +233,7 @@ def _write(
                 total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
             if BIAS:
                 total += tl.load(bias + (g * K + (tl.minimum(k, K - 1) if K % OUTPUTS else k))).to(tl.float32)
-            tl.store(y + at, activated(total, ACTIVATION).to(y.dtype.element_ty), mask=kept)
+            tl.store(y + at, activated(total, ACTIVATION, y.dtype.element_ty).to(y.dtype.element_ty), mask=kept)
 
 
 # fmt: off

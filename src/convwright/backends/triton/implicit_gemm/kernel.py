@@ -225,7 +225,7 @@ def write_tile(
         total += tl.trans(added) if Y_PLANES else added
     if BIAS:
         total += tl.load(bias + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
-    total = activated(total, ACTIVATION)
+    total = activated(total, ACTIVATION, y.dtype.element_ty)
     total = stored_as(total, y.dtype.element_ty)
     tl.store(y + at, tl.trans(total) if Y_PLANES else total, mask=kept)
 

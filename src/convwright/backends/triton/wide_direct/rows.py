@@ -162,7 +162,7 @@ def write_row(
                 total += tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
             if BIAS:
                 total += _bias(bias, g * K + (tl.minimum(k, K - 1) if K % OUTPUTS else k), VECTOR)
-            tl.store(y + at, activated(total, ACTIVATION).to(y.dtype.element_ty), mask=kept)
+            tl.store(y + at, activated(total, ACTIVATION, y.dtype.element_ty).to(y.dtype.element_ty), mask=kept)
 
 
 @triton.jit

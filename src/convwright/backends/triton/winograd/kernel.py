@@ -170,7 +170,7 @@ def _write(
         total += tl.load(residual + at, mask=kept, other=0.0)
     if BIAS:
         total += tl.expand_dims(tl.load(bias + k, mask=k < K, other=0.0), 1 if Y_PLANES else 0)
-    tl.store(y + at, activated(total, ACTIVATION), mask=kept)
+    tl.store(y + at, activated(total, ACTIVATION, y.dtype.element_ty), mask=kept)
 
 
 # fmt: off
