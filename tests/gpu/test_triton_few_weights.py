@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -211,11 +212,10 @@ def test_a_depthwise_weights_gradient_is_computed_by_it_where_it_is_asked_for() 
 
 
 @pytest.mark.parametrize("layout", [Layout.NCHW, Layout.NHWC])
-def test_offsets_beyond_32_bits(layout: Layout, live: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(layout: Layout, live: DeviceFacts, much_memory: Callable[[int], None]) -> None:
     case = Case((40, 64, 1024, 1024), (64, 1, 1, 1), groups=64)
     problem = gradient(case, DType.FP16, Layout.NCHW, layout, layout)
-    if torch.cuda.mem_get_info()[0] < 2 * (problem.x.nbytes + problem.y.nbytes):
-        pytest.skip(f"needs {2 * (problem.x.nbytes + problem.y.nbytes):,} bytes of free GPU memory")
+    much_memory(2 * (problem.x.nbytes + problem.y.nbytes))
     order = torch.channels_last if layout is Layout.NHWC else torch.contiguous_format
     x, dy = (
         torch.empty(spec.shape, dtype=torch.float16, device="cuda", memory_format=order).zero_()

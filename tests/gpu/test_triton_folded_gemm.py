@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, nan
 
 import pytest
@@ -266,12 +267,10 @@ def test_a_training_step_has_its_stem_from_it(
     assert relative(w.grad, wide.grad) < 2e-3
 
 
-def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(live: DeviceFacts, much_memory: Callable[[int], None]) -> None:
     """Of operands that are slices of far wider buffers, whose images lie far from each other."""
     problem = Case((40, 3, 128, 128), (32, 3, 3, 3), padding=SAME, slack=4093).problem(DType.FP32)
-    needed = 2 * (problem.x.span_bytes + problem.y.span_bytes)
-    if torch.cuda.mem_get_info()[0] < needed:
-        pytest.skip(f"needs {needed:,} bytes of free GPU memory")
+    much_memory(2 * (problem.x.span_bytes + problem.y.span_bytes))
     given = Operands.of(problem, "cuda", integers=True)
     candidate = best(problem, live)[0]
     assert torch.equal(run(candidate, live, given), exact(oracle(problem, given), problem)), candidate.id

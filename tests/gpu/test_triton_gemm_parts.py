@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 
@@ -211,11 +212,10 @@ def test_a_plan_runs_on_the_current_stream_and_on_addresses(live: DeviceFacts) -
     assert torch.equal(given.out, expected)
 
 
-def test_offsets_of_an_input_beyond_32_bits(live: DeviceFacts) -> None:
+def test_offsets_of_an_input_beyond_32_bits(live: DeviceFacts, much_memory: Callable[[int], None]) -> None:
     """One pixel of each image, 2^26 elements from the next."""
     problem = Case((40, 64, 1024, 1024), (16, 64, 1, 1), stride=(1024, 1024)).problem(DType.FP16)
-    if torch.cuda.mem_get_info()[0] < 2 * problem.x.nbytes:
-        pytest.skip(f"needs {2 * problem.x.nbytes:,} bytes of free GPU memory")
+    much_memory(2 * problem.x.nbytes)
     x = torch.empty(problem.x.shape, dtype=torch.float16, device="cuda", memory_format=torch.channels_last).zero_()
     x[39, :, 0, 0] = 1
     w = torch.ones(problem.w.shape, dtype=torch.float16, device="cuda")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -169,10 +171,9 @@ def test_a_plan_runs_on_the_current_stream_and_makes_its_output(live: DeviceFact
     assert torch.equal(y, exact(oracle(problem, given), problem))
 
 
-def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(live: DeviceFacts, much_memory: Callable[[int], None]) -> None:
     problem = Case((40, 64, 1024, 1024), (16, 64, 1, 1)).problem(DType.FP16)
-    if torch.cuda.mem_get_info()[0] < 2 * (problem.x.nbytes + problem.y.nbytes):
-        pytest.skip(f"needs {2 * (problem.x.nbytes + problem.y.nbytes):,} bytes of free GPU memory")
+    much_memory(2 * (problem.x.nbytes + problem.y.nbytes))
     x = torch.zeros(problem.x.shape, dtype=torch.float16, device="cuda").to(memory_format=torch.channels_last)
     x[39].fill_(1)
     w = torch.ones(problem.w.shape, dtype=torch.float16, device="cuda")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -209,10 +211,9 @@ def test_a_transposed_convolution_is_computed_by_it(live: DeviceFacts) -> None:
     assert (y.double() - exact).norm() / exact.norm() < 6e-4
 
 
-def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(live: DeviceFacts, much_memory: Callable[[int], None]) -> None:
     problem = gradient(Case((40, 64, 1024, 1024), (16, 64, 1, 1), (1, 2)), DType.FP16)
-    if torch.cuda.mem_get_info()[0] < 2 * (problem.x.nbytes + problem.y.nbytes):
-        pytest.skip(f"needs {2 * (problem.x.nbytes + problem.y.nbytes):,} bytes of free GPU memory")
+    much_memory(2 * (problem.x.nbytes + problem.y.nbytes))
     dy = torch.empty(problem.y.shape, dtype=torch.float16, device="cuda", memory_format=torch.channels_last).zero_()
     dy[39].fill_(1)
     w = torch.ones(problem.w.shape, dtype=torch.float16, device="cuda")

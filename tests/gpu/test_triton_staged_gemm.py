@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import cycle
 from math import inf, nan
 
@@ -280,12 +281,10 @@ def test_a_layer_and_its_gradient_are_computed_by_it_where_tf32_is_off(
     assert relative(x.grad, wide.grad) < 1e-6
 
 
-def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(live: DeviceFacts, much_memory: Callable[[int], None]) -> None:
     """Of an input that is a slice of a far wider buffer, whose images lie far from each other."""
     problem = Case((40, 32, 128, 128), (32, 32, 3, 3), padding=SAME, slack=4064).problem(DType.FP32)
-    needed = 2 * (problem.x.span_bytes + problem.y.span_bytes)
-    if torch.cuda.mem_get_info()[0] < needed:
-        pytest.skip(f"needs {needed:,} bytes of free GPU memory")
+    much_memory(2 * (problem.x.span_bytes + problem.y.span_bytes))
     given = Operands.of(problem, "cuda", integers=True)
     candidate = candidates(ALGORITHM, problem, live)[0]
     assert torch.equal(run(candidate, live, given), exact(oracle(problem, given), problem)), candidate.id

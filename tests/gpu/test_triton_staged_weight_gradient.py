@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from math import inf, nan
@@ -270,12 +271,10 @@ def test_a_training_step_has_its_weights_gradient_from_it(place: int, largest: f
     assert relative(w.grad, exact.grad) < largest
 
 
-def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(live: DeviceFacts, much_memory: Callable[[int], None]) -> None:
     """Of operands that are slices of far wider buffers, whose images lie far from each other."""
     problem = gradient(Case((40, 32, 128, 128), (32, 32, 1, 1), slack=4064), DType.FP32)
-    needed = 2 * (problem.x.span_bytes + problem.y.span_bytes)
-    if torch.cuda.mem_get_info()[0] < needed:
-        pytest.skip(f"needs {needed:,} bytes of free GPU memory")
+    much_memory(2 * (problem.x.span_bytes + problem.y.span_bytes))
     given = Operands.of(problem, "cuda", integers=True)
     candidate = best(problem, live)[0]
     assert torch.equal(run(candidate, live, given), given.expected(problem).float()), candidate.id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -191,10 +192,9 @@ def test_a_weights_gradient_in_fp32_is_computed_by_it_where_tf32_is_off() -> Non
     assert (w.grad.double() - exact.grad).norm() / exact.grad.norm() < 1e-6
 
 
-def test_offsets_beyond_32_bits(live: DeviceFacts) -> None:
+def test_offsets_beyond_32_bits(live: DeviceFacts, much_memory: Callable[[int], None]) -> None:
     problem = gradient(Case((40, 64, 1024, 1024), (16, 64, 1, 1)), DType.FP16)
-    if torch.cuda.mem_get_info()[0] < 2 * (problem.x.nbytes + problem.y.nbytes):
-        pytest.skip(f"needs {2 * (problem.x.nbytes + problem.y.nbytes):,} bytes of free GPU memory")
+    much_memory(2 * (problem.x.nbytes + problem.y.nbytes))
     x, dy = (
         torch.empty(spec.shape, dtype=torch.float16, device="cuda", memory_format=torch.channels_last).zero_()
         for spec in (problem.x, problem.y)
