@@ -50,12 +50,13 @@ class Settings:
 @lru_cache
 def settings() -> Settings:
     """The settings of this process, from ``CONVWRIGHT_MODE``, ``CONVWRIGHT_STORE`` (a path, or ``none``),
-    ``CONVWRIGHT_TRUST`` (``trust`` or ``verify``) and ``CONVWRIGHT_NVTX`` (``0`` or ``1``)."""
+    ``CONVWRIGHT_TRUST`` (``trust`` or ``verify``) and ``CONVWRIGHT_NVTX`` (``0`` or ``1``); what is empty is not
+    set."""
     return Settings(
         one_of(Mode, "CONVWRIGHT_MODE", os.environ.get("CONVWRIGHT_MODE") or "quick"),
         _store_path(),
-        one_of(Trust, "CONVWRIGHT_TRUST", os.environ.get("CONVWRIGHT_TRUST", "trust")),
-        one_of(Switch, "CONVWRIGHT_NVTX", os.environ.get("CONVWRIGHT_NVTX", "0")) is Switch.ON,
+        one_of(Trust, "CONVWRIGHT_TRUST", os.environ.get("CONVWRIGHT_TRUST") or "trust"),
+        one_of(Switch, "CONVWRIGHT_NVTX", os.environ.get("CONVWRIGHT_NVTX") or "0") is Switch.ON,
     )
 
 

@@ -65,18 +65,31 @@ def test_few_candidates_are_listed_always_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "splits", "packed"),
+    ("text", "splits", "packed", "kept"),
     [
-        (DEPTHWISE, {1}, {None}),
-        (f"{DEPTHWISE} tag:nhwc", {1}, {None, 1}),
-        ("ic50ih512oc1kh3ph5dh4", {2, 4, 8}, {None}),
-        ("ic2ih512oc1kh3ph1", {1, 2}, {None}),
+        (DEPTHWISE, {1}, {None}, {None}),
+        (f"{DEPTHWISE} tag:nhwc", {1}, {None, 1}, {None}),
+        ("ic50ih512oc1kh3ph5dh4", {1, 2, 4, 8}, {None}, {None}),
+        ("ic2ih512oc1kh3ph1", {1, 2}, {None}, {None}),
+        ("mb8ic4ih128oc16kh3ph1", {1, 2, 4}, {None}, {None, 2}),
+        ("mb32ic3ih224oc64kh3ph1", {1, 2, 4}, {None}, {None, 4}),
     ],
 )
-def test_ways_that_differ_are_all_among_them(text: str, splits: set[int], packed: set[int | None]) -> None:
+def test_ways_that_differ_are_all_among_them(
+    text: str, splits: set[int], packed: set[int | None], kept: set[int | None]
+) -> None:
     found = best_patches(sweep_of(ConvProblem.parse(text)), H200)
+    assert len(found) == MOST_PATCHES
     assert {each.split for each in found} == splits
     assert {each.packed for each in found} == packed
+    assert {each.kept for each in found} >= kept
+    assert bool({each.kept for each in found} - {None}) == bool(kept - {None})
+
+
+def test_one_that_is_compiled_sooner_stands_behind_what_keeps_its_input() -> None:
+    first, second, *_ = best_patches(sweep_of(ConvProblem.parse("mb32ic3ih224oc64kh3ph1")), H200)
+    assert first.kept
+    assert not second.kept
 
 
 def test_a_loop_over_rows_is_among_the_first_two() -> None:

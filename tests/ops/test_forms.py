@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
+from convwright.backends.torch_native.own import gradients
+from convwright.core.problem import ConvProblem
 from ops.each_form import ACTIVATED, BOTH, EACH, NAMES, in_mode, is_transposed, operands, rank_of
 from ops.prefer import GEMM, count_calls, prefer, randn
 
@@ -186,6 +188,16 @@ def test_memory_layouts(name: str, x_as: Any, w_as: Any, algorithm: str, monkeyp
         strides = zip(ours.shape, ours.stride(), theirs.stride(), strict=True)
         assert all(mine == own for size, mine, own in strides if size > 1), (ours.stride(), theirs.stride())
         assert_close(*(results(getattr(of, name), [x, w, b], {"stride": 2}) for of in (cw, F)))
+
+
+def test_a_gradient_of_uneven_padding_lies_densely() -> None:
+    problem = ConvProblem.of((2, 3, 6, 7), (4, 3, 2, 2), padding=((1, 0), (0, 1)), direction="backward_data")
+    for order in torch.contiguous_format, torch.channels_last:
+        x, w = randn(2, 3, 6, 7).contiguous(memory_format=order), randn(4, 3, 2, 2)
+        dy = randn(2, 4, 6, 7).contiguous(memory_format=order)
+        dx, _, _ = gradients(problem, dy, x, w, (True, False, False))
+        assert dx is not None
+        assert dx.is_contiguous(memory_format=order)
 
 
 @pytest.mark.parametrize("algorithm", ["torch/default", "as-2d(torch/default)", "pad-c(4, torch/default)", GEMM])

@@ -224,8 +224,9 @@ def test_numbers_of_other_kinds(value: Any, algorithm: str, monkeypatch: pytest.
     for stride in (value, numpy.int64(2), (numpy.int64(2), 2), value):
         for _ in range(2):
             assert_close(cw.conv2d(x, w, b, stride), F.conv2d(x, w, b, 2))
+    fresh = [each.clone() for each in (x, w, b)]
     with pytest.raises(ValueError, match="Overflow"):
-        cw.conv2d(x, w, b, 2**70)
-    assert_close(cw.conv2d(x, w, b, torch.tensor(2)), F.conv2d(x, w, b, 2))  # which cannot be compared with that
+        cw.conv2d(*fresh, 2**70)
+    assert_close(cw.conv2d(*fresh, torch.tensor(2)), F.conv2d(x, w, b, 2))  # which cannot be compared with that
     with pytest.raises(BadInput, match=r"`stride` must be an int or a tuple of ints, got array\(\[2, 2\]\)"):
         cw.conv2d(x, w, b, numpy.array([2, 2]))

@@ -147,7 +147,7 @@ class Kept:
 
     def __init__(self, prepare: Pack) -> None:
         self._prepare = prepare
-        self._by_stream: dict[int, tuple[weakref.ref[Tensor], tuple[int, int, int], Tensor]] = {}
+        self._by_stream: dict[int, tuple[weakref.ref[Tensor], tuple[int, int, object], Tensor]] = {}
         _count_steps()
 
     def __call__(self, weight: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ class Kept:
         # What one stream packs, another could read too early.
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
         capturing = weight.is_cuda and torch.cuda.is_current_stream_capturing()
-        version, kept = (weight._version, weight.data_ptr(), _steps), self._by_stream.get(stream)
+        version, kept = (weight._version, weight.data_ptr(), _step), self._by_stream.get(stream)
         # A new weight can have the id, the address and the version of one that is gone: only the object itself tells.
         if kept is not None and kept[0]() is weight and kept[1] == version:
             if capturing:
@@ -168,7 +168,7 @@ class Kept:
         return packed
 
 
-_steps = 0  # of any optimizer, since the first weight was kept
+_step = object()  # another one behind each step of any optimizer, since the first weight was kept
 
 
 @cache
@@ -177,8 +177,8 @@ def _count_steps() -> None:
 
 
 def _stepped(*_: object) -> None:
-    global _steps
-    _steps += 1
+    global _step
+    _step = object()  # which, unlike a count, threads cannot make the same of each other's
 
 
 # What a captured graph has seen must live as long as the graph, and nobody tells when that ends.

@@ -10,7 +10,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 
 # How many times what its tiles estimate, or what moving its operands takes, a kernel took on an H200: in planes, and
-# with channels last. Medians over 1,683 configurations for layers of known networks, of which 93 in a hundred took
+# with channels last. Medians over 1,513 configurations for layers of known networks, of which 93 in a hundred took
 # between half and twice that (`benchmarks/kernel_estimates.py`).
 _TIMES = {
     "staged_gemm": (1.25, 1.25),

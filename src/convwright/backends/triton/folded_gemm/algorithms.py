@@ -9,8 +9,8 @@ from convwright.core.dtype import Arithmetic, DType
 
 KERNEL = "folded-gemm"
 _OF_DTYPE = {
-    DType.FP16: (Algorithm(KERNEL, Arithmetic.FP16_ACC32, packed=True),),
-    DType.BF16: (Algorithm(KERNEL, Arithmetic.BF16_ACC32, packed=True),),
+    DType.FP16: (Algorithm(KERNEL, Arithmetic.FP16_ACC32),),
+    DType.BF16: (Algorithm(KERNEL, Arithmetic.BF16_ACC32),),
     DType.FP32: (split(KERNEL), scaled(KERNEL)),
 }
 DTYPES = tuple(_OF_DTYPE)

@@ -20,7 +20,7 @@ _STEPS_APART = {Arithmetic.FP8_ACC32: DType.FP32, Arithmetic.FP16_ACC16: DType.F
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One arithmetic of the kernel; ``packed`` means that ``prepare`` rounds or splits the weight, not the kernel."""
+    """One arithmetic of the kernel; ``packed`` means that a kernel ahead of it rounds or splits the weight."""
 
     name: str
     arithmetic: Arithmetic

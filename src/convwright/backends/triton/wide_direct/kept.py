@@ -27,7 +27,8 @@ def write_channels(
     PIECES: tl.constexpr, PLACES: tl.constexpr, TURNS: tl.constexpr, LANES: tl.constexpr,
 ):
     # fmt: on
-    """Sum up and write the patch in TURNS times OUTPUTS channels, of which ``k_first`` is the first."""
+    """Sum up and write the patch of an image, which has one plane and one tap there, in TURNS times OUTPUTS channels,
+    of which ``k_first`` is the first."""
     READ: tl.constexpr = (ROWS - 1) * APART + R
 
     read = ()

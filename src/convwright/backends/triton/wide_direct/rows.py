@@ -92,7 +92,7 @@ def row_inside(
     VECTOR: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """The same of row ``h``, which for some patches may lie ABOVE the image or BELOW it."""
+    """All columns that the patch's taps read of row ``h``, which for some patches lies ABOVE the image or BELOW it."""
     if ABOVE:
         there = there & (h >= 0)
     if BELOW:

@@ -10,7 +10,7 @@ from math import log2
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
-from convwright.backends.triton.sweep import Sweep
+from convwright.backends.triton.sweep import Sweep, Track
 from convwright.backends.triton.wide_direct.reading import groups_at_once
 from convwright.backends.triton.wide_direct.thread import Thread, of_kept, of_patch, of_strip
 from convwright.core.device import DeviceFacts
@@ -22,9 +22,11 @@ _COLS, _COLS_IN_LANES = (2, 4, 8), (1, 2, 3, 4, 6, 7, 8)
 _WARPS, _SPLITS, _VECTORS = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)
 # Of patches that keep what they read: where more turns are taken, warps are fewer, and wait together.
 _ROWS_KEPT, _WARPS_KEPT, _OUTPUTS_KEPT, _TURNS_KEPT = (1, 2, 3, 4), (4, 2, 1), (4, 8), (2, 4)
+_MOST_KEPT = 81  # numbers of an input: of more, patches take the compiler up to 12 s
 _STRIPS = (1, 2, 3, 4, 6, 8)  # into so many an image is divided where the rows that are read are a loop
 # Registers that a thread may take, and those of a multiprocessor that all of them share.
 _MOST_REGISTERS, _REGISTERS_OF_ALL, _OTHER_REGISTERS = 168, 65536, 24
+_MOST_WEIGHTS_AHEAD = 32  # of a loop over output channels, which are read as registers are free
 # What takes the compiler long: products that are written out, longest those of lanes that run across groups, which
 # beyond this many take it 12 to 28 s and are 5 % faster than a strip.
 _MOST_WRITTEN_OUT, _MOST_WRITTEN_OUT_IN_LANES, _MOST_TAPS_WRITTEN_OUT = 1400, 800, 64
@@ -75,20 +77,24 @@ class Patch(Configuration):
 
 def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
     """The ``count`` patches that should be fastest, by estimate, the best first, and few alike; where the weight may be
-    packed, sums be split or the rows that are read be a loop, all these ways are among them, and the best loop, which
-    is compiled in a tenth of the time, is the second."""
+    packed, sums be split, what is read be kept or the rows that are read be a loop, all these ways are among them. The
+    second is the best loop, which is compiled in a tenth of the time, or where the first keeps what it reads the best
+    that does not, in half."""
     ranked = sorted(patches(sweep), key=lambda patch: cycles(patch, sweep, device))
-    alike, chosen = Counter[object](), list[Patch]()
-    ways = len({_way(patch) for patch in ranked})
-    most = {1: count, 2: count * 3 // 4}.get(ways, count * 3 // 8)
+    alike, unlike = Counter[object](), list[Patch]()
+    of_each = {_way(patch): patch for patch in reversed(ranked)}
+    most = {1: count, 2: count * 3 // 4}.get(len(of_each), count * 3 // 8)
     for patch in ranked:
         way = _way(patch)
         thread = patch.rows, patch.cols, patch.vector, way, patch.outputs if patch.kept else None
         if not alike[thread] and alike[way] < most:
             alike.update((thread, way))
-            chosen.append(patch)
-    chosen = chosen[:count]
-    soon = next((patch for patch in chosen if patch.rolled), None)
+            unlike.append(patch)
+    # The best of its way is always the first of it that is unlike others.
+    others = [patch for patch in unlike if patch is not of_each[_way(patch)]]
+    taken = {*of_each.values(), *others[: max(count - len(of_each), 0)]}
+    chosen = [patch for patch in unlike if patch in taken][:count]
+    soon = next((patch for patch in chosen if patch.rolled or (chosen[0].kept and not patch.kept)), None)
     if soon and soon is not chosen[0]:
         chosen.remove(soon)
         chosen.insert(1, soon)
@@ -120,12 +126,18 @@ def patches(sweep: Sweep) -> Iterator[Patch]:
 def _keeping(sweep: Sweep) -> Iterator[Patch]:
     """Those that keep what they read: of images, where output channels are more than one turn computes."""
     depth, _, _ = sweep.tracks
-    if depth.read > 1 or depth.written > 1:
+    if not _is_flat(depth):
         return
     for rows, cols, warps, outputs, turns in product(_ROWS_KEPT, _COLS, _WARPS_KEPT, _OUTPUTS_KEPT, _TURNS_KEPT):
         patch = Patch(rows, cols, warps, outputs=outputs, kept=turns)
-        if -(-sweep.outputs // outputs) % turns == 0 and _fits(patch, sweep):
+        fits = _fits(patch, sweep) and _thread(patch, sweep).columns <= _MOST_KEPT
+        if -(-sweep.outputs // outputs) % turns == 0 and fits:
             yield patch
+
+
+def _is_flat(depth: Track) -> bool:
+    """Whether there is one plane, and one tap, which reads it."""
+    return (depth.read, depth.written, depth.most_taps, depth.phases[0].before) == (1, 1, 1, 0)
 
 
 def _strips(sweep: Sweep) -> list[int]:
@@ -133,7 +145,7 @@ def _strips(sweep: Sweep) -> list[int]:
     same one."""
     depth, rows, _ = sweep.tracks
     gap, apart = sweep.spacing
-    if depth.read > 1 or depth.written > 1 or rows.most_taps <= apart:
+    if not _is_flat(depth) or rows.most_taps <= apart:
         return []
     of_a_phase = -(-rows.places // gap)
     return sorted({-(-of_a_phase // strips) for strips in _STRIPS})
@@ -180,9 +192,9 @@ def _fits(patch: Patch, sweep: Sweep) -> bool:
 def registers(patch: Patch, sweep: Sweep) -> int:
     """Of a thread: its sums, what it has read of a row, and its weights, unless all lanes share those."""
     thread = _thread(patch, sweep)
-    few = patch.kept or thread.weights <= _MOST_TAPS_WRITTEN_OUT
-    shared = patch.vector is None and patch.split == 1 and few
-    return thread.sums + thread.columns + (0 if shared else thread.weights) + _OTHER_REGISTERS
+    shared = patch.vector is None and patch.split == 1 and thread.weights <= _MOST_TAPS_WRITTEN_OUT
+    weights = 0 if shared else min(thread.weights, _MOST_WEIGHTS_AHEAD) if patch.kept else thread.weights
+    return thread.sums + thread.columns + weights + _OTHER_REGISTERS
 
 
 def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
