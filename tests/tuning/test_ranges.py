@@ -86,7 +86,7 @@ def test_nvtx_is_pushed_and_popped_where_it_is_built_in(monkeypatch: pytest.Monk
     assert told[2:] == ["reference/gemm", "end"]
 
 
-@pytest.mark.parametrize("value", ["yes", "", "2"])
+@pytest.mark.parametrize("value", ["yes", " ", "2"])
 def test_the_setting_is_0_or_1(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVWRIGHT_NVTX", value)
     settings.cache_clear()

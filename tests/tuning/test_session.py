@@ -238,7 +238,8 @@ def test_the_session_is_as_the_environment_asks(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delenv("CONVWRIGHT_STORE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings.cache_clear()
-    monkeypatch.setenv("CONVWRIGHT_MODE", "")  # as good as none
+    for name in "MODE", "TRUST", "NVTX":
+        monkeypatch.setenv(f"CONVWRIGHT_{name}", "")  # as good as none
     assert settings() == Settings(Mode.QUICK, tmp_path / "convwright" / "findings.sqlite")
     settings.cache_clear()
     monkeypatch.setenv("CONVWRIGHT_MODE", "fast")
