@@ -46,7 +46,6 @@ CLINIC_RESULTS = ROOT / "benchmarks" / "results" / "h200-wrapper-clinic.jsonl"
 PAGES = (
     ROOT / "README.md", ROOT / "docs" / "bench.md", ROOT / "docs" / "kernels.md", ROOT / "docs" / "wrapper-clinic.md",
 )  # fmt: skip
-NAMES, FORWARD = suites.names(), Direction.FORWARD
 START, END = "<!-- table: find -->", "<!-- end of table -->"
 
 
@@ -181,8 +180,13 @@ def clinic_table() -> str:
 def suites_table() -> str:
     """Each suite in fp32, forward, with TF32 off, from whichever record has it."""
     records = (DEEPBENCH_H100_RESULTS, SUITES_RESULTS, CLASSES_H100_RESULTS)
-    lines = [line for record in records for line in _lines(record) if line["suite"] in NAMES and line["tf32"] is False]
-    return choices_table.table([line for line in lines if ConvProblem.parse(line["problem"]).direction is FORWARD])
+    return choices_table.table([line for record in records for line in _lines(record) if _of_a_suite(line)])
+
+
+def _of_a_suite(line: dict[str, Any]) -> bool:
+    if line["suite"] not in suites.names() or line["tf32"] is not False:
+        return False
+    return ConvProblem.parse(line["problem"]).direction is Direction.FORWARD
 
 
 def _lines(record: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from convwright.core.dtype import IN_PYTORCH, DType
 from convwright.core.epilogue import Activation
-from convwright.core.tensor_spec import TensorSpec
+from convwright.core.tensor_spec import TensorSpec, same_order
 from convwright.errors import BadInput
 
 _TORCH = {
@@ -71,10 +71,7 @@ def empty(spec: TensorSpec, device: torch.device | str) -> Tensor:
 
 def lies_as(tensor: Tensor, spec: TensorSpec) -> bool:
     """Whether a tensor of the spec's shape has its strides, but for those along single elements, which say nothing."""
-    return all(
-        size == 1 or stride == wanted
-        for size, stride, wanted in zip(spec.shape, tensor.stride(), spec.strides, strict=True)
-    )
+    return same_order(spec.shape, tensor.stride(), spec.strides)
 
 
 def spoil_(tensor: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class Epilogue(Record):
             known = ", ".join((*_FLAGS, *Activation))
             raise BadInput(f"an epilogue is some of {known} with plus signs between, got {names[0]!r}")
         flags = {name: name in words for name in _FLAGS}
-        return cls(activation=activation_named(names[0] if names else "none"), **flags)
+        return cls(activation=Activation(names[0]) if names else Activation.NONE, **flags)
 
 
 _FLAGS = ("scale", "residual", "bias", "accumulate")

@@ -59,9 +59,9 @@ def dense_strides(shape: tuple[int, ...], layout: Layout = Layout.NCHW) -> tuple
     return tuple(strides)
 
 
-def _same_order(shape: tuple[int, ...], given: tuple[int, ...], dense: tuple[int, ...]) -> bool:
-    """True where ``given`` addresses memory as ``dense`` does; the stride of a dimension of size 1 says nothing."""
-    return all(size <= 1 or a == b for size, a, b in zip(shape, given, dense, strict=True))
+def same_order(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Whether both strides lead to the same elements; the one along a single element says nothing."""
+    return all(size <= 1 or a == b for size, a, b in zip(shape, first, second, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class TensorSpec(Record):
             raise BadInput(f"strides must have one entry per dimension of {self.shape}, got {given}")
         for layout in _DENSE:
             dense = dense_strides(self.shape, layout)
-            if _same_order(self.shape, given, dense):
+            if same_order(self.shape, given, dense):
                 given = dense
                 break
         object.__setattr__(self, "strides", given)

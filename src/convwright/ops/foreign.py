@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from convwright.core.tensor_spec import ALIGNMENTS, TensorSpec
+from convwright.core.tensor_spec import ALIGNMENTS, TensorSpec, same_order
 from convwright.errors import BadInput
 from convwright.tensors import torch_dtype
 
@@ -80,8 +80,8 @@ def look(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _same_strides(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Whether both lead to the same elements: a dimension of size 1 may have any, and so may what is empty."""
-    return 0 in shape or all(size == 1 or a == b for size, a, b in zip(shape, first, second, strict=True))
+    """Whether both lead to the same elements; what is empty has none, and may have any strides."""
+    return 0 in shape or same_order(shape, first, second)
 
 
 def tensor_of(array: Any) -> Tensor:
