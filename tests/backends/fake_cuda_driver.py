@@ -39,7 +39,7 @@ class FakeCudaDriver:
 
     def _enqueue(self, config: int, function: int, places: int, extra: int) -> int:
         asked = launch._LaunchConfig.from_address(config)
-        count = self.loaded[function - 77].pointers + launch._SCRATCH_POINTERS
+        count = self.loaded[function - 77].operands + launch._SCRATCH_POINTERS
         arguments = [ctypes.c_uint64.from_address(at).value for at in (ctypes.c_void_p * count).from_address(places)]
         self.launches.append(Launched([getattr(asked, field[0]) for field in asked._fields_], function, arguments))
         return self.status

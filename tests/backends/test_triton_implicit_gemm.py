@@ -282,7 +282,7 @@ CALL = KernelCall(None, dict.fromkeys("xwy", ("fp16", 16)), {}, 17, 4, 3)
 
 def test_a_compiled_kernel_is_read_as_it_was_written() -> None:
     binary = Binary.of(Compiled(), CALL)
-    assert (binary.blocks, binary.warps, binary.shared_bytes, binary.pointers) == (17, 4, 70_000, 3)
+    assert (binary.blocks, binary.warps, binary.shared_bytes, binary.operands) == (17, 4, 70_000, 3)
     assert Binary.read(binary.text) == binary
     assert len(binary.text) < 2000
 

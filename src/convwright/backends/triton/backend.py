@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 _OLDEST_ARCHITECTURE = 80
 # What is offered for each direction. Each kernel has a folder, and its name begins those of its algorithms.
 _KERNELS: Mapping[Direction, tuple[str, ...]] = {
-    Direction.FORWARD: ("staged_gemm", "folded_gemm", "implicit_gemm", "wide_direct", "direct", "winograd"),
+    Direction.FORWARD: (
+        "staged_gemm", "boxed_gemm", "folded_gemm", "implicit_gemm", "wide_direct", "direct", "winograd",
+    ),
     Direction.BACKWARD_DATA: ("input_gradient", "wide_direct", "direct"),
     Direction.BACKWARD_WEIGHT: ("staged_weight_gradient", "weight_gradient", "few_weights"),
-}
+}  # fmt: skip
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
 
 

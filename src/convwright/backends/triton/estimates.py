@@ -14,6 +14,7 @@ from convwright.core.device import DeviceFacts
 # between half and twice that (`benchmarks/kernel_estimates.py`).
 _TIMES = {
     "staged_gemm": (1.25, 1.25),
+    "boxed_gemm": (1.2, 1.2),
     "folded_gemm": (2.2, 1.8),
     "implicit_gemm": (2.6, 1.2),
     "wide_direct": (1.35, 1.5),

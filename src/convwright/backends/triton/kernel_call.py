@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,21 @@ WORKSPACE = ("fp32", 16)
 _TRITON_NAMES = {"int8": "i8", "fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5"}
 
 
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """How an operand lies that Hopper's copy engine moves a box of at a time, the outermost dimension first, in
+    elements; of each dimension a box has every so manieth, as ``steps`` says."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class KernelCall:
-    """What is to be launched: a kernel, its pointers with dtype and alignment in bytes, its constants, its grid."""
+    """What is to be launched: a kernel, its pointers with dtype and alignment in bytes, its constants, its grid; and
+    which of the operands the kernel is given maps of instead of pointers."""
 
     kernel: Any
     pointers: Mapping[str, tuple[str, int]]
@@ -30,6 +42,7 @@ class KernelCall:
     warps: int
     stages: int
     registers: int | None = None
+    maps: Mapping[str, TensorMap] = field(default_factory=dict)
 
     def compile(self, architecture: str) -> Any:
         """Triton's compiled kernel for ``architecture`` ("sm_90"). Needs neither a GPU nor a driver."""
@@ -38,9 +51,12 @@ class KernelCall:
         from triton.compiler import ASTSource
 
         signature = {name: f"*{_TRITON_NAMES.get(dtype, dtype)}" for name, (dtype, _) in self.pointers.items()}
+        for name, each in self.maps.items():
+            signature[name] = f"tensordesc<{self.pointers[name][0]}[{', '.join(map(str, each.box))}]>"
         signature |= dict.fromkeys(self.constants, "constexpr")
         places = {name: place for place, name in enumerate(self.kernel.arg_names)}
-        hints = {(places[name],): [["tt.divisibility", aligned]] for name, (_, aligned) in self.pointers.items()}
+        aligned = {name: nbytes for name, (_, nbytes) in self.pointers.items() if name not in self.maps}
+        hints = {(places[name],): [["tt.divisibility", nbytes]] for name, nbytes in aligned.items()}
         source = ASTSource(self.kernel, signature, dict(self.constants), hints)
         target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
         options = {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
@@ -49,7 +65,12 @@ class KernelCall:
     def interpreted(self, *operands: Tensor | None) -> None:
         """Run in Triton's interpreter, on tensors of the CPU."""
         _let_numbers_count()
-        self.kernel[(self.blocks,)](**dict(zip(self.pointers, operands, strict=True)), **self.constants)
+        given: dict[str, Any] = dict(zip(self.pointers, operands, strict=True))
+        if self.maps:
+            from convwright.backends.triton.interpreted_maps import mapped
+
+            given |= {name: mapped(given[name], each) for name, each in self.maps.items()}
+        self.kernel[(self.blocks,)](**given, **self.constants)
 
 
 def interpreting() -> bool:

@@ -9,7 +9,7 @@ import threading
 import zlib
 from base64 import b85decode, b85encode
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Any, Protocol, Self
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from convwright.backends.triton.kernel_call import KernelCall, interpreting
+from convwright.backends.triton.tensor_map import EncodedMaps, Mapped, mapped_operands
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.errors import BackendError, Refused
@@ -59,7 +60,8 @@ class Binary:
     blocks: int
     warps: int
     shared_bytes: int
-    pointers: int
+    operands: int
+    maps: tuple[Mapped, ...] = ()
 
     @classmethod
     def of(cls, compiled: Any, call: KernelCall) -> Self:
@@ -69,20 +71,23 @@ class Binary:
         if any(needs) or metadata.launch_cooperative_grid or metadata.launch_pdl:
             raise BackendError(f"{metadata.name} needs scratch memory, clusters or a cooperative launch, none is given")
         size = call.blocks, metadata.num_warps, metadata.shared, len(call.pointers)
-        return cls(metadata.name, compiled.hash, compiled.asm["cubin"], *size)
+        maps = mapped_operands(call, metadata.tensordesc_meta) if call.maps else ()
+        return cls(metadata.name, compiled.hash, compiled.asm["cubin"], *size, maps)
 
     @property
     def text(self) -> str:
         packed = b85encode(zlib.compress(self.cubin)).decode()
-        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)} | {"cubin": packed})
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(known | {"cubin": packed, "maps": [asdict(each) for each in self.maps]})
 
     @classmethod
     def read(cls, text: str) -> Self:
         """What ``text`` was made of."""
         try:
             known = json.loads(text)
-            return cls(**known | {"cubin": zlib.decompress(b85decode(known["cubin"]))})
-        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            maps = tuple(map(Mapped.read, known["maps"]))
+            return cls(**known | {"cubin": zlib.decompress(b85decode(known["cubin"])), "maps": maps})
+        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             raise BackendError(f"a kernel that was kept cannot be read: {error}") from error
 
 
@@ -123,17 +128,16 @@ class DriverLaunch:
     """Everything but the operands' addresses and the stream is laid out once; a call refills those, in about 1 µs."""
 
     def __init__(self, binary: Binary, device: DeviceFacts) -> None:
-        count = binary.pointers + _SCRATCH_POINTERS
         self.binary = binary
         self._device_index = index = torch.device(str(device.torch_name)).index or 0
         self._function = ctypes.c_void_p(_function(index, binary))
         self._config = _LaunchConfig(binary.blocks, 1, 1, 32 * binary.warps, 1, 1, binary.shared_bytes)
         self._config_at = ctypes.c_void_p(ctypes.addressof(self._config))
-        self._addresses = (ctypes.c_uint64 * count)()
-        start = ctypes.addressof(self._addresses)
-        self._places = (ctypes.c_void_p * count)(*(start + 8 * place for place in range(count)))
+        self._addresses = (ctypes.c_uint64 * (binary.operands + 1))()
+        places, self._maps = _parameters(binary, ctypes.addressof(self._addresses))
+        self._places = (ctypes.c_void_p * len(places))(*places)
         self._places_at = ctypes.c_void_p(ctypes.addressof(self._places))
-        self._fill = struct.Struct(f"{binary.pointers}Q").pack_into
+        self._fill = struct.Struct(f"{binary.operands}Q").pack_into
         self._enqueue = _driver().cuLaunchKernelEx
         self._stream: Any = torch._C._cuda_getCurrentRawStream
         # Another thread may take over between filling the buffer and launching with it.
@@ -146,10 +150,28 @@ class DriverLaunch:
     def at(self, addresses: Sequence[int], stream: int) -> None:
         with self._buffer:
             self._fill(self._addresses, 0, *addresses)
+            for place, operand, maps in self._maps:
+                self._places[place] = maps.at(addresses[operand])
             self._config.stream = stream
             status = self._enqueue(self._config_at, self._function, self._places_at, None)
         if status:
             raise BackendError(f"launching a kernel on cuda:{self._device_index} failed: {_meaning(status)}")
+
+
+def _parameters(binary: Binary, addresses_at: int) -> tuple[list[int], list[tuple[int, int, EncodedMaps]]]:
+    """Where the parameters lie, one behind the other; and for each that is a map which of them and which operand's it
+    is. Behind the addresses is a 0, for what a kernel does not use."""
+    mapped = {each.place: each for each in binary.maps}
+    unused = addresses_at + 8 * binary.operands
+    places: list[int] = []
+    maps = []
+    for operand in range(binary.operands):
+        if operand in mapped:
+            maps.append((len(places), operand, EncodedMaps(mapped[operand], _run)))
+            places += [unused] * (1 + mapped[operand].more_parameters)
+        else:
+            places.append(addresses_at + 8 * operand)
+    return places + [unused] * _SCRATCH_POINTERS, maps
 
 
 # Handles of loaded kernels live as long as the process: a captured graph may hold one after its plan is gone.

@@ -1,0 +1,103 @@
+"""The configurations of products of boxes, and which few are worth trying on a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from convwright.backends.triton.boxed_gemm.boxes import Box, images_of
+from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    STEP_CYCLES,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+
+_NUMBER_BYTES = 2
+_BARRIERS_BYTES = 2048  # and what is lost where buffers begin at a multiple of 1024 bytes
+_OWN_BYTES = 1024  # that a multiprocessor keeps of each block
+_MORE_REGISTERS = 56  # than those of the sums
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(Configuration):
+    """What a program computes at a time: ``bn`` channels by so many pixels, ``bk`` of the sum at a step; and how many
+    programs there are."""
+
+    bn: int
+    pixels: int
+    bk: int
+    warps: int
+    stages: int
+    programs: int = 0
+
+    def shared_bytes(self, *, residual: bool) -> int:
+        """An upper bound."""
+        staged = self.stages * (self.bn + self.pixels) * self.bk
+        stored = self.bn * self.pixels * (1 + residual)
+        return (staged + stored) * _NUMBER_BYTES + _BARRIERS_BYTES
+
+    def together(self, device: DeviceFacts, *, residual: bool) -> int:
+        """How many programs a multiprocessor holds."""
+        lanes = 32 * self.warps
+        registers = self.bn * self.pixels // lanes + _MORE_REGISTERS
+        by_registers = 2**16 // (lanes * registers)
+        by_shared = (shared_limit(device) + _OWN_BYTES) // (self.shared_bytes(residual=residual) + _OWN_BYTES)
+        return min(by_registers, by_shared)
+
+
+TILES = (
+    Tile(128, 256, 64, 8, 3), Tile(256, 128, 64, 8, 3), Tile(128, 256, 64, 8, 2), Tile(256, 128, 64, 8, 2),
+    Tile(128, 128, 64, 8, 4), Tile(128, 128, 64, 4, 4), Tile(128, 128, 64, 8, 2), Tile(128, 128, 64, 4, 2),
+    Tile(64, 256, 64, 4, 4), Tile(64, 256, 64, 4, 2), Tile(64, 128, 64, 4, 4), Tile(128, 64, 64, 4, 4),
+    Tile(64, 64, 64, 4, 5),
+    Tile(128, 128, 32, 8, 4), Tile(64, 256, 32, 4, 4), Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4),
+    Tile(64, 64, 32, 4, 6),
+    Tile(128, 128, 16, 8, 6), Tile(64, 256, 16, 4, 6), Tile(64, 128, 16, 4, 6),
+)  # fmt: skip
+
+
+def tiles_of(tile: Tile, problem: ConvProblem) -> int:
+    """How many there are to compute."""
+    _, written = images_of(problem)
+    return Box.of(problem, tile.pixels).count(written.sizes) * -(-problem.k // tile.bn)
+
+
+def steps(tile: Tile, problem: ConvProblem) -> int:
+    """Of one tile's sum."""
+    return problem.reduction // tile.bk
+
+
+def tiled_products(tile: Tile, problem: ConvProblem) -> int:
+    """How many products all programs multiply, idle ones too."""
+    return tiles_of(tile, problem) * steps(tile, problem) * tile.bn * tile.pixels * tile.bk
+
+
+def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
+    """The ``count`` that should be fastest, by estimate."""
+    fitting = [placed for tile in TILES for placed in _placed(tile, problem, device)]
+    return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, device))[:count])
+
+
+def _placed(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> tuple[Tile, ...]:
+    """With as many programs as the device holds; none where it holds not one, or steps would be of no whole number."""
+    together = tile.together(device, residual=problem.epilogue.residual)
+    if problem.w.shape[1] % tile.bk or not together:
+        return ()
+    return (replace(tile, programs=min(tiles_of(tile, problem), together * sm_count(device))),)
+
+
+def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
+    """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
+    turns = -(-tiles_of(tile, problem) // tile.programs)
+    together = -(-tile.programs // sm_count(device))
+    products = tile.bn * tile.pixels * tile.bk / products_per_cycle(Arithmetic.FP16_ACC32, tile.bn)
+    loads = (tile.bn + tile.pixels) * tile.bk * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
+    stored = tile.bn * tile.pixels * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
+    summed = steps(tile, problem) * (max(products, loads) + STEP_CYCLES / together)
+    return BLOCK_CYCLES + turns * together * (summed + stored)

@@ -1,0 +1,86 @@
+"""Maps of operands, which the driver encodes for Hopper's copy engine."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from convwright.backends.triton.kernel_call import KernelCall
+
+# CU_TENSOR_MAP_…
+_TYPES = {"fp16": 6, "bf16": 9}
+_NO_INTERLEAVE, _L2_128_BYTES, _ZEROS_OUTSIDE = 0, 2, 0
+_MAP_BYTES, _ALIGNED = 128, 64
+_MOST_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What the driver is told of one operand, the innermost dimension first, as it wants it; all but the address."""
+
+    place: int
+    """Which of the operands it is."""
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In bytes, of all dimensions but the first."""
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: int
+
+    @classmethod
+    def read(cls, known: dict[str, Any]) -> Mapped:
+        numbers = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+        return cls(known["place"], known["dtype"], **numbers, swizzle=known["swizzle"])
+
+    @property
+    def more_parameters(self) -> int:
+        """Sizes and strides, which Triton's kernels take behind a map, and do not use."""
+        return 2 * len(self.sizes)
+
+
+def mapped_operands(call: KernelCall, told: list[dict[str, Any]]) -> tuple[Mapped, ...]:
+    """Those of a kernel, of which Triton has ``told`` how it lays boxes out."""
+    names = [name for name in call.pointers if name in call.maps]
+    return tuple(_mapped(call, name, each) for name, each in zip(names, told, strict=True))
+
+
+def _mapped(call: KernelCall, name: str, told: dict[str, Any]) -> Mapped:
+    each, dtype, nbytes = call.maps[name], call.pointers[name][0], told["elem_size"]
+    # A box is wider than what one instruction moves where its rows are longer than what is swizzled.
+    spanned = [(size - 1) * step + 1 for size, step in zip(told["block_size"], each.steps, strict=True)]
+    apart = tuple(nbytes * stride for stride in each.strides[-2::-1])
+    place = [*call.pointers].index(name)
+    return Mapped(place, dtype, each.sizes[::-1], apart, tuple(spanned[::-1]), each.steps[::-1], told["swizzle"])
+
+
+@dataclass(slots=True)
+class EncodedMaps:
+    """One operand's maps, by its address: a call that finds one that it had before asks the driver nothing."""
+
+    operand: Mapped
+    run: Callable[..., None]
+    _kept: dict[int, tuple[int, Any]] = field(default_factory=dict)
+
+    def at(self, address: int) -> int:
+        """Where the map of what lies at ``address`` lies."""
+        found = self._kept.get(address)
+        if found is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[address] = self._encoded(address)
+        return found[0]
+
+    def _encoded(self, address: int) -> tuple[int, Any]:
+        operand, rank = self.operand, len(self.operand.sizes)
+        memory = ctypes.create_string_buffer(_MAP_BYTES + _ALIGNED)
+        begin = -(-ctypes.addressof(memory) // _ALIGNED) * _ALIGNED
+        self.run(
+            "cuTensorMapEncodeTiled", ctypes.c_void_p(begin), _TYPES[operand.dtype], rank, ctypes.c_void_p(address),
+            (ctypes.c_uint64 * rank)(*operand.sizes), (ctypes.c_uint64 * rank)(*operand.strides),
+            (ctypes.c_uint32 * rank)(*operand.box), (ctypes.c_uint32 * rank)(*operand.steps),
+            _NO_INTERLEAVE, operand.swizzle, _L2_128_BYTES, _ZEROS_OUTSIDE,
+        )  # fmt: skip
+        return begin, memory
