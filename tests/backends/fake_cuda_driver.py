@@ -15,11 +15,12 @@ from convwright.backends.triton.launch import Binary
 
 @dataclass(frozen=True)
 class Launched:
-    """One launch: the driver's own struct, the kernel's handle, the arguments."""
+    """One launch: the driver's own struct, the kernel's handle, the arguments, and what its maps are of."""
 
     config: list[Any]
     function: int
     arguments: list[int]
+    maps: list[int]
 
 
 class FakeCudaDriver:
@@ -30,20 +31,34 @@ class FakeCudaDriver:
         self.status = 0
         self.launches: list[Launched] = []
         self.loaded: list[Binary] = []
+        self.encoded: list[int] = []
         self.cuLaunchKernelEx = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self._enqueue)
         monkeypatch.setattr(launch, "_driver", lambda: self)
         monkeypatch.setattr(launch, "_load", self._load)
+        monkeypatch.setattr(launch, "_run", self._run)
         monkeypatch.setattr(launch, "_functions", {})
         monkeypatch.setattr(launch, "_meaning", lambda status: f"CUDA_ERROR_LAUNCH_FAILED ({status})")
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
 
     def _enqueue(self, config: int, function: int, places: int, extra: int) -> int:
         asked = launch._LaunchConfig.from_address(config)
-        count = self.loaded[function - 77].operands + launch._SCRATCH_POINTERS
-        arguments = [ctypes.c_uint64.from_address(at).value for at in (ctypes.c_void_p * count).from_address(places)]
-        self.launches.append(Launched([getattr(asked, field[0]) for field in asked._fields_], function, arguments))
+        binary = self.loaded[function - 77]
+        mapped, arguments, maps = {each.place: each for each in binary.maps}, [], []
+        at = ctypes.sizeof(ctypes.c_void_p)
+        for operand in range(binary.operands + launch._SCRATCH_POINTERS):
+            value = ctypes.c_uint64.from_address(ctypes.c_void_p.from_address(places).value or 0).value
+            (maps if operand in mapped else arguments).append(value)
+            places += at * (1 + (mapped[operand].more_parameters if operand in mapped else 0))
+        said = [getattr(asked, field[0]) for field in asked._fields_]
+        self.launches.append(Launched(said, function, arguments, maps))
         return self.status
 
     def _load(self, index: int, binary: Binary) -> int:
         self.loaded.append(binary)
         return 76 + len(self.loaded)
+
+    def _run(self, name: str, at: ctypes.c_void_p, dtype: int, rank: int, address: ctypes.c_void_p, *told: Any) -> None:
+        """A map is the address of what it tells of."""
+        assert name == "cuTensorMapEncodeTiled"
+        self.encoded.append(address.value or 0)
+        ctypes.c_uint64.from_address(at.value or 0).value = address.value or 0

@@ -39,14 +39,14 @@ def _interpreted_within(call: KernelCall, *operands: Tensor | None) -> None:
 
 
 def _checked_load(addresses: Any, mask: Any, other: Any, dtype: Any) -> Any:
-    read = addresses[mask.astype(bool)]
+    read = addresses[np.asarray(mask, dtype=bool)]
     if read.size:
         _within("read", read, np.dtype(dtype).itemsize)
     return _load(addresses, mask, other, dtype)
 
 
 def _checked_store(addresses: Any, values: Any, mask: Any) -> Any:
-    written, nbytes = addresses[mask.astype(bool)], values.dtype.itemsize
+    written, nbytes = addresses[np.asarray(mask, dtype=bool)], values.dtype.itemsize
     if written.size:
         begin, end = _within("written", written, nbytes)
         seen = _written.setdefault(begin, np.zeros(end - begin, np.uint8))

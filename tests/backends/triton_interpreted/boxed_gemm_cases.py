@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backends.triton_interpreted.cases import Case
-from convwright.backends.triton.boxed_gemm.boxes import Box, images_of
 from convwright.backends.triton.boxed_gemm.offers import candidate_of
 from convwright.backends.triton.boxed_gemm.tiles import TILES, tiles_of
+from convwright.backends.triton.boxed_gemm.window import Window
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 
@@ -37,11 +37,6 @@ SERVED = {
 }  # fmt: skip
 
 
-def in_wider_buffers(case: Case) -> Case:
-    """Input and output as slices of buffers that have 8 channels more, which begin at multiples of 16 bytes."""
-    return replace(case, slack=8)
-
-
 def sliced(problem: ConvProblem) -> ConvProblem:
     """Slices whose addresses suit the copy engine."""
     return replace(problem, x=replace(problem.x, alignment=16), y=replace(problem.y, alignment=16))
@@ -50,11 +45,5 @@ def sliced(problem: ConvProblem) -> ConvProblem:
 def every_tile(problem: ConvProblem, programs: int) -> list[Candidate]:
     """All whose steps divide the channels; so few programs that each computes several."""
     fitting = [tile for tile in TILES if problem.c % tile.bk == 0]
-    placed = [replace(tile, programs=min(tiles_of(tile, problem), programs)) for tile in fitting]
+    placed = [replace(tile, programs=min(tiles_of(tile, problem, Window.of(problem)), programs)) for tile in fitting]
     return [candidate_of(problem, tile) for tile in placed]
-
-
-def covered(problem: ConvProblem, pixels: int) -> float:
-    """How much of the boxes lies in the output."""
-    _, written = images_of(problem)
-    return problem.y.numel / problem.k / (Box.of(problem, pixels).count(written.sizes) * pixels)

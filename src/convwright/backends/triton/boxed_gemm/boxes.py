@@ -9,7 +9,6 @@ from math import prod
 
 from convwright.backends.triton.kernel_call import TensorMap
 from convwright.backends.triton.operands import pair, power_of_two
-from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 APART_BYTES = 16  # what every stride is a multiple of
@@ -54,17 +53,6 @@ class Images:
         return Images((1, 1, prod(self.sizes)), (self.sizes[0] * self.strides[0],) * 2 + self.strides[2:])
 
 
-@lru_cache(maxsize=256)
-def images_of(problem: ConvProblem) -> tuple[Images, Images]:
-    """The input and the output; where each pixel is read for itself alone, all of them as one row."""
-    read, written = Images.of(problem.x), Images.of(problem.y)
-    padded = any(side for sides in problem.padding for side in sides)
-    alone = prod(problem.taps) == prod(problem.stride) == 1 and not padded
-    if alone and read.are_one_row and written.are_one_row:
-        return read.in_one_row, written.in_one_row
-    return read, written
-
-
 @dataclass(frozen=True, slots=True)
 class Box:
     """So many images by rows by columns."""
@@ -74,11 +62,10 @@ class Box:
     columns: int
 
     @classmethod
-    def of(cls, problem: ConvProblem, pixels: int) -> Box:
-        """Of so many pixels, of which as few as can be lie beside the output; long rows first."""
-        _, written = images_of(problem)
-        spans = 1, *pair(problem.stride, 1)
-        fitting = [box for box in _boxes(pixels) if all(map(_fits, (box.images, box.rows, box.columns), spans))]
+    def of(cls, written: Images, pixels: int, steps: tuple[int, int]) -> Box:
+        """Of so many pixels, of which as few as can be lie beside what is written; long rows first. What it reads is so
+        many times as high and wide."""
+        fitting = [box for box in _boxes(pixels) if all(map(_fits, (box.rows, box.columns), steps))]
         return min(fitting, key=lambda box: (box.count(written.sizes), -box.columns, -box.rows))
 
     def count(self, sizes: Sizes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from convwright.backends.triton.boxed_gemm.boxes import Box, images_of
+from convwright.backends.triton.boxed_gemm.window import Window
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
@@ -62,42 +62,42 @@ TILES = (
 )  # fmt: skip
 
 
-def tiles_of(tile: Tile, problem: ConvProblem) -> int:
+def tiles_of(tile: Tile, problem: ConvProblem, window: Window) -> int:
     """How many there are to compute."""
-    _, written = images_of(problem)
-    return Box.of(problem, tile.pixels).count(written.sizes) * -(-problem.k // tile.bn)
+    return window.box(tile.pixels).count(window.written.sizes) * -(-problem.k // tile.bn)
 
 
-def steps(tile: Tile, problem: ConvProblem) -> int:
+def steps(tile: Tile, window: Window) -> int:
     """Of one tile's sum."""
-    return problem.reduction // tile.bk
+    return window.reduction // tile.bk
 
 
-def tiled_products(tile: Tile, problem: ConvProblem) -> int:
+def tiled_products(tile: Tile, problem: ConvProblem, window: Window) -> int:
     """How many products all programs multiply, idle ones too."""
-    return tiles_of(tile, problem) * steps(tile, problem) * tile.bn * tile.pixels * tile.bk
+    return tiles_of(tile, problem, window) * steps(tile, window) * tile.bn * tile.pixels * tile.bk
 
 
-def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
+def best_tiles(problem: ConvProblem, window: Window, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
     """The ``count`` that should be fastest, by estimate."""
-    fitting = [placed for tile in TILES for placed in _placed(tile, problem, device)]
-    return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, device))[:count])
+    whole = [tile for tile in TILES if window.weights % tile.bk == 0]
+    fitting = [placed for tile in whole for placed in placed_on(device, tile, problem, window)]
+    return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, window, device))[:count])
 
 
-def _placed(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> tuple[Tile, ...]:
-    """With as many programs as the device holds; none where it holds not one, or steps would be of no whole number."""
+def placed_on(device: DeviceFacts, tile: Tile, problem: ConvProblem, window: Window) -> tuple[Tile, ...]:
+    """With as many programs as the device holds; none where it holds not one."""
     together = tile.together(device, residual=problem.epilogue.residual)
-    if problem.w.shape[1] % tile.bk or not together:
+    if not together:
         return ()
-    return (replace(tile, programs=min(tiles_of(tile, problem), together * sm_count(device))),)
+    return (replace(tile, programs=min(tiles_of(tile, problem, window), together * sm_count(device))),)
 
 
-def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
+def cycles(tile: Tile, problem: ConvProblem, window: Window, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
-    turns = -(-tiles_of(tile, problem) // tile.programs)
+    turns = -(-tiles_of(tile, problem, window) // tile.programs)
     together = -(-tile.programs // sm_count(device))
     products = tile.bn * tile.pixels * tile.bk / products_per_cycle(Arithmetic.FP16_ACC32, tile.bn)
     loads = (tile.bn + tile.pixels) * tile.bk * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
     stored = tile.bn * tile.pixels * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
-    summed = steps(tile, problem) * (max(products, loads) + STEP_CYCLES / together)
+    summed = steps(tile, window) * (max(products, loads) + STEP_CYCLES / together)
     return BLOCK_CYCLES + turns * together * (summed + stored)
