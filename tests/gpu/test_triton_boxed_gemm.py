@@ -34,6 +34,8 @@ LAYERS = {
     "ResNet 1x1": Case((4, 256, 14, 14), (1024, 256, 1, 1), epilogue="residual+bias+relu"),
     "ResNet 3x3, strided": Case((5, 128, 56, 56), (136, 128, 3, 3), (2, 2), SAME, epilogue="bias+relu"),
     "ResNet 1x1, strided": Case((3, 256, 56, 56), (512, 256, 1, 1), (2, 2), epilogue="bias"),
+    "C3D 3x3x3": Case((2, 64, 8, 28, 28), (64, 64, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), "bias+relu"),
+    "EfficientNet 3x3": Case((5, 40, 28, 29), (120, 40, 3, 3), padding=SAME, epilogue="bias"),
     "VGG 3x3": Case((3, 64, 57, 61), (128, 64, 3, 3), padding=SAME, epilogue="bias+hardswish"),
     "many tiles for each program": Case((9, 64, 75, 90), (264, 64, 3, 3), padding=SAME, epilogue="residual+bias+relu"),
 }

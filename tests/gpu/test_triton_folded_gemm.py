@@ -12,7 +12,7 @@ from torch import Tensor
 
 import convwright as cw
 from backends.triton_interpreted.cases import Case, Operands, exact, oracle
-from backends.triton_interpreted.folded_gemm_cases import ALGORITHM, BOXED, SAME, SERVED, boxed, every_tile
+from backends.triton_interpreted.folded_gemm_cases import ALGORITHM, SAME, SERVED, every_tile
 from backends.triton_interpreted.fp16_parts_cases import (
     BESIDE_AN_INFINITY,
     LARGEST_ERROR,
@@ -274,35 +274,3 @@ def test_offsets_beyond_32_bits(live: DeviceFacts, much_memory: Callable[[int], 
     given = Operands.of(problem, "cuda", integers=True)
     candidate = best(problem, live)[0]
     assert torch.equal(run(candidate, live, given), exact(oracle(problem, given), problem)), candidate.id
-
-
-@pytest.mark.skipif(
-    torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="needs Hopper's copy engine"
-)
-@pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16])
-@pytest.mark.parametrize("name", [*BOXED, "ResNet stem"])
-def test_windows_may_come_in_boxes(name: str, dtype: DType, live: DeviceFacts) -> None:
-    """What the copy engine is told of them overlaps."""
-    for turn, lying in enumerate(LAYOUTS):
-        problem = (BOXED | {"ResNet stem": STEM})[name].problem(dtype, lying, Layout.NHWC)
-        given = Operands.of(problem, "cuda", integers=True)
-        expected = exact(oracle(problem, given), problem)
-        for candidate in boxed(problem)[turn::2]:
-            assert torch.equal(run(candidate, live, given), expected), candidate.id
-
-
-@pytest.mark.skipif(
-    torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="needs Hopper's copy engine"
-)
-@pytest.mark.parametrize("value", [inf, -inf, nan])
-def test_what_a_box_holds_beside_its_windows_is_left_out(value: float, live: DeviceFacts) -> None:
-    problem = Case((1, 3, 3, 15), (8, 3, 2, 3), (1, 2)).problem(DType.FP16)
-    given = Operands.of(problem, "cuda", integers=True)
-    given.w[given.w == 0] = 1
-    given.x[..., 3] = value  # behind the first window
-    expected = exact(oracle(problem, given), problem)
-    y = run(boxed(problem)[0], live, given)
-    reached = torch.zeros(y.shape[-1], dtype=torch.bool)
-    reached[1] = True
-    assert torch.equal(y[..., ~reached], expected[..., ~reached])
-    assert not y[..., reached].isfinite().any()

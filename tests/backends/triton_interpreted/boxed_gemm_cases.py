@@ -33,6 +33,14 @@ SERVED = {
     "one column": Case((2, 16, 9, 1), (8, 16, 3, 1), padding=((1, 1), (0, 0)), epilogue="bias+silu"),
     "one pixel": Case((5, 96, 1, 1), (72, 96, 1, 1), epilogue=_ALL),
     "many images": Case((70, 16, 3, 2), (8, 16, 2, 2), padding=SAME, epilogue="bias+gelu"),
+    "channels that fill no step": Case((2, 40, 6, 5), (24, 40, 3, 2), padding=SAME, epilogue="bias"),
+    "few channels": Case((2, 8, 6, 5), (16, 8, 3, 3), padding=SAME, epilogue=_ALL),
+    "volume": Case((2, 24, 4, 5, 6), (16, 24, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), _ALL),
+    "volume, strided": Case(
+        (1, 16, 9, 6, 7), (8, 16, 2, 3, 1), (3, 1, 2), ((2, 0), (1, 3), (0, 1)), (2, 1, 3), "bias", flip=True
+    ),
+    "volume, pointwise": Case((2, 16, 3, 4, 5), (16, 16, 1, 1, 1), (1, 1, 1), ((0, 0),) * 3, (1, 1, 1), "bias+relu"),
+    "one plane of a volume": Case((2, 16, 1, 5, 6), (16, 16, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1)),
     "window larger than the image": Case((1, 16, 2, 3), (8, 16, 5, 5), padding=((2, 3), (2, 2)), epilogue="bias"),
 }  # fmt: skip
 
@@ -43,7 +51,6 @@ def sliced(problem: ConvProblem) -> ConvProblem:
 
 
 def every_tile(problem: ConvProblem, programs: int) -> list[Candidate]:
-    """All whose steps divide the channels; so few programs that each computes several."""
-    fitting = [tile for tile in TILES if problem.c % tile.bk == 0]
-    placed = [replace(tile, programs=min(tiles_of(tile, problem, Window.of(problem)), programs)) for tile in fitting]
+    """So few programs that each computes several."""
+    placed = [replace(tile, programs=min(tiles_of(tile, Window.of(problem)), programs)) for tile in TILES]
     return [candidate_of(problem, tile) for tile in placed]

@@ -42,23 +42,6 @@ SERVED = {
 }  # fmt: skip
 
 
-# Windows and outputs that the copy engine takes.
-BOXED = {
-    "stem": Case((2, 3, 15, 17), (24, 3, 7, 7), (2, 2), ((3, 3), (3, 3)), epilogue="bias+relu"),
-    "3x3, strided": Case((3, 3, 9, 10), (16, 3, 3, 3), (2, 2), SAME, epilogue=_ALL),
-    "one channel, strided": Case((1, 1, 6, 21), (8, 1, 3, 5), (3, 4), ((2, 0), (1, 3)), epilogue="bias"),
-    "eight channels": Case((2, 8, 5, 7), (16, 8, 2, 3), padding=((1, 0), (2, 1)), epilogue="residual"),
-    "five channels": Case((1, 5, 6, 9), (72, 5, 3, 3), padding=SAME, epilogue="relu"),
-    "rows apart, flipped": Case((1, 3, 12, 8), (8, 3, 3, 4), (1, 2), ((4, 3), (1, 1)), (4, 1), "bias", flip=True),
-    "1-D": Case((2, 4, 30), (16, 4, 5), (2,), ((1, 3),), (1,), "bias"),
-}  # fmt: skip
-
-
-def boxed(problem: ConvProblem) -> list[Candidate]:
-    """Those whose operands the copy engine brings."""
-    return [each for each in every_tile(problem) if FoldedTile.of(each).boxed]
-
-
 def every_tile(problem: ConvProblem) -> list[Candidate]:
     """Every tile that there is, not only those that an estimate would keep for the problem."""
     return [
@@ -78,6 +61,6 @@ def least(problem: ConvProblem) -> list[Candidate]:
         return tiles_of(tile, problem) * (tile.products(steps(problem)) + 2**17)
 
     ranked = sorted(every_tile(problem), key=work, reverse=True)
-    by_kind = {(FoldedTile.of(each).holds, each.algorithm): each for each in ranked if not FoldedTile.of(each).boxed}
+    by_kind = {(FoldedTile.of(each).programs is not None, each.algorithm): each for each in ranked}
     names = [algorithm.name for algorithm in algorithms_of(problem.dtype)]
     return [by_kind[kind] for kind in product((False, True), names)]

@@ -41,7 +41,7 @@ def least(problem: ConvProblem) -> Candidate:
 
     def work(candidate: Candidate) -> tuple[int, int]:
         tile = Tile.of(candidate)
-        return tiles_of(tile, problem, Window.of(problem)) * tile.bn * tile.pixels, -tile.bk
+        return tiles_of(tile, Window.of(problem)) * tile.bn * tile.pixels, -tile.bk
 
     return min(every_tile(problem, 2), key=work)
 
@@ -60,7 +60,7 @@ def test_small_integers_come_out_exactly(name: str) -> None:
     comes_out_exactly(least(case.problem(DType.FP16)))
 
 
-@pytest.mark.parametrize("name", ["pointwise", "3x3", "strided", "1-D", "one pixel"])
+@pytest.mark.parametrize("name", ["pointwise", "3x3", "strided", "1-D", "one pixel", "volume, strided"])
 def test_operands_may_be_slices_of_wider_buffers(name: str) -> None:
     comes_out_exactly(least(sliced(replace(SERVED[name], slack=8).problem(DType.FP16))))
 
@@ -85,13 +85,13 @@ def test_the_epilogue_follows_the_whole_sum(activation: str) -> None:
 @st.composite
 def windows(draw: st.DrawFn) -> ConvProblem:
     """Of sizes, padding, strides and dilation of any kind."""
-    rank = draw(st.integers(1, 2))
+    rank = draw(st.integers(1, 3))
     taps, dilation, stride = (tuple(draw(st.integers(1, 3)) for _ in range(rank)) for _ in range(3))
     padding = tuple((draw(st.integers(0, 3)), draw(st.integers(0, 3))) for _ in range(rank))
     reach = [(tap - 1) * apart + 1 for tap, apart in zip(taps, dilation, strict=True)]
     least_sizes = [max(1, each - sum(sides)) for each, sides in zip(reach, padding, strict=True)]
     sizes = tuple(size + draw(st.integers(0, 6)) for size in least_sizes)
-    channels, slack = draw(st.sampled_from([16, 24, 32, 48])), draw(st.sampled_from([0, 8]))
+    channels, slack = draw(st.sampled_from([8, 12, 16, 24, 40])), draw(st.sampled_from([0, 8]))
     x, w = (draw(st.integers(1, 5)), channels, *sizes), (draw(st.sampled_from([8, 16, 72])), channels, *taps)
     case = Case(x, w, stride, padding, dilation, flip=draw(st.booleans()), slack=slack)
     return sliced(
@@ -105,7 +105,7 @@ def windows(draw: st.DrawFn) -> ConvProblem:
 @settings(max_examples=12)
 @drawn(windows(), st.data())
 def test_any_problem_that_is_served(problem: ConvProblem, data: st.DataObject) -> None:
-    if problem.c % 16:
+    if problem.c % 8:
         (refusal,) = listed(ALGORITHM, problem, CPU)
         assert isinstance(refusal, Refusal)
         return
@@ -155,7 +155,7 @@ def test_one_image_may_be_read_for_all() -> None:
     strides = (0, *dense_strides(problem.x.shape, Layout.NHWC)[1:])
     (refusal,) = listed(ALGORITHM, replace(problem, x=replace(problem.x, strides=strides)), CPU)
     assert isinstance(refusal, Refusal)
-    assert "strides of multiples of 16 bytes in `input`, got 0, 64, 16 elements" in refusal.reason
+    assert "strides of multiples of 16 bytes in `input`, got 0, 256, 64, 16 elements" in refusal.reason
 
 
 def test_operands_that_do_not_fit_the_epilogue_are_named() -> None:

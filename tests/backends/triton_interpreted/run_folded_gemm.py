@@ -16,7 +16,7 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from backends.triton_interpreted.cases import Case, Operands, exact, listed, oracle
-from backends.triton_interpreted.folded_gemm_cases import ALGORITHM, BOXED, SAME, SERVED, boxed, every_tile, least
+from backends.triton_interpreted.folded_gemm_cases import ALGORITHM, SAME, SERVED, every_tile, least
 from backends.triton_interpreted.fp16_parts_cases import (
     BESIDE_AN_INFINITY,
     LARGEST_ERROR,
@@ -85,29 +85,6 @@ def test_every_tile_handles_its_tails(place: int) -> None:
     problem = case.problem(dtype, *LAYOUTS[place % 4])
     name = algorithms_of(dtype)[which].name
     comes_out_exactly([each for each in every_tile(problem) if each.algorithm == name][place])
-
-
-@pytest.mark.parametrize(("name", "turn"), [(name, turn) for turn, name in enumerate(BOXED)])
-@pytest.mark.parametrize("lying", [Layout.NHWC, Layout.NCHW])
-def test_windows_may_come_in_boxes(name: str, turn: int, lying: Layout) -> None:
-    tiles = boxed(BOXED[name].problem(DType.FP16, lying, Layout.NHWC))
-    assert len(tiles) > 6
-    comes_out_exactly(tiles[turn % len(tiles)])
-
-
-@pytest.mark.filterwarnings("ignore:invalid value encountered")
-@pytest.mark.parametrize("value", [inf, -inf, nan])
-def test_what_a_box_holds_beside_its_windows_is_left_out(value: float) -> None:
-    problem = Case((1, 3, 3, 15), (8, 3, 2, 3), (1, 2)).problem(DType.FP16)
-    given = Operands.of(problem, "cpu", integers=True)
-    given.w[given.w == 0] = 1
-    given.x[..., 3] = value  # behind the first window
-    expected = exact(oracle(problem, given), problem)
-    y = run(boxed(problem)[0], given)
-    reached = torch.zeros(y.shape[-1], dtype=torch.bool)
-    reached[1] = True
-    assert torch.equal(y[..., ~reached], expected[..., ~reached])
-    assert not y[..., reached].isfinite().any()
 
 
 @pytest.mark.parametrize(("dtype", "which"), WAYS)

@@ -34,7 +34,9 @@ _KERNELS: Mapping[Direction, tuple[str, ...]] = {
         "staged_gemm", "boxed_gemm", "folded_gemm", "implicit_gemm", "wide_direct", "direct", "winograd",
     ),
     Direction.BACKWARD_DATA: ("input_gradient", "wide_direct", "direct"),
-    Direction.BACKWARD_WEIGHT: ("staged_weight_gradient", "weight_gradient", "few_weights"),
+    Direction.BACKWARD_WEIGHT: (
+        "staged_weight_gradient", "boxed_weight_gradient", "weight_gradient", "few_weights",
+    ),
 }  # fmt: skip
 _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brings it on Linux only)"
 

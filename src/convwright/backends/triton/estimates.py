@@ -14,7 +14,7 @@ from convwright.core.device import DeviceFacts
 # between half and twice that (`benchmarks/kernel_estimates.py`).
 _TIMES = {
     "staged_gemm": (1.25, 1.25),
-    "boxed_gemm": (1.2, 1.2),
+    "boxed_gemm": (1.0, 1.0),
     "folded_gemm": (2.2, 1.8),
     "implicit_gemm": (2.6, 1.2),
     "wide_direct": (1.35, 1.5),
@@ -22,6 +22,7 @@ _TIMES = {
     "winograd": (1.7, 1.7),
     "input_gradient": (4.0, 3.0),
     "staged_weight_gradient": (1.6, 1.6),
+    "boxed_weight_gradient": (1.2, 1.2),
     "weight_gradient": (2.5, 2.5),
     "few_weights": (1.6, 1.9),
 }

@@ -1,11 +1,12 @@
 """The kernel: a forward convolution as one matrix product whose operands come in boxes.
 
-A box is a part of the images, so many of them by rows by columns by channels, which one instruction of the copy engine
-brings to shared memory, with zeros where it lies beyond an image. The pixels of a tile are those of a box, and what a
-tap reads for them is the same box, moved. So threads compute no addresses and mask nothing, and have their registers
-for the sums. Rows of the product are output channels and columns are pixels: tensor cores take from shared memory what
-was turned around as the right operand, and as the left one only what lies there as it came. As many programs as a
-device holds at a time compute all tiles, and load what the next one reads while they store what they have.
+A box is a part of the images, so many of them by planes by rows by columns by channels, which one instruction of the
+copy engine brings to shared memory, with zeros where it lies beyond an image. The pixels of a tile are those of a box,
+and what a tap reads for them is the same box, moved. So threads compute no addresses and mask nothing, and have their
+registers for the sums. Rows of the product are output channels and columns are pixels: as the right operand tensor
+cores take what was turned around in shared memory, and as the left one only what lies there as it came. As many
+programs as a device holds at a time compute all tiles, and load what the next one reads while they store what they
+have.
 """
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
@@ -21,24 +22,28 @@ from convwright.backends.triton.activation import activated
 @triton.jit
 def boxed_gemm(
     x, w, bias, residual, y,
-    N: tl.constexpr, C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    P: tl.constexpr, Q: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
-    TOP: tl.constexpr, LEFT: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, FLIP: tl.constexpr,
+    N: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
+    T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, FLIP: tl.constexpr, DEEP: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
-    IMAGES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr,
+    IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(conv(x, w) + residual + bias), where the copy engine has been told of images as N H W C and of the
-    weight as K by R S C; FLIP mirrors its taps. A tile has IMAGES by ROWS by COLUMNS pixels and BN channels, a step of
-    its sum BK channels of one tap, of which C has a whole number.
+    """y = activation(conv(x, w) + residual + bias), where the copy engine has been told of images as N D H W C, or if
+    not DEEP as N H W C, and of the weight as taps by K by C; FLIP mirrors the taps. A tile has IMAGES by PLANES by ROWS
+    by COLUMNS pixels and BN channels, a step of its sum BK channels of one tap.
     """
-    PIXELS: tl.constexpr = IMAGES * ROWS * COLUMNS
+    PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
     TILES_Q: tl.constexpr = (Q + COLUMNS - 1) // COLUMNS
     TILES_P: tl.constexpr = (P + ROWS - 1) // ROWS
-    TILES_M: tl.constexpr = (N + IMAGES - 1) // IMAGES * TILES_P * TILES_Q
+    TILES_Z: tl.constexpr = (Z + PLANES - 1) // PLANES
+    TILES_M: tl.constexpr = (N + IMAGES - 1) // IMAGES * TILES_Z * TILES_P * TILES_Q
     TILES_K: tl.constexpr = (K + BN - 1) // BN
-    BLOCKS: tl.constexpr = C // BK
+    TAPS: tl.constexpr = T * R * S
+    BLOCKS: tl.constexpr = (C + BK - 1) // BK
 
     for tile in tl.range(tl.program_id(0), TILES_M * TILES_K, PROGRAMS, flatten=True):
         # Neighbouring programs share GROUP_M boxes of pixels, which then stay in the cache.
@@ -49,22 +54,31 @@ def boxed_gemm(
         k = within // beside * BN
         q = m % TILES_Q * COLUMNS
         p = m // TILES_Q % TILES_P * ROWS
-        n = m // (TILES_Q * TILES_P) * IMAGES
+        z = m // (TILES_Q * TILES_P) % TILES_Z * PLANES
+        n = m // (TILES_Q * TILES_P * TILES_Z) * IMAGES
 
         total = tl.zeros((BN, PIXELS), tl.float32)
-        for step in tl.range(R * S * BLOCKS):
+        for step in tl.range(TAPS * BLOCKS):
             tap = step // BLOCKS
             c = step % BLOCKS * BK
-            h = p * STRIDE_H - TOP + tap // S * DILATION_H
+            h = p * STRIDE_H - TOP + tap // S % R * DILATION_H
             v = q * STRIDE_W - LEFT + tap % S * DILATION_W
-            left = w.load([k, (R * S - 1 - tap if FLIP else tap) * C + c])
-            right = x.load([n, h, v, c]).reshape(PIXELS, BK)
+            left = w.load([TAPS - 1 - tap if FLIP else tap, k, c]).reshape(BN, BK)
+            if DEEP:
+                d = z * STRIDE_D - FRONT + tap // (R * S) * DILATION_D
+                right = x.load([n, d, h, v, c]).reshape(PIXELS, BK)
+            else:
+                right = x.load([n, h, v, c]).reshape(PIXELS, BK)
             total = tl.dot(left, right.T, total)
 
         if BIAS:
             channel = k + tl.arange(0, BN)
             total += tl.load(bias + channel, mask=channel < K, other=0.0).to(tl.float32)[:, None]
         if RESIDUAL:
-            total += residual.load([n, p, q, k]).reshape(PIXELS, BN).T.to(tl.float32)
-        total = activated(total, ACTIVATION, y.dtype).to(y.dtype)
-        y.store([n, p, q, k], total.T.reshape(IMAGES, ROWS, COLUMNS, BN))
+            added = residual.load([n, z, p, q, k]) if DEEP else residual.load([n, p, q, k])
+            total += added.reshape(PIXELS, BN).T.to(tl.float32)
+        total = activated(total, ACTIVATION, y.dtype).to(y.dtype).T
+        if DEEP:
+            y.store([n, z, p, q, k], total.reshape(IMAGES, PLANES, ROWS, COLUMNS, BN))
+        else:
+            y.store([n, p, q, k], total.reshape(IMAGES, ROWS, COLUMNS, BN))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from convwright.backends.triton.boxed_gemm.window import Window
 from convwright.backends.triton.configuration import Configuration
@@ -52,8 +53,8 @@ class Tile(Configuration):
 
 
 TILES = (
-    Tile(128, 256, 64, 8, 3), Tile(256, 128, 64, 8, 3), Tile(128, 256, 64, 8, 2), Tile(256, 128, 64, 8, 2),
-    Tile(128, 128, 64, 8, 4), Tile(128, 128, 64, 4, 4), Tile(128, 128, 64, 8, 2), Tile(128, 128, 64, 4, 2),
+    Tile(128, 256, 64, 8, 3), Tile(256, 128, 64, 8, 3), Tile(128, 256, 64, 8, 2),
+    Tile(128, 128, 64, 8, 4), Tile(128, 128, 64, 4, 4), Tile(128, 128, 64, 4, 2),
     Tile(64, 256, 64, 4, 4), Tile(64, 256, 64, 4, 2), Tile(64, 128, 64, 4, 4), Tile(128, 64, 64, 4, 4),
     Tile(64, 64, 64, 4, 5),
     Tile(128, 128, 32, 8, 4), Tile(64, 256, 32, 4, 4), Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4),
@@ -62,39 +63,37 @@ TILES = (
 )  # fmt: skip
 
 
-def tiles_of(tile: Tile, problem: ConvProblem, window: Window) -> int:
+def tiles_of(tile: Tile, window: Window) -> int:
     """How many there are to compute."""
-    return window.box(tile.pixels).count(window.written.sizes) * -(-problem.k // tile.bn)
+    return window.box(tile.pixels).count(window.written.sizes) * -(-window.outputs // tile.bn)
 
 
 def steps(tile: Tile, window: Window) -> int:
     """Of one tile's sum."""
-    return window.reduction // tile.bk
+    return -(-window.channels // tile.bk) * prod(window.taps)
 
 
-def tiled_products(tile: Tile, problem: ConvProblem, window: Window) -> int:
+def tiled_products(tile: Tile, window: Window) -> int:
     """How many products all programs multiply, idle ones too."""
-    return tiles_of(tile, problem, window) * steps(tile, window) * tile.bn * tile.pixels * tile.bk
+    return tiles_of(tile, window) * steps(tile, window) * tile.bn * tile.pixels * tile.bk
 
 
-def best_tiles(problem: ConvProblem, window: Window, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
+def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
     """The ``count`` that should be fastest, by estimate."""
-    whole = [tile for tile in TILES if window.weights % tile.bk == 0]
-    fitting = [placed for tile in whole for placed in placed_on(device, tile, problem, window)]
-    return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, window, device))[:count])
+    window = Window.of(problem)
+    held = ((tile, tile.together(device, residual=problem.epilogue.residual)) for tile in TILES)
+    placed = [replace(tile, programs=_programs(tile, window, device, together)) for tile, together in held if together]
+    return tuple(sorted(placed, key=lambda tile: cycles(tile, window, device))[:count])
 
 
-def placed_on(device: DeviceFacts, tile: Tile, problem: ConvProblem, window: Window) -> tuple[Tile, ...]:
-    """With as many programs as the device holds; none where it holds not one."""
-    together = tile.together(device, residual=problem.epilogue.residual)
-    if not together:
-        return ()
-    return (replace(tile, programs=min(tiles_of(tile, problem, window), together * sm_count(device))),)
+def _programs(tile: Tile, window: Window, device: DeviceFacts, together: int) -> int:
+    """As many as the device holds, or one for each tile."""
+    return min(tiles_of(tile, window), together * sm_count(device))
 
 
-def cycles(tile: Tile, problem: ConvProblem, window: Window, device: DeviceFacts) -> float:
+def cycles(tile: Tile, window: Window, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
-    turns = -(-tiles_of(tile, problem, window) // tile.programs)
+    turns = -(-tiles_of(tile, window) // tile.programs)
     together = -(-tile.programs // sm_count(device))
     products = tile.bn * tile.pixels * tile.bk / products_per_cycle(Arithmetic.FP16_ACC32, tile.bn)
     loads = (tile.bn + tile.pixels) * tile.bk * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE

@@ -8,36 +8,28 @@ from math import prod
 
 from convwright.backends.triton.boxed_gemm.boxes import Box, Images
 from convwright.backends.triton.kernel_call import TensorMap
-from convwright.backends.triton.operands import pair
 from convwright.core.problem import ConvProblem
 
-Pair = tuple[int, int]
+Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Taps in rows and columns, so far apart, over pixels of ``read`` from so far ahead of the first one on.
-
-    A tap finds so many ``channels`` in a pixel and has so many ``weights``, the last of which may meet nothing.
-    """
+    """Taps in planes, rows and columns, over pixels of ``read`` from so far ahead of the first one on."""
 
     read: Images
     written: Images
     channels: int
-    weights: int
-    taps: Pair
-    stride: Pair = (1, 1)
-    ahead: Pair = (0, 0)
-    dilation: Pair = (1, 1)
-    flip: bool = False
+    outputs: int
+    taps: Triple
+    stride: Triple
+    ahead: Triple
+    dilation: Triple
+    flip: bool
 
     @classmethod
     def of(cls, problem: ConvProblem) -> Window:
         return _window_of(problem)
-
-    @property
-    def reduction(self) -> int:
-        return prod(self.taps) * self.weights
 
     def box(self, pixels: int) -> Box:
         return Box.of(self.written, pixels, self.stride)
@@ -45,21 +37,25 @@ class Window:
     @property
     def constants(self) -> dict[str, int | bool]:
         """What the kernel is told of it."""
-        N, P, Q = self.written.sizes
-        (R, S), (stride_h, stride_w), (top, left) = self.taps, self.stride, self.ahead
-        dilation_h, dilation_w = self.dilation
-        return {
-            "N": N, "C": self.weights, "R": R, "S": S, "P": P, "Q": Q, "STRIDE_H": stride_h, "STRIDE_W": stride_w,
-            "TOP": top, "LEFT": left, "DILATION_H": dilation_h, "DILATION_W": dilation_w, "FLIP": self.flip,
+        N, Z, P, Q = self.written.sizes
+        axes = {"STRIDE": self.stride, "DILATION": self.dilation}
+        told = {
+            f"{name}_{axis}": each for name, values in axes.items() for axis, each in zip("DHW", values, strict=True)
+        }
+        T, R, S = self.taps
+        front, top, left = self.ahead
+        return told | {
+            "N": N, "Z": Z, "P": P, "Q": Q, "C": self.channels, "K": self.outputs, "T": T, "R": R, "S": S,
+            "FRONT": front, "TOP": top, "LEFT": left, "FLIP": self.flip, "DEEP": self.read.deep,
         }  # fmt: skip
 
-    def maps(self, outputs: int, box: Box, bn: int, bk: int) -> dict[str, TensorMap]:
-        """What the copy engine is told of the operands, with so many channels in the output."""
-        row = self.reduction
+    def maps(self, box: Box, bn: int, bk: int) -> dict[str, TensorMap]:
+        """What the copy engine is told of the operands: of the weight as taps by outputs by channels."""
+        taps, row = prod(self.taps), prod(self.taps) * self.channels
         return {
             "x": self.read.map(self.channels, box, bk, self.stride),
-            "w": TensorMap((outputs, row), (row, 1), (bn, bk), (1, 1)),
-            "y": self.written.map(outputs, box, bn, (1, 1)),
+            "w": TensorMap((taps, self.outputs, self.channels), (self.channels, row, 1), (1, bn, bk), (1, 1, 1)),
+            "y": self.written.map(self.outputs, box, bn, (1, 1, 1)),
         }
 
 
@@ -71,7 +67,13 @@ def _window_of(problem: ConvProblem) -> Window:
     alone = prod(problem.taps) == prod(problem.stride) == 1 and not padded
     if alone and read.are_one_row and written.are_one_row:
         read, written = read.in_one_row, written.in_one_row
+    ahead = tuple(before for before, _ in problem.padding)
     return Window(
-        read, written, problem.c, problem.c, pair(problem.taps, 1), pair(problem.stride, 1),
-        pair(tuple(before for before, _ in problem.padding), 0), pair(problem.dilation, 1), problem.flip,
+        read, written, problem.c, problem.k, _three(problem.taps, 1), _three(problem.stride, 1), _three(ahead, 0),
+        _three(problem.dilation, 1), problem.flip,
     )  # fmt: skip
+
+
+def _three(values: tuple[int, ...], missing: int) -> Triple:
+    planes, rows, columns = (*[missing] * (3 - len(values)), *values)
+    return planes, rows, columns

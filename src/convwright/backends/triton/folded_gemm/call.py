@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.boxed_gemm import offers as boxed
 from convwright.backends.triton.folded_gemm.algorithms import algorithm_of
 from convwright.backends.triton.folded_gemm.folding import Folding
 from convwright.backends.triton.folded_gemm.offers import (
@@ -21,7 +20,6 @@ _NUMBERS_OF_A_WARP = 256
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
     """What the driver is asked to launch for ``candidate``: what lays the input and the weight, and the products."""
-    from convwright.backends.triton.boxed_gemm.kernel import boxed_gemm
     from convwright.backends.triton.folded_gemm.held import held_gemm
     from convwright.backends.triton.folded_gemm.kernel import folded_operands
     from convwright.backends.triton.staged_gemm.kernel import staged_gemm
@@ -37,14 +35,7 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
         Folding.of(problem, algorithm).rows + problem.k, warps, 1,
     )  # fmt: skip
     pointers = {"staged": numbers, "w": numbers, "bias": of_any, "residual": y, "y": y}
-    if tile.boxed:
-        window = Folding.of(problem, algorithm).window(problem)
-        products = KernelCall(
-            boxed_gemm, {"x": numbers, "w": numbers, "bias": of_any, "residual": y, "y": y},
-            boxed.constants(problem, window, tile.of_boxes), tile.of_boxes.programs, tile.warps, tile.stages,
-            maps=boxed.maps(problem, window, tile.of_boxes),
-        )  # fmt: skip
-    elif tile.programs is None:
+    if tile.programs is None:
         product, blocks = constants(problem, algorithm, tile), tiles_of(tile, problem)
         products = KernelCall(staged_gemm, pointers, product, blocks, tile.warps, tile.stages, tile.regs)
     else:  # whose one long loop has its stages, and no other

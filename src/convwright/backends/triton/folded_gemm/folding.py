@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convwright.backends.triton.boxed_gemm.boxes import Images
-from convwright.backends.triton.boxed_gemm.window import Window
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.operands import pair, power_of_two
 from convwright.backends.triton.staging.algorithms import numbers_of
@@ -75,19 +73,6 @@ class Folding:
             "EACH": self.each, "SCALED": self.scaled,
             "SCALES_AT": self.each * self.numbers * NUMBER_BYTES // SCALE_BYTES,
         }  # fmt: skip
-
-    def window(self, problem: ConvProblem) -> Window:
-        """The same as the copy engine sees it: rows of windows, which overlap. What a step holds beside its taps lies
-        outside, and is 0."""
-        row, axis = self.width * self.channels, problem.axes[-1]
-        read = Images((self.images, self.height, axis.out), (self.height * row, row, axis.stride * self.channels))
-        (rows, _), (stride, _), (dilation, _) = (
-            pair(each, 1) for each in (problem.taps, problem.stride, problem.dilation)
-        )
-        return Window(
-            read, Images.of(problem.y), self.taps * self.channels, self.step, (rows, 1), (stride, 1),
-            dilation=(dilation, 1),
-        )  # fmt: skip
 
     def packed_bytes(self, rows: int, outputs: int) -> int:
         """What a weight of so many rows of taps takes, with a scale for each output channel."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
-from convwright.backends.triton.boxed_gemm import tiles as boxed_tiles
-from convwright.backends.triton.boxed_gemm.boxes import APART_BYTES
-from convwright.backends.triton.boxed_gemm.offers import LARGEST_STRIDE, architecture_reason, copying_reason
 from convwright.backends.triton.folded_gemm.folding import Folding
 from convwright.backends.triton.gemm.algorithms import Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
@@ -23,7 +20,6 @@ from convwright.backends.triton.multiprocessor import (
     shared_limit,
     sm_count,
 )
-from convwright.backends.triton.operands import operand_reason
 from convwright.backends.triton.staged_gemm.tiles import shared_bytes
 from convwright.backends.triton.staging.algorithms import numbers_of
 from convwright.backends.triton.staging.extents import NUMBER_BYTES, SCALE_BYTES
@@ -43,10 +39,6 @@ _HELD_SHAPES = (
     (128, 64, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3),
 )  # fmt: skip
 _RESERVED_BYTES = 1024  # of shared memory for each block, beyond what it asks for
-_BOXED_SHAPES = (
-    (256, 64, 4, 3), (256, 64, 4, 6), (256, 64, 8, 4), (128, 64, 4, 4), (128, 64, 4, 7), (64, 64, 4, 4),
-    (256, 128, 8, 4), (128, 128, 4, 4), (128, 128, 8, 4),
-)  # fmt: skip
 # Rows of taps, all of which stand in the code.
 _MOST_HELD = 11
 _MOST_SCALED = 1024  # sums of a warp
@@ -55,22 +47,9 @@ _HELD_BYTES_PER_CYCLE, _TIMES_PAST_THE_CACHE = 64, 2
 
 @dataclass(frozen=True, slots=True)
 class FoldedTile(Tile):
-    """``programs`` keep the weight and take one tile after another, or have it brought in boxes, with windows of
-    pixels, where they are ``boxed``; None where each tile has a program of its own."""
+    """``programs`` keep the weight and take one tile after another; None where each tile has a program of its own."""
 
     programs: int | None = None
-    boxed: int | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether its programs keep the weight."""
-        return self.programs is not None and not self.boxed
-
-    @property
-    def of_boxes(self) -> boxed_tiles.Tile:
-        """As products of boxes know it."""
-        assert self.programs is not None
-        return boxed_tiles.Tile(self.bn, self.bm, self.bk, self.warps, self.stages, self.programs)
 
 
 def tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[FoldedTile, ...]:
@@ -82,28 +61,7 @@ def tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tu
     # Beside scaled sums stand those of a step and of its low parts: of more than 32 a thread, they spill.
     most = _MOST_SCALED if folding.scaled else inf
     fitting = [tile for tile in held if steps(problem) <= _MOST_HELD and tile.bm * tile.bn <= most * tile.warps]
-    return *own, *(held_by(device, tile, problem, algorithm) for tile in fitting), *_boxed(problem, folding, device)
-
-
-def _boxed(problem: ConvProblem, folding: Folding, device: DeviceFacts) -> Iterator[FoldedTile]:
-    if boxed_reason(problem, folding) is not None or architecture_reason(device) is not None:
-        return
-    window = folding.window(problem)
-    for bm, bn, warps, stages in _BOXED_SHAPES:
-        shape = boxed_tiles.Tile(bn, bm, folding.step, warps, stages)
-        for tile in boxed_tiles.placed_on(device, shape, problem, window):
-            yield FoldedTile(bm, bn, folding.step, warps, stages, programs=tile.programs, boxed=1)
-
-
-def boxed_reason(problem: ConvProblem, folding: Folding) -> str | None:
-    """Why the copy engine cannot bring windows of pixels, or take the output; None where it can."""
-    if folding.scaled or problem.rank > 2:
-        return f"serves images of fp16 and bf16, got {problem.rank} dimensions of {problem.dtype}"
-    apart = problem.axes[-1].stride * folding.channels * NUMBER_BYTES
-    if apart % APART_BYTES or problem.axes[0].stride > LARGEST_STRIDE:
-        return f"needs windows that are multiples of {APART_BYTES} bytes apart, got {apart}"
-    named = {"output": problem.y}
-    return operand_reason(problem, named) or copying_reason(named, images=named)
+    return *own, *(held_by(device, tile, problem, algorithm) for tile in fitting)
 
 
 def held_by(device: DeviceFacts, tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm) -> FoldedTile:
@@ -138,23 +96,20 @@ def steps(problem: ConvProblem) -> int:
 def best_tiles(
     problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, *, count: int
 ) -> tuple[FoldedTile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best first; some of each
-    kind."""
+    """The ``count`` tiles that should be fastest, by estimate, the best first; half of them keep the weight, where some
+    can."""
     limit = shared_limit(device)
 
     def needed(tile: FoldedTile) -> int:
-        if tile.boxed:
-            return tile.of_boxes.shared_bytes(residual=problem.epilogue.residual)
-        return held_bytes(tile, problem, algorithm) if tile.holds else shared_bytes(algorithm, tile)
+        return shared_bytes(algorithm, tile) if tile.programs is None else held_bytes(tile, problem, algorithm)
 
     def best(among: Sequence[FoldedTile], most: int) -> list[FoldedTile]:
         return sorted(among, key=lambda tile: cycles(tile, problem, algorithm, device))[:most]
 
     fitting = [tile for tile in tiles(problem, algorithm, device) if needed(tile) <= limit]
-    boxed = best([tile for tile in fitting if tile.boxed], count * 3 // 8)
-    held = best([tile for tile in fitting if tile.holds], (count - len(boxed) + 1) // 2)
-    own = best([tile for tile in fitting if tile.programs is None], count - len(boxed) - len(held))
-    return tuple(best([*boxed, *held, *own], count))
+    held = best([tile for tile in fitting if tile.programs is not None], count // 2)
+    own = best([tile for tile in fitting if tile.programs is None], count - len(held))
+    return tuple(best([*held, *own], count))
 
 
 def cycles(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
@@ -163,10 +118,8 @@ def cycles(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device:
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
     written = tile.bm * tile.bn * problem.y.dtype.nbytes / CACHE_BYTES_PER_CYCLE
     staging = (problem.x.nbytes + folding.nbytes) / (sms * CACHE_BYTES_PER_CYCLE) + MORE_KERNEL_CYCLES
-    if tile.boxed:
-        return boxed_tiles.cycles(tile.of_boxes, problem, folding.window(problem), device) + staging
     each = -(-tiles_of(tile, problem) // sms)
-    if tile.holds:
+    if tile.programs is not None:
         loads = tile.bm * tile.bk * NUMBER_BYTES * folding.each / _HELD_BYTES_PER_CYCLE
         loads *= _TIMES_PAST_THE_CACHE if tile.stages > 1 and folding.whole else 1
         return each * (steps(problem) * (products + loads) + written) + BLOCK_CYCLES + staging

@@ -28,7 +28,7 @@ from convwright.core.problem import ConvProblem
 
 # Tensor cores sum a part of fp16, bf16 or TF32 without ever rounding it. Each 16 pixels are cut at 2^-24 of the sum:
 # with so many pixels that is at most a quarter of fp16's roundoff.
-_MOST_PIXELS_OF_A_PART = 2**15
+MOST_PIXELS_OF_A_PART = 2**15
 # Blocks for each multiprocessor. Between these numbers some of them would wait for others.
 _BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
 _SCATTERED_CYCLES = 2.7  # for each number that is written into a line of its own (H100)
@@ -178,7 +178,7 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
 def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
     """The tile with the numbers of parts that fill all multiprocessors."""
     pixels, blocks = pixel_count(problem), [each * sm_count(device) for each in _BLOCKS_EACH]
-    least = -(-pixels // _MOST_PIXELS_OF_A_PART)
+    least = -(-pixels // MOST_PIXELS_OF_A_PART)
     for parts in parts_that_fill(tile.tiles(problem), -(-pixels // tile.bk), blocks, least=least):
         yield replace(tile, parts=parts)
 

@@ -1,0 +1,89 @@
+"""The kernel: the gradient of a weight as one matrix product whose operands come in boxes.
+
+Rows are input channels and columns are output channels, and the sum runs over boxes of output pixels: what a tap meets
+there is the box of the input that is moved by it (see `boxed_gemm`), so that threads compute no addresses. Each tap is
+a product of its own. The sum is long and the product small: it is divided into parts, each of which several programs
+compute.
+"""
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _within(
+    left, z, p, q, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A box of the input with zeros for pixels beside the output: a gradient of 0 beside an infinity would make NaN."""
+    if Z % PLANES != 0 or P % ROWS != 0 or Q % COLUMNS != 0:
+        pixel = tl.arange(0, left.shape[0])
+        beside = (q + pixel % COLUMNS < Q) & (p + pixel // COLUMNS % ROWS < P)
+        if PLANES > 1:
+            beside = beside & (z + pixel // (COLUMNS * ROWS) % PLANES < Z)
+        left = tl.where(beside[:, None], left, 0.0)
+    return left
+
+
+# fmt: off
+@triton.jit
+def boxed_weight_gradient(
+    x, dy, sums,
+    N: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
+    T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DEEP: tl.constexpr,
+    IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):
+    # fmt: on
+    """sums = the gradient in fp32, as PARTS K T R S C, where the copy engine has been told of images as N D H W C, or
+    if not DEEP as N H W C. A step of a sum are IMAGES by PLANES by ROWS by COLUMNS pixels."""
+    PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
+    BOXES_Q: tl.constexpr = (Q + COLUMNS - 1) // COLUMNS
+    BOXES_P: tl.constexpr = (P + ROWS - 1) // ROWS
+    BOXES_Z: tl.constexpr = (Z + PLANES - 1) // PLANES
+    BOXES: tl.constexpr = (N + IMAGES - 1) // IMAGES * BOXES_Z * BOXES_P * BOXES_Q
+    STEPS: tl.constexpr = (BOXES + PARTS - 1) // PARTS
+    TAPS: tl.constexpr = T * R * S
+    TILES_C: tl.constexpr = (C + BM - 1) // BM
+    TILES_K: tl.constexpr = (K + BN - 1) // BN
+
+    # All programs of one part read the same pixels, which then stay in the cache.
+    program = tl.program_id(0)
+    part = program // (TAPS * TILES_C * TILES_K)
+    tap = program // (TILES_C * TILES_K) % TAPS
+    c = program // TILES_K % TILES_C * BM
+    k = program % TILES_K * BN
+    d_tap = tap // (R * S) * DILATION_D - FRONT
+    h_tap = tap // S % R * DILATION_H - TOP
+    v_tap = tap % S * DILATION_W - LEFT
+
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in tl.range(STEPS):
+        # Behind the last box there are no images, and zeros are read.
+        box = part * STEPS + step
+        q = box % BOXES_Q * COLUMNS
+        p = box // BOXES_Q % BOXES_P * ROWS
+        z = box // (BOXES_Q * BOXES_P) % BOXES_Z * PLANES
+        n = box // (BOXES_Q * BOXES_P * BOXES_Z) * IMAGES
+        h = p * STRIDE_H + h_tap
+        v = q * STRIDE_W + v_tap
+        if DEEP:
+            left = x.load([n, z * STRIDE_D + d_tap, h, v, c]).reshape(PIXELS, BM)
+            right = dy.load([n, z, p, q, k]).reshape(PIXELS, BN)
+        else:
+            left = x.load([n, h, v, c]).reshape(PIXELS, BM)
+            right = dy.load([n, p, q, k]).reshape(PIXELS, BN)
+        left = _within(left, z, p, q, Z, P, Q, PLANES, ROWS, COLUMNS)
+        total = tl.dot(left.T, right, total)
+
+    c_row = c + tl.arange(0, BM)
+    k_column = k + tl.arange(0, BN)
+    at = sums + part.to(tl.int64) * (K * TAPS * C) + tap * C
+    kept = (c_row < C)[:, None] & (k_column < K)[None, :]
+    tl.store(at + (c_row[:, None] + (k_column * (TAPS * C))[None, :]), total, mask=kept)

@@ -1,0 +1,21 @@
+"""A weight's gradient in boxes made ready for one problem."""
+
+from __future__ import annotations
+
+from convwright.backends.triton.boxed_weight_gradient.call import kernel_calls
+from convwright.backends.triton.sequence_plan import Operand, SequencePlan
+from convwright.core.candidate import Candidate
+
+
+class BoxedWeightGradientPlan(SequencePlan):
+    """Runs one configuration of it."""
+
+    kernel_calls = staticmethod(kernel_calls)
+
+    @staticmethod
+    def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
+        return [(Operand.FIRST, Operand.SECOND, Operand.WORKSPACE), (Operand.WORKSPACE, Operand.OUT)]
+
+
+def plan_class(candidate: Candidate) -> type[BoxedWeightGradientPlan]:
+    return BoxedWeightGradientPlan

@@ -1,0 +1,131 @@
+"""The configurations of a weight's gradient in boxes: tiles, parts of the sum, and which few are worth trying."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from convwright.backends.triton.boxed_gemm.window import Window
+from convwright.backends.triton.configuration import Configuration
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    STEP_CYCLES,
+    parts_that_fill,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
+from convwright.backends.triton.parts.sums import sum_cycles
+from convwright.backends.triton.weight_gradient.tiles import MOST_PIXELS_OF_A_PART
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+
+_NUMBER_BYTES, _SUM_BYTES = 2, 4
+_BARRIERS_BYTES = 2048  # and what is lost where buffers begin at a multiple of 1024 bytes
+_OWN_BYTES = 1024  # that a multiprocessor keeps of each block
+_MORE_REGISTERS = 72  # than those of the sums
+_BLOCKS_EACH = (1, 2, 3, 4, 6, 8)  # for each multiprocessor
+_TIMES_BESIDE = 1.5  # what boxes take that lie beside the output, whose pixels are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(Configuration):
+    """What one block computes: ``bm`` input channels of a tap by ``bn`` output channels, a box of so many pixels at a
+    step, over one of ``parts`` of all boxes."""
+
+    bm: int
+    bn: int
+    pixels: int
+    parts: int
+    warps: int
+    stages: int
+
+    def shared_bytes(self) -> int:
+        """An upper bound: of boxes, and behind the sum of a tile on its way to where it belongs."""
+        staged = self.stages * (self.bm + self.bn) * self.pixels * _NUMBER_BYTES
+        turned = (self.bm + 4) * (self.bn + 4) * _SUM_BYTES
+        return max(staged, turned) + self.bm * self.pixels * _NUMBER_BYTES + _BARRIERS_BYTES
+
+    def together(self, device: DeviceFacts) -> int:
+        """How many blocks a multiprocessor holds."""
+        lanes = 32 * self.warps
+        by_registers = 2**16 // (lanes * (self.bm * self.bn // lanes + _MORE_REGISTERS))
+        return min(by_registers, (shared_limit(device) + _OWN_BYTES) // (self.shared_bytes() + _OWN_BYTES))
+
+
+def _tile(bm: int, bn: int, pixels: int, warps: int, stages: int) -> Tile:
+    return Tile(bm, bn, pixels, 1, warps, stages)
+
+
+TILES = (
+    _tile(128, 256, 64, 8, 3), _tile(256, 128, 64, 8, 3), _tile(128, 128, 64, 8, 4), _tile(128, 128, 64, 4, 3),
+    _tile(64, 256, 64, 4, 4), _tile(64, 128, 64, 4, 4), _tile(128, 64, 64, 4, 4), _tile(64, 64, 64, 4, 5),
+    _tile(128, 256, 32, 8, 4), _tile(128, 128, 32, 8, 6), _tile(128, 128, 32, 4, 4), _tile(64, 256, 32, 4, 6),
+    _tile(64, 128, 32, 4, 6), _tile(64, 64, 32, 4, 6), _tile(64, 64, 128, 4, 3), _tile(64, 32, 64, 4, 5),
+)  # fmt: skip
+
+
+def products_of(tile: Tile, problem: ConvProblem) -> int:
+    """How many blocks compute one part."""
+    channels = -(-problem.c // tile.bm)
+    return prod(problem.taps) * channels * -(-problem.k // tile.bn)
+
+
+def boxes_of(tile: Tile, problem: ConvProblem) -> int:
+    """Over how many the sum runs."""
+    window = Window.of(problem)
+    return window.box(tile.pixels).count(window.written.sizes)
+
+
+def steps(tile: Tile, problem: ConvProblem) -> int:
+    """Of one part."""
+    return -(-boxes_of(tile, problem) // tile.parts)
+
+
+def tiled_products(tile: Tile, problem: ConvProblem) -> int:
+    """How many all blocks multiply, idle ones too."""
+    each = tile.bm * tile.bn * tile.pixels
+    return products_of(tile, problem) * tile.parts * steps(tile, problem) * each
+
+
+def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
+    """The ``count`` that should be fastest, by estimate: of different tiles but for the best one, which comes with two
+    numbers of parts."""
+
+    def taken(tile: Tile) -> float:
+        return cycles(tile, problem, device)
+
+    fitting = [sorted(_parted(tile, problem, device), key=taken) for tile in TILES if tile.together(device)]
+    ranked = sorted(fitting, key=lambda partings: taken(partings[0]))
+    chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][:count]
+    return tuple(sorted(chosen, key=taken))
+
+
+def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
+    """The tile with the numbers of parts that fill all multiprocessors."""
+    boxes, blocks = boxes_of(tile, problem), [each * sm_count(device) for each in _BLOCKS_EACH]
+    least = -(-boxes * tile.pixels // MOST_PIXELS_OF_A_PART)
+    for parts in parts_that_fill(products_of(tile, problem), boxes, blocks, least=least):
+        yield replace(tile, parts=parts)
+
+
+def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
+    """A rough time on the busiest multiprocessor: good enough to drop the configurations that cannot win."""
+    mine = -(-products_of(tile, problem) * tile.parts // sm_count(device))
+    together = min(mine, tile.together(device))
+    products = tile.bm * tile.bn * tile.pixels / products_per_cycle(Arithmetic.FP16_ACC32, tile.bm)
+    loads = (tile.bm + tile.bn) * tile.pixels * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
+    step = max(products, loads) + STEP_CYCLES / together
+    if lies_beside(tile, problem):
+        step *= _TIMES_BESIDE
+    return mine * (steps(tile, problem) * step + BLOCK_CYCLES / together) + sum_cycles(problem, tile.parts, device)
+
+
+def lies_beside(tile: Tile, problem: ConvProblem) -> bool:
+    """Whether a box has pixels beside the output of one image."""
+    window = Window.of(problem)
+    sides = zip(window.written.sizes[1:], window.box(tile.pixels).sides[1:], strict=True)
+    return any(size % side for size, side in sides)
