@@ -12,6 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.gemm.kernel import products_done
+
 
 @triton.jit
 def _within(
@@ -65,6 +67,7 @@ def boxed_weight_gradient(
 
     total = tl.zeros((BM, BN), tl.float32)
     for step in tl.range(STEPS):
+        products_done(step)
         # Behind the last box there are no images, and zeros are read.
         box = part * STEPS + step
         q = box % BOXES_Q * COLUMNS

@@ -42,6 +42,20 @@ def step_added(total, left, right, APART: tl.constexpr):
     return total + step.to(tl.float32)
 
 
+_INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+
+
+@triton.jit
+def products_done(step):
+    """Wait until tensor cores are done with all that they were given; ``step`` is any number. Where a left operand
+    comes from shared memory to registers, Triton 3.6 lets them read these on while the next one is loaded to the same
+    registers: some sums came out wrong (sm_90)."""
+    if not _INTERPRETED:
+        tl.inline_asm_elementwise(
+            "wgmma.wait_group.sync.aligned 0; mov.b32 $0, $1;", "=r,r", [step], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+
 @triton.jit
 def stored_as(total, dtype: tl.constexpr):
     """``total`` as an output holds it; int8 has the nearest integer, and of what it cannot hold the nearest it can."""
