@@ -12,7 +12,7 @@ from backends.triton_interpreted.boxed_weight_gradient_cases import ALGORITHM
 from backends.triton_interpreted.cases import listed
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import kernel_calls
-from convwright.backends.triton.boxed_weight_gradient.tiles import Tile, boxes_of
+from convwright.backends.triton.boxed_weight_gradient.tiles import TILES, Tile, boxes_of
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Refusal
@@ -108,8 +108,7 @@ def test_the_bound_on_shared_memory_holds_for_the_largest_tiles(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for text in ("mb32ic256ih56oc256kh3ph1", "mb3ic256ih13oc256kh3ph1"):
         (first, *_) = offered(posed(text))
-        for bm, bn, warps, stages in ((128, 256, 8, 3), (256, 128, 8, 3)):
-            tile = replace(Tile.of(first), bm=bm, bn=bn, pixels=64, warps=warps, stages=stages)
+        for tile in TILES[:4]:
             shared = kernel_calls(replace(first, config=tile.config))[0].compile("sm_90").metadata.shared
             assert shared <= tile.shared_bytes(), (text, tile)
 

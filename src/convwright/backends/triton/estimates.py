@@ -22,7 +22,7 @@ _TIMES = {
     "winograd": (1.7, 1.7),
     "input_gradient": (4.0, 3.0),
     "staged_weight_gradient": (1.6, 1.6),
-    "boxed_weight_gradient": (1.2, 1.2),
+    "boxed_weight_gradient": (0.7, 0.7),
     "weight_gradient": (2.5, 2.5),
     "few_weights": (1.6, 1.9),
 }
