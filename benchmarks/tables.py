@@ -4,7 +4,7 @@
 
 Without ``--write`` the tables are printed; with it, each replaces what stands between its markers on one of `PAGES`:
 ``<!-- table: find -->``, ``cpu-zoo``, ``cpu-models``, ``clinic``, ``deepbench``, ``deepbench-h100``, ``classes``,
-``classes-h100``, ``suites-h100``, ``activations-h100``, ``fused-zoo`` or ``own-kernels``, and
+``classes-h100``, ``suites-h100``, ``activations-h100``, ``fused-zoo``, ``fused-zoo-h100`` or ``own-kernels``, and
 ``<!-- end of table -->``. A table whose record is not there yet is left out.
 Pages that are made as a whole, and their entries in the site's navigation, are written once there is a record of them.
 """
@@ -41,6 +41,7 @@ CLASSES_H100_RESULTS = ROOT / "benchmarks" / "results" / "h100-classes.jsonl"
 SUITES_RESULTS = ROOT / "benchmarks" / "results" / "h100-suites.jsonl"
 ACTIVATIONS_RESULTS = ROOT / "benchmarks" / "results" / "h100-activations.jsonl"
 FUSED_RESULTS = ROOT / "benchmarks" / "results" / "h200-fused-zoo.jsonl"
+FUSED_H100_RESULTS = ROOT / "benchmarks" / "results" / "h100-fused-zoo.jsonl"
 OWN_RESULTS = ROOT / "benchmarks" / "results" / "h200-own-kernels.jsonl"
 CLINIC_RESULTS = ROOT / "benchmarks" / "results" / "h200-wrapper-clinic.jsonl"
 PAGES = (
@@ -206,6 +207,7 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
     "suites-h100": (SUITES_RESULTS, suites_table),
     "activations-h100": (ACTIVATIONS_RESULTS, lambda: choices_table.table(_lines(ACTIVATIONS_RESULTS))),
     "fused-zoo": (FUSED_RESULTS, lambda: choices_table.table(_lines(FUSED_RESULTS))),
+    "fused-zoo-h100": (FUSED_H100_RESULTS, lambda: choices_table.table(_lines(FUSED_H100_RESULTS))),
     "own-kernels": (OWN_RESULTS, lambda: own_kernels_table.table(_lines(OWN_RESULTS))),
 }
 

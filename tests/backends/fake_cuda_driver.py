@@ -45,7 +45,7 @@ class FakeCudaDriver:
         binary = self.loaded[function - 77]
         mapped, arguments, maps = {each.place: each for each in binary.maps}, [], []
         at = ctypes.sizeof(ctypes.c_void_p)
-        for operand in range(binary.operands + launch._SCRATCH_POINTERS):
+        for operand in range(binary.operands + launch.SCRATCH_POINTERS):
             value = ctypes.c_uint64.from_address(ctypes.c_void_p.from_address(places).value or 0).value
             (maps if operand in mapped else arguments).append(value)
             places += at * (1 + (mapped[operand].more_parameters if operand in mapped else 0))

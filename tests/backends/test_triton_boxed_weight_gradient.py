@@ -57,6 +57,7 @@ def offered(problem: ConvProblem, device: DeviceFacts = H200) -> list[Candidate]
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
     (refusal,) = listed(ALGORITHM, ConvProblem.parse(f"{text} dir:backward_weight"), H200)
     assert isinstance(refusal, Refusal)
+    assert refusal.id == "triton/boxed-weight-gradient"
     assert words in refusal.reason
 
 

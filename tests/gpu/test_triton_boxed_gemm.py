@@ -96,6 +96,22 @@ def test_what_is_not_finite_lands_where_it_belongs(value: float, place: str, liv
         assert torch.allclose(y, expected, equal_nan=True, rtol=2e-2, atol=5e-2), candidate.id
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_lies_beside_an_output_stays_as_it_is(dtype: DType, live: DeviceFacts) -> None:
+    """Channels of others in the same pixels."""
+    case = Case((3, 64, 9, 13), (24, 64, 3, 3), padding=SAME, epilogue="bias", slack=8)
+    problem = sliced(case.problem(dtype))
+    given = Operands.of(problem, "cuda", integers=True)
+    expected = exact(oracle(problem, given), problem)
+    whole = torch.empty((3, 32, 9, 13), dtype=given.x.dtype, device="cuda", memory_format=torch.channels_last)
+    for candidate in candidates(ALGORITHM, problem, live):
+        whole.fill_(float("nan"))
+        plan = BACKEND.build(candidate, live)
+        plan(given.x, plan.prepare(given.w), given.bias, None, whole[:, :24])
+        assert torch.equal(whole[:, :24], expected), candidate.id
+        assert whole[:, 24:].isnan().all(), candidate.id
+
+
 def ready(device: DeviceFacts) -> tuple[Plan, ConvProblem, Operands]:
     problem = LAYERS["many tiles for each program"].problem(DType.FP16)
     plan = BACKEND.build(candidates(ALGORITHM, problem, device)[0], device)

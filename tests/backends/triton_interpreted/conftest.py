@@ -65,14 +65,14 @@ def _tensor(self: Any, handle: Any, whole: Any) -> None:
 
 
 def _checked_operands(
-    self: Any, one: Any, other: Any, pointer: bool = False, other_pointer: bool = False, number: bool = True,
-    divided: bool = False,
+    self: Any, lhs: Any, rhs: Any, allow_lhs_ptr: bool = False, allow_rhs_ptr: bool = False,
+    arithmetic_check: bool = True, div_or_mod: bool = False,
 ) -> Any:  # fmt: skip
     """Two tensors of one type of numbers are what they are."""
-    alike = isinstance(one, tl.tensor) and isinstance(other, tl.tensor) and one.type is other.type
-    if alike and not divided and (one.dtype.is_int() or one.dtype.is_floating()):
-        return one, other
-    return _operands(self, one, other, pointer, other_pointer, number, divided)
+    alike = isinstance(lhs, tl.tensor) and isinstance(rhs, tl.tensor) and lhs.type is rhs.type
+    if alike and not div_or_mod and (lhs.dtype.is_int() or lhs.dtype.is_floating()):
+        return lhs, rhs
+    return _operands(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
 
 
 interpreter._patch_lang = _patched_once

@@ -17,7 +17,7 @@ from backends.triton_interpreted.boxed_weight_gradient_cases import ALGORITHM, S
 from backends.triton_interpreted.cases import Case, listed
 from backends.triton_interpreted.weight_gradient_cases import Operands, with_gaps
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.boxed_weight_gradient.tiles import Tile, lies_beside, products_of, steps
+from convwright.backends.triton.boxed_weight_gradient.tiles import Tile, products_of, reads_beside, steps
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import DType
 from convwright.core.error_rule import absolute_objection
@@ -122,10 +122,11 @@ def test_what_is_not_finite_lands_where_it_belongs(value: float, place: str) -> 
             assert torch.equal(y.isfinite(), given.expected(problem).isfinite()), candidate.id
 
 
-def test_boxes_beside_the_output_are_known() -> None:
-    tile = Tile.of(least(posed(SERVED["3x3"], DType.FP16)))
-    assert lies_beside(tile, posed(SERVED["3x3"], DType.FP16))
-    assert not lies_beside(replace(tile, pixels=64), posed(SERVED["3x3 in whole boxes"], DType.FP16))
+def test_boxes_that_read_beside_the_output_are_known() -> None:
+    """Where a box ends with the output, or reads beside the input too, nothing is looked at."""
+    tile = replace(Tile.of(least(posed(SERVED["3x3"], DType.FP16))), pixels=64)
+    for name, beside in (("3x3", True), ("3x3 in whole boxes", False), ("pointwise", False), ("strided", False)):
+        assert any(reads_beside(tile, posed(SERVED[name], DType.FP16))) == beside, name
 
 
 def test_fewer_channels_are_refused() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from convwright.backends.triton.kernel_call import KernelCall, interpreting
-from convwright.backends.triton.tensor_map import EncodedMaps, Mapped, mapped_operands
+from convwright.backends.triton.tensor_map import SCRATCH_POINTERS, EncodedMaps, Mapped, mapped_operands
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.errors import BackendError, Refused
@@ -25,7 +25,6 @@ from convwright.tensors import torch_dtype
 
 _LARGEST_SHARED_BYTES_BY_DEFAULT = 48 * 1024
 _MAX_DYNAMIC_SHARED_BYTES, _PREFER_SHARED = 8, 1  # CU_FUNC_ATTRIBUTE_…, CU_FUNC_CACHE_…
-_SCRATCH_POINTERS = 2  # every kernel of Triton's takes a global and a profile scratch behind its own arguments
 
 
 class Launch(Protocol):
@@ -71,7 +70,7 @@ class Binary:
         if any(needs) or metadata.launch_cooperative_grid or metadata.launch_pdl:
             raise BackendError(f"{metadata.name} needs scratch memory, clusters or a cooperative launch, none is given")
         size = call.blocks, metadata.num_warps, metadata.shared, len(call.pointers)
-        maps = mapped_operands(call, metadata.tensordesc_meta) if call.maps else ()
+        maps = mapped_operands(call, compiled) if call.maps else ()
         return cls(metadata.name, compiled.hash, compiled.asm["cubin"], *size, maps)
 
     @property
@@ -171,7 +170,7 @@ def _parameters(binary: Binary, addresses_at: int) -> tuple[list[int], list[tupl
             places += [unused] * (1 + mapped[operand].more_parameters)
         else:
             places.append(addresses_at + 8 * operand)
-    return places + [unused] * _SCRATCH_POINTERS, maps
+    return places + [unused] * SCRATCH_POINTERS, maps
 
 
 # Handles of loaded kernels live as long as the process: a captured graph may hold one after its plan is gone.

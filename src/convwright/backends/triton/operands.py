@@ -83,6 +83,9 @@ def size_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str | 
         return f"serves at most 2^30 output pixels, got {pixels:,}"
     if problem.w.numel >= MOST_ELEMENTS:
         return f"serves at most 2^30 weights, got {problem.w.numel:,}"
+    for axis in problem.axes:
+        if axis.size + sum(axis.pad) >= _OFFSETS_32_BITS:
+            return f"serves padded sizes below 2^31, got {axis.size + sum(axis.pad):,}"
     for name, spec in named.items():
         image = span(spec.shape[1:], spec.strides[1:])
         if image >= MOST_ELEMENTS:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from convwright.backends.triton.kernel_call import KernelCall
+from convwright.errors import BackendError
 
 # CU_TENSOR_MAP_…
 _TYPES = {"fp16": 6, "bf16": 9}
 _NO_INTERLEAVE, _L2_128_BYTES, _ZEROS_OUTSIDE = 0, 2, 0
 _MAP_BYTES, _ALIGNED = 128, 64
 _MOST_KEPT = 64
+SCRATCH_POINTERS = 2  # every kernel of Triton's takes a global and a profile scratch behind its own arguments
+_PARAMETERS = re.compile(r"^\s*\.param .*_param_\d+", flags=re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +45,15 @@ class Mapped:
         return 2 * len(self.sizes)
 
 
-def mapped_operands(call: KernelCall, told: list[dict[str, Any]]) -> tuple[Mapped, ...]:
-    """Those of a kernel, of which Triton has ``told`` how it lays boxes out."""
-    names = [name for name in call.pointers if name in call.maps]
-    return tuple(_mapped(call, name, each) for name, each in zip(names, told, strict=True))
+def mapped_operands(call: KernelCall, compiled: Any) -> tuple[Mapped, ...]:
+    """Those of a kernel that Triton has ``compiled``, with how it lays boxes out."""
+    names, told = [name for name in call.pointers if name in call.maps], compiled.metadata.tensordesc_meta
+    found = tuple(_mapped(call, name, each) for name, each in zip(names, told, strict=True))
+    expected = len(call.pointers) + sum(each.more_parameters for each in found) + SCRATCH_POINTERS
+    taken = len(_PARAMETERS.findall(compiled.asm["ptx"]))
+    if taken != expected:
+        raise BackendError(f"{compiled.metadata.name} takes {taken} parameters of this Triton, {expected} are known")
+    return found
 
 
 def _mapped(call: KernelCall, name: str, told: dict[str, Any]) -> Mapped:
@@ -62,7 +71,7 @@ class EncodedMaps:
 
     operand: Mapped
     run: Callable[..., None]
-    _kept: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    _kept: dict[int, tuple[int, Any]] = field(default_factory=dict, init=False)
 
     def at(self, address: int) -> int:
         """Where the map of what lies at ``address`` lies."""

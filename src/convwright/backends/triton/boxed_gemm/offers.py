@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.triton.boxed_gemm.copying import (
+from convwright.backends.triton.boxed_gemm.tiles import Tile, best_tiles, cycles, tiled_products
+from convwright.backends.triton.boxes.copying import (
     aligned_reason,
     architecture_reason,
     copying_reason,
     stride_reason,
 )
-from convwright.backends.triton.boxed_gemm.tiles import Tile, best_tiles, cycles, tiled_products
-from convwright.backends.triton.boxed_gemm.window import Window
+from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.kernel_call import TensorMap
 from convwright.backends.triton.operands import operand_reason, shape_reason
@@ -25,7 +25,7 @@ from convwright.core.problem import ConvProblem
 KERNEL = "boxed-gemm"
 NAME = f"triton/{KERNEL}"
 _ARITHMETIC = {DType.FP16: Arithmetic.FP16_ACC32, DType.BF16: Arithmetic.BF16_ACC32}
-_LEAST_CHANNELS = 8  # as many as 16 bytes hold
+_AT_ONCE = 8  # channels, as many as 16 bytes hold
 _GROUP_M = 8
 
 
@@ -67,9 +67,10 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 
 def _channels_reason(problem: ConvProblem) -> str | None:
-    if problem.c % _LEAST_CHANNELS == 0:
+    # Of an output that ends amid 16 bytes the copy engine would write all, which may be somebody else's channels.
+    if problem.c % _AT_ONCE == problem.k % _AT_ONCE == 0:
         return None
-    return f"serves multiples of {_LEAST_CHANNELS} input channels, got {problem.c}"
+    return f"serves multiples of {_AT_ONCE} input and output channels, got {problem.c} and {problem.k}"
 
 
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:

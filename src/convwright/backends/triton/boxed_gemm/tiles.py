@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from convwright.backends.triton.boxed_gemm.window import Window
+from convwright.backends.triton.boxes.room import BARRIERS_BYTES, NUMBER_BYTES, blocks_together
+from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
     STEP_CYCLES,
     products_per_cycle,
-    shared_limit,
     sm_count,
 )
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
-_NUMBER_BYTES = 2
-_BARRIERS_BYTES = 2048  # and what is lost where buffers begin at a multiple of 1024 bytes
-_OWN_BYTES = 1024  # that a multiprocessor keeps of each block
 _MORE_REGISTERS = 56  # than those of the sums
 
 
@@ -41,15 +38,12 @@ class Tile(Configuration):
         """An upper bound."""
         staged = self.stages * (self.bn + self.pixels) * self.bk
         stored = self.bn * self.pixels * (1 + residual)
-        return (staged + stored) * _NUMBER_BYTES + _BARRIERS_BYTES
+        return (staged + stored) * NUMBER_BYTES + BARRIERS_BYTES
 
     def together(self, device: DeviceFacts, *, residual: bool) -> int:
         """How many programs a multiprocessor holds."""
-        lanes = 32 * self.warps
-        registers = self.bn * self.pixels // lanes + _MORE_REGISTERS
-        by_registers = 2**16 // (lanes * registers)
-        by_shared = (shared_limit(device) + _OWN_BYTES) // (self.shared_bytes(residual=residual) + _OWN_BYTES)
-        return min(by_registers, by_shared)
+        registers = self.bn * self.pixels // (32 * self.warps) + _MORE_REGISTERS
+        return blocks_together(device, self.shared_bytes(residual=residual), registers, self.warps)
 
 
 TILES = (
@@ -96,7 +90,7 @@ def cycles(tile: Tile, window: Window, device: DeviceFacts) -> float:
     turns = -(-tiles_of(tile, window) // tile.programs)
     together = -(-tile.programs // sm_count(device))
     products = tile.bn * tile.pixels * tile.bk / products_per_cycle(Arithmetic.FP16_ACC32, tile.bn)
-    loads = (tile.bn + tile.pixels) * tile.bk * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
-    stored = tile.bn * tile.pixels * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
+    loads = (tile.bn + tile.pixels) * tile.bk * NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
+    stored = tile.bn * tile.pixels * NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
     summed = steps(tile, window) * (max(products, loads) + STEP_CYCLES / together)
     return BLOCK_CYCLES + turns * together * (summed + stored)

@@ -18,16 +18,14 @@ from convwright.backends.triton.gemm.kernel import products_done
 @triton.jit
 def _within(
     left, z, p, q, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BESIDE_D: tl.constexpr,
 ):  # fmt: skip
     """A box of the input with zeros for pixels beside the output: a gradient of 0 beside an infinity would make NaN."""
-    if Z % PLANES != 0 or P % ROWS != 0 or Q % COLUMNS != 0:
-        pixel = tl.arange(0, left.shape[0])
-        beside = (q + pixel % COLUMNS < Q) & (p + pixel // COLUMNS % ROWS < P)
-        if PLANES > 1:
-            beside = beside & (z + pixel // (COLUMNS * ROWS) % PLANES < Z)
-        left = tl.where(beside[:, None], left, 0.0)
-    return left
+    pixel = tl.arange(0, left.shape[0])
+    within = (q + pixel % COLUMNS < Q) & (p + pixel // COLUMNS % ROWS < P)
+    if BESIDE_D:
+        within = within & (z + pixel // (COLUMNS * ROWS) % PLANES < Z)
+    return tl.where(within[:, None], left, 0.0)
 
 
 # fmt: off
@@ -40,11 +38,13 @@ def boxed_weight_gradient(
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DEEP: tl.constexpr,
     IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BESIDE_D: tl.constexpr, BESIDE_H: tl.constexpr, BESIDE_W: tl.constexpr,
     PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):
     # fmt: on
     """sums = the gradient in fp32, as PARTS K T R S C, where the copy engine has been told of images as N D H W C, or
-    if not DEEP as N H W C. A step of a sum are IMAGES by PLANES by ROWS by COLUMNS pixels."""
+    if not DEEP as N H W C. A step of a sum is IMAGES by PLANES by ROWS by COLUMNS pixels, of which BESIDE_* says
+    whether some beside the output read what is in the input."""
     PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
     BOXES_Q: tl.constexpr = (Q + COLUMNS - 1) // COLUMNS
     BOXES_P: tl.constexpr = (P + ROWS - 1) // ROWS
@@ -52,6 +52,7 @@ def boxed_weight_gradient(
     BOXES: tl.constexpr = (N + IMAGES - 1) // IMAGES * BOXES_Z * BOXES_P * BOXES_Q
     STEPS: tl.constexpr = (BOXES + PARTS - 1) // PARTS
     TAPS: tl.constexpr = T * R * S
+    BESIDE: tl.constexpr = BESIDE_D or BESIDE_H or BESIDE_W
     TILES_C: tl.constexpr = (C + BM - 1) // BM
     TILES_K: tl.constexpr = (K + BN - 1) // BN
 
@@ -67,7 +68,8 @@ def boxed_weight_gradient(
 
     total = tl.zeros((BM, BN), tl.float32)
     for step in tl.range(STEPS):
-        products_done(step)
+        if BESIDE or IMAGES * PLANES * ROWS > 1:  # else a box lies in shared memory as tensor cores read it
+            products_done(step)
         # Behind the last box there are no images, and zeros are read.
         box = part * STEPS + step
         q = box % BOXES_Q * COLUMNS
@@ -82,7 +84,8 @@ def boxed_weight_gradient(
         else:
             left = x.load([n, h, v, c]).reshape(PIXELS, BM)
             right = dy.load([n, p, q, k]).reshape(PIXELS, BN)
-        left = _within(left, z, p, q, Z, P, Q, PLANES, ROWS, COLUMNS)
+        if BESIDE:
+            left = _within(left, z, p, q, Z, P, Q, PLANES, ROWS, COLUMNS, BESIDE_D)
         total = tl.dot(left.T, right, total)
 
     c_row = c + tl.arange(0, BM)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.triton.boxed_gemm.copying import architecture_reason, copying_reason, stride_reason
-from convwright.backends.triton.boxed_gemm.window import Window
 from convwright.backends.triton.boxed_weight_gradient.tiles import (
     Tile,
     best_tiles,
     cycles,
     products_of,
+    reads_beside,
     tiled_products,
 )
+from convwright.backends.triton.boxes.copying import architecture_reason, copying_reason, stride_reason
+from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.kernel_call import TensorMap
 from convwright.backends.triton.operands import operand_reason, shape_reason, weight_reason
@@ -24,7 +25,8 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
-NAME = "boxed-weight-gradient"
+KERNEL = "boxed-weight-gradient"
+NAME = f"triton/{KERNEL}"
 _ARITHMETIC = {DType.FP16: Arithmetic.FP16_ACC32, DType.BF16: Arithmetic.BF16_ACC32}
 _LEAST_CHANNELS = 16
 
@@ -33,7 +35,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
     """Every configuration worth trying, or why the algorithm cannot serve."""
     reason = refusal_reason(problem) or architecture_reason(device)
     if reason is not None:
-        yield Refusal(f"triton/{NAME}", reason)
+        yield Refusal(NAME, reason)
         return
     for tile in best_tiles(problem, device, count=MOST_TILES):
         yield candidate_of(problem, tile)
@@ -41,7 +43,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
     return Candidate(
-        problem, "triton", NAME, tile.config, _ARITHMETIC[problem.dtype], tile.parts * problem.w.numel * SUM_BYTES,
+        problem, "triton", KERNEL, tile.config, _ARITHMETIC[problem.dtype], tile.parts * problem.w.numel * SUM_BYTES,
         True, Source.RULE, tiled=tiled_products(tile, problem), compiles=True,
     )  # fmt: skip
 
@@ -82,7 +84,8 @@ def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
     window = Window.of(problem)
     told = window.constants | window.box(tile.pixels).constants
     del told["FLIP"]  # which the kernel that adds the parts sees to
-    return told | {"PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn}
+    sides = dict(zip(("BESIDE_D", "BESIDE_H", "BESIDE_W"), reads_beside(tile, problem), strict=True))
+    return told | sides | {"PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn}
 
 
 def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:

@@ -6,30 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from convwright.backends.triton.boxed_gemm.window import Window
+from convwright.backends.triton.boxes.room import BARRIERS_BYTES, NUMBER_BYTES, blocks_together
+from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import (
     CACHE_BYTES_PER_CYCLE,
     parts_that_fill,
     products_per_cycle,
-    shared_limit,
     sm_count,
 )
-from convwright.backends.triton.parts.sums import sum_cycles
+from convwright.backends.triton.parts.sums import SUM_BYTES, adding_cycles
 from convwright.backends.triton.weight_gradient.tiles import MOST_PIXELS_OF_A_PART
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
-_NUMBER_BYTES, _SUM_BYTES = 2, 4
-_BARRIERS_BYTES = 2048  # and what is lost where buffers begin at a multiple of 1024 bytes
-_OWN_BYTES = 1024  # that a multiprocessor keeps of each block
 _MORE_REGISTERS = 72  # than those of the sums
 _BLOCKS_EACH = (1, 2, 3, 4, 6, 8)  # for each multiprocessor
-# What made the first of 44 layers' configurations take 1.05 times as long as their fastest, and the best of the first
-# three 1.01 (of 14 configurations each, H100): a block's beginning, a step's end, at which tensor cores are
-# waited for, sums of a tile on their way, and of parts. Boxes that lie beside the output have their pixels looked at.
-_BLOCK_CYCLES, _STEP_CYCLES, _WRITTEN_PER_CYCLE, _TIMES_SUMS, _TIMES_BESIDE = 1000, 300, 16, 3, 1.6
+# What made the first of 44 layers' configurations take 1.08 times as long as their fastest, and the best of the first
+# three 1.02 (of 14 configurations each, H100): a block's beginning, a step's end, at which tensor cores are
+# waited for, sums of a tile on their way, and of parts. Of boxes that read beside the output pixels are looked at.
+_BLOCK_CYCLES, _STEP_CYCLES, _WRITTEN_PER_CYCLE, _TIMES_SUMS, _TIMES_BESIDE = 1000, 50, 16, 3, 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +43,14 @@ class Tile(Configuration):
 
     def shared_bytes(self) -> int:
         """An upper bound: of boxes, and behind the sum of a tile on its way to where it belongs."""
-        staged = self.stages * (self.bm + self.bn) * self.pixels * _NUMBER_BYTES
-        turned = (self.bm + 4) * (self.bn + 4) * _SUM_BYTES
-        return max(staged, turned) + self.bm * self.pixels * _NUMBER_BYTES + _BARRIERS_BYTES
+        staged = self.stages * (self.bm + self.bn) * self.pixels * NUMBER_BYTES
+        turned = (self.bm + 4) * (self.bn + 4) * SUM_BYTES
+        return max(staged, turned) + self.bm * self.pixels * NUMBER_BYTES + BARRIERS_BYTES
 
     def together(self, device: DeviceFacts) -> int:
         """How many blocks a multiprocessor holds."""
-        lanes = 32 * self.warps
-        by_registers = 2**16 // (lanes * (self.bm * self.bn // lanes + _MORE_REGISTERS))
-        return min(by_registers, (shared_limit(device) + _OWN_BYTES) // (self.shared_bytes() + _OWN_BYTES))
+        registers = self.bm * self.bn // (32 * self.warps) + _MORE_REGISTERS
+        return blocks_together(device, self.shared_bytes(), registers, self.warps)
 
 
 def _tile(bm: int, bn: int, pixels: int, warps: int, stages: int) -> Tile:
@@ -118,17 +114,21 @@ def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
     mine = -(-products_of(tile, problem) * tile.parts // sm_count(device))
     together = min(mine, tile.together(device))
     products = tile.bm * tile.bn * tile.pixels / products_per_cycle(Arithmetic.FP16_ACC32, tile.bm)
-    loads = (tile.bm + tile.bn) * tile.pixels * _NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
+    loads = (tile.bm + tile.bn) * tile.pixels * NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
     step = max(products, loads) + _STEP_CYCLES / together
-    if lies_beside(tile, problem):
+    if any(reads_beside(tile, problem)):
         step *= _TIMES_BESIDE
-    written = tile.bm * tile.bn * _SUM_BYTES / _WRITTEN_PER_CYCLE
+    written = tile.bm * tile.bn * SUM_BYTES / _WRITTEN_PER_CYCLE
     block = steps(tile, problem) * step + _BLOCK_CYCLES / together + written
-    return mine * block + _TIMES_SUMS * sum_cycles(problem, tile.parts, device)
+    return mine * block + _TIMES_SUMS * adding_cycles(problem, tile.parts, device)
 
 
-def lies_beside(tile: Tile, problem: ConvProblem) -> bool:
-    """Whether a box has pixels beside the output of one image."""
+def reads_beside(tile: Tile, problem: ConvProblem) -> tuple[bool, bool, bool]:
+    """Whether in planes, rows and columns a box has pixels beside the output that read what is in the input."""
     window = Window.of(problem)
-    sides = zip(window.written.sizes[1:], window.box(tile.pixels).sides[1:], strict=True)
-    return any(size % side for size, side in sides)
+    read, written, sides = window.read.sizes[1:], window.written.sizes[1:], window.box(tile.pixels).sides[1:]
+    first = (size * stride - ahead for size, stride, ahead in zip(written, window.stride, window.ahead, strict=True))
+    planes, rows, columns = (
+        size % side != 0 and at < within for size, side, at, within in zip(written, sides, first, read, strict=True)
+    )
+    return planes, rows, columns

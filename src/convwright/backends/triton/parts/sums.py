@@ -26,9 +26,12 @@ def sums_bytes(problem: ConvProblem, parts: int) -> int:
 
 
 def sum_cycles(problem: ConvProblem, parts: int, device: DeviceFacts) -> float:
-    """A rough time to write the parts and add them up."""
-    if not is_summed(problem, parts):
-        return 0.0
+    """A rough time to write the parts and add them up; none where a product lays its one part by itself."""
+    return adding_cycles(problem, parts, device) if is_summed(problem, parts) else 0.0
+
+
+def adding_cycles(problem: ConvProblem, parts: int, device: DeviceFacts) -> float:
+    """The same where another kernel lays one part, too."""
     moved = _sums(problem) * (2 * SUM_BYTES * parts + problem.dtype.nbytes)
     return MORE_KERNEL_CYCLES + parts * _CYCLES_OF_A_PART + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
 

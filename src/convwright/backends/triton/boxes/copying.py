@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from convwright.backends.triton.boxed_gemm.boxes import APART_BYTES, Images
+from convwright.backends.triton.boxes.box import APART_BYTES, Images
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec

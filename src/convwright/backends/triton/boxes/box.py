@@ -13,6 +13,7 @@ from convwright.backends.triton.operands import power_of_two
 from convwright.core.tensor_spec import TensorSpec
 
 APART_BYTES = 16  # what every stride is a multiple of
+_APART = 16  # elements, which take such a multiple whatever they are
 _MOST_OF_A_SIDE = 256
 
 # Of images, planes, rows and columns.
@@ -33,7 +34,7 @@ class Images:
         missing = 3 - len(pixels)
         sizes, given = (n, *[1] * missing, *pixels), (spec.strides[0], *[0] * missing, *spec.strides[2:])
         # Along what has one element a stride means nothing; it gets one that the copy engine takes.
-        strides, behind = [], power_of_two(max(channels, APART_BYTES))
+        strides, behind = [], power_of_two(max(channels, _APART))
         for size, stride in zip(reversed(sizes), reversed(given), strict=True):
             strides.append(stride if size > 1 else behind)
             behind = size * strides[-1]
@@ -72,8 +73,7 @@ class Box:
     def of(cls, written: Images, pixels: int, steps: tuple[int, int, int]) -> Box:
         """Of so many pixels, of which as few as can be lie beside what is written; long rows first. What it reads is so
         many times as deep, high and wide."""
-        fitting = [box for box in _boxes(pixels) if all(map(_fits, box.sides[1:], steps))]
-        return min(fitting, key=lambda box: (box.count(written.sizes), [-side for side in reversed(box.sides)]))
+        return _box_of(written.sizes, pixels, steps)
 
     @property
     def constants(self) -> dict[str, int | bool]:
@@ -83,6 +83,12 @@ class Box:
     def count(self, sizes: Sizes) -> int:
         """How many cover images of these sizes."""
         return prod(-(-size // side) for size, side in zip(sizes, self.sides, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def _box_of(sizes: Sizes, pixels: int, steps: tuple[int, int, int]) -> Box:
+    fitting = [box for box in _boxes(pixels) if all(map(_fits, box.sides[1:], steps))]
+    return min(fitting, key=lambda box: (box.count(sizes), [-side for side in reversed(box.sides)]))
 
 
 def _fits(side: int, step: int) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from convwright.backends.triton.boxed_gemm.boxes import Box, Images
+from convwright.backends.triton.boxes.box import Box, Images
 from convwright.backends.triton.kernel_call import TensorMap
 from convwright.core.problem import ConvProblem
 
