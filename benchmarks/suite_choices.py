@@ -5,14 +5,14 @@
         --beside default,compile --weights constant
 
 Three processes take part. One compiles kernels for the rows to come, for which a suite of few rows waits by
-``--wait-s``. One searches, within ``--budget-s`` a row, and keeps what it finds in a store. The third knows nothing but
-that store: it takes new inputs, and times the choice interleaved with the calls of PyTorch's that ``--beside`` names
-(see `torch_calls`). On a GPU this is device time, all sides alike replayed from CUDA graphs; while one process times,
-the one that searches waits. Where weights change, what
-packs them is a part of the choice's call, as the layout conversions of a candidate are in any case. The errors of all
-sides are taken on the same inputs. With its flag ``benchmark`` on PyTorch takes algorithms that spread an infinity over
-numbers, which none may that is chosen here, but with ``--finite-inputs``: where the error rule objects to what it took,
-the row says so, and the choice is held against the best of the others.
+``--wait-s``, and ahead of its first row longer, since compilers have to be loaded. One searches, within ``--budget-s``
+a row, and keeps what it finds in a store. The third knows nothing but that store: it takes new inputs, and times the
+choice interleaved with the calls of PyTorch's that ``--beside`` names (see `torch_calls`). On a GPU this is device time,
+all sides alike replayed from CUDA graphs; while one process times, the one that searches waits. Where weights change,
+what packs them is a part of the choice's call, as the layout conversions of a candidate are in any case. The errors of
+all sides are taken on the same inputs. With its flag ``benchmark`` on PyTorch takes algorithms that spread an infinity
+over numbers, which none may that is chosen here, but with ``--finite-inputs``: where the error rule objects to what it
+took, the row says so, and the choice is held against the best of the others.
 
 What ``compile`` needs is compiled before that, in several processes whose autotuning disturbs one another: these leave
 their compiled kernels on disk and nothing else, so that the third process chooses among those anew, by itself.
@@ -72,6 +72,8 @@ NARROW = 0.005
 # Of a search's table, to be seen where a choice is in doubt.
 _SHOWN = 8
 _ROWS_AT_ONCE = 3
+# Within which compilers have loaded what they need, beside all else that begins; until then no row has a kernel.
+_LOADING_S = 30.0
 # A row takes some seconds: one that says nothing for so long hangs.
 PATIENCE_S = 120.0
 
@@ -253,7 +255,8 @@ def everything(options: argparse.Namespace) -> None:
         with Stage("compile", environment) as compiler, Stage("search", environment) as searcher, retimer:
             compiler.start()
             for asked in pace.rows(wanted):
-                wait_for_kernels(asked, compiler, options.wait_s)
+                loading_s = _LOADING_S if options.wait_s and not done else 0.0
+                wait_for_kernels(asked, compiler, options.wait_s + loading_s)
                 line = one(asked, searcher, retimer, options, pace)
                 kept.append(line)
                 done.append(asked)
