@@ -7,7 +7,7 @@
 Three processes take part. One compiles kernels for the rows to come, for which a suite of few rows waits by
 ``--wait-s``, and ahead of its first row longer, since compilers have to be loaded. One searches, within ``--budget-s``
 a row, and keeps what it finds in a store. The third knows nothing but that store: it takes new inputs, and times the
-choice interleaved with the calls of PyTorch's that ``--beside`` names (see `torch_calls`). On a GPU this is device time,
+choice interleaved with the calls of PyTorch's that ``--beside`` names (see `torch_calls`). On a GPU it is device time,
 all sides alike replayed from CUDA graphs; while one process times, the one that searches waits. Where weights change,
 what packs them is a part of the choice's call, as the layout conversions of a candidate are in any case. The errors of
 all sides are taken on the same inputs. With its flag ``benchmark`` on PyTorch takes algorithms that spread an infinity
