@@ -6,11 +6,24 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+import pytest
+import torch
+
 from backends.triton_interpreted.cases import listed
 from convwright.backends.triton.gemm.algorithms import algorithms_to_be_named
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
+
+_SEES_A_GPU = torch.cuda.is_available()
+# Of what only Hopper computes.
+ON_HOPPER = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not _SEES_A_GPU, reason="needs a CUDA device, PyTorch sees none"),
+    pytest.mark.skipif(
+        _SEES_A_GPU and torch.cuda.get_device_capability() != (9, 0), reason="needs Hopper's copy engine"
+    ),
+]
 
 
 def candidates(kernel: str, problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:

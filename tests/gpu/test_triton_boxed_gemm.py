@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backends.triton_interpreted.boxed_gemm_cases import ALGORITHM, SAME, SERVED, every_tile, sliced
+from backends.triton_interpreted.boxed_gemm_cases import ALGORITHM, SAME, SERVED, every_tile, in_whole_numbers, sliced
 from backends.triton_interpreted.cases import Case, Operands, exact, oracle
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate
@@ -16,17 +16,11 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
-from gpu.own_kernels import candidates
+from gpu.own_kernels import ON_HOPPER, candidates
 from gpu.right import relative
 
 pytest.importorskip("triton")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none"),
-    pytest.mark.skipif(
-        torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="needs Hopper's copy engine"
-    ),
-]
+pytestmark = ON_HOPPER
 
 BACKEND = TritonKernels()
 LAYERS = {
@@ -52,9 +46,7 @@ def some(name: str, problem: ConvProblem, device: DeviceFacts) -> list[Candidate
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ALL_CASES)
 def test_small_integers_come_out_exactly(name: str, dtype: DType, live: DeviceFacts) -> None:
-    case = ALL_CASES[name]
-    if "silu" in case.epilogue or "gelu" in case.epilogue or "hardswish" in case.epilogue:
-        case = replace(case, epilogue="bias+relu")
+    case = in_whole_numbers(ALL_CASES[name])
     for problem in (case.problem(dtype), sliced(replace(case, slack=8).problem(dtype))):
         given = Operands.of(problem, "cuda", integers=True)
         expected = exact(oracle(problem, given), problem)

@@ -19,17 +19,11 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.error import ErrorCheck
 from convwright.tensors import torch_dtype
-from gpu.own_kernels import candidates
+from gpu.own_kernels import ON_HOPPER, candidates
 from gpu.right import relative
 
 pytest.importorskip("triton")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none"),
-    pytest.mark.skipif(
-        torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="needs Hopper's copy engine"
-    ),
-]
+pytestmark = ON_HOPPER
 
 BACKEND = TritonKernels()
 LAYERS = {

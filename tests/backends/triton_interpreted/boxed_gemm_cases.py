@@ -45,6 +45,12 @@ SERVED = {
 }  # fmt: skip
 
 
+def in_whole_numbers(case: Case) -> Case:
+    """The same without an activation that makes fractions of whole numbers."""
+    exact = case.epilogue.split("+")[-1] in ("none", "bias", "residual", "relu")
+    return case if exact else replace(case, epilogue="bias+relu")
+
+
 def sliced(problem: ConvProblem) -> ConvProblem:
     """Slices whose addresses suit the copy engine."""
     return replace(problem, x=replace(problem.x, alignment=16), y=replace(problem.y, alignment=16))

@@ -16,46 +16,40 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated
+from convwright.backends.triton.boxes.kernel import first_of_box
 
 
 # fmt: off
 @triton.jit
 def boxed_gemm(
     x, w, bias, residual, y,
-    N: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
+    Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
     T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, FLIP: tl.constexpr, DEEP: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
-    IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BOXES: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), where the copy engine has been told of images as N D H W C, or if
     not DEEP as N H W C, and of the weight as taps by K by C; FLIP mirrors the taps. A tile has IMAGES by PLANES by ROWS
-    by COLUMNS pixels and BN channels, a step of its sum BK channels of one tap.
+    by COLUMNS pixels and BN channels, a step of its sum BK channels of one tap; so many BOXES cover the output.
     """
     PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
-    TILES_Q: tl.constexpr = (Q + COLUMNS - 1) // COLUMNS
-    TILES_P: tl.constexpr = (P + ROWS - 1) // ROWS
-    TILES_Z: tl.constexpr = (Z + PLANES - 1) // PLANES
-    TILES_M: tl.constexpr = (N + IMAGES - 1) // IMAGES * TILES_Z * TILES_P * TILES_Q
     TILES_K: tl.constexpr = (K + BN - 1) // BN
     TAPS: tl.constexpr = T * R * S
     BLOCKS: tl.constexpr = (C + BK - 1) // BK
 
-    for tile in tl.range(tl.program_id(0), TILES_M * TILES_K, PROGRAMS, flatten=True):
+    for tile in tl.range(tl.program_id(0), BOXES * TILES_K, PROGRAMS, flatten=True):
         # Neighbouring programs share GROUP_M boxes of pixels, which then stay in the cache.
         group = tile // (GROUP_M * TILES_K)
         within = tile % (GROUP_M * TILES_K)
-        beside = min(TILES_M - group * GROUP_M, GROUP_M)
+        beside = min(BOXES - group * GROUP_M, GROUP_M)
         m = group * GROUP_M + within % beside
         k = within // beside * BN
-        q = m % TILES_Q * COLUMNS
-        p = m // TILES_Q % TILES_P * ROWS
-        z = m // (TILES_Q * TILES_P) % TILES_Z * PLANES
-        n = m // (TILES_Q * TILES_P * TILES_Z) * IMAGES
+        n, z, p, q = first_of_box(m, Z, P, Q, IMAGES, PLANES, ROWS, COLUMNS)
 
         total = tl.zeros((BN, PIXELS), tl.float32)
         for step in tl.range(TAPS * BLOCKS):

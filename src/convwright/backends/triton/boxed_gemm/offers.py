@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from convwright.backends.triton.boxed_gemm.tiles import Tile, best_tiles, cycles, tiled_products
 from convwright.backends.triton.boxes.copying import (
+    DTYPES,
     aligned_reason,
     architecture_reason,
     copying_reason,
@@ -18,13 +19,12 @@ from convwright.backends.triton.operands import operand_reason, shape_reason
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.dtype import Arithmetic, DType
+from convwright.core.dtype import native_arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 KERNEL = "boxed-gemm"
 NAME = f"triton/{KERNEL}"
-_ARITHMETIC = {DType.FP16: Arithmetic.FP16_ACC32, DType.BF16: Arithmetic.BF16_ACC32}
 _AT_ONCE = 8  # channels, as many as 16 bytes hold
 _GROUP_M = 8
 
@@ -41,7 +41,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
     return Candidate(
-        problem, "triton", KERNEL, tile.config, _ARITHMETIC[problem.dtype], 0, True, Source.RULE,
+        problem, "triton", KERNEL, tile.config, native_arithmetic(problem.dtype, tf32=False), 0, True, Source.RULE,
         tiled=tiled_products(tile, Window.of(problem)), compiles=True,
     )  # fmt: skip
 
@@ -57,7 +57,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         return f"computes the forward direction, not {problem.direction}"
     images = {"input": problem.x, "output": problem.y}
     return (
-        shape_reason(problem, tuple(_ARITHMETIC), volumes=True)
+        shape_reason(problem, DTYPES, volumes=True)
         or operand_reason(problem, images)
         or stride_reason(problem)
         or _channels_reason(problem)
@@ -76,7 +76,7 @@ def _channels_reason(problem: ConvProblem) -> str | None:
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel is compiled for."""
     window = Window.of(problem)
-    return window.constants | window.box(tile.pixels).constants | {
+    return window.constants(window.box(tile.pixels)) | {
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
         "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M, "PROGRAMS": tile.programs,

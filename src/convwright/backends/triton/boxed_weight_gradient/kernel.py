@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.boxes.kernel import first_of_box
 from convwright.backends.triton.gemm.kernel import products_done
 
 
@@ -32,12 +33,12 @@ def _within(
 @triton.jit
 def boxed_weight_gradient(
     x, dy, sums,
-    N: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
+    Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
     T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DEEP: tl.constexpr,
-    IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BOXES: tl.constexpr,
     BESIDE_D: tl.constexpr, BESIDE_H: tl.constexpr, BESIDE_W: tl.constexpr,
     PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):
@@ -46,10 +47,6 @@ def boxed_weight_gradient(
     if not DEEP as N H W C. A step of a sum is IMAGES by PLANES by ROWS by COLUMNS pixels, of which BESIDE_* says
     whether some beside the output read what is in the input."""
     PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
-    BOXES_Q: tl.constexpr = (Q + COLUMNS - 1) // COLUMNS
-    BOXES_P: tl.constexpr = (P + ROWS - 1) // ROWS
-    BOXES_Z: tl.constexpr = (Z + PLANES - 1) // PLANES
-    BOXES: tl.constexpr = (N + IMAGES - 1) // IMAGES * BOXES_Z * BOXES_P * BOXES_Q
     STEPS: tl.constexpr = (BOXES + PARTS - 1) // PARTS
     TAPS: tl.constexpr = T * R * S
     BESIDE: tl.constexpr = BESIDE_D or BESIDE_H or BESIDE_W
@@ -72,10 +69,7 @@ def boxed_weight_gradient(
             products_done(step)
         # Behind the last box there are no images, and zeros are read.
         box = part * STEPS + step
-        q = box % BOXES_Q * COLUMNS
-        p = box // BOXES_Q % BOXES_P * ROWS
-        z = box // (BOXES_Q * BOXES_P) % BOXES_Z * PLANES
-        n = box // (BOXES_Q * BOXES_P * BOXES_Z) * IMAGES
+        n, z, p, q = first_of_box(box, Z, P, Q, IMAGES, PLANES, ROWS, COLUMNS)
         h = p * STRIDE_H + h_tap
         v = q * STRIDE_W + v_tap
         if DEEP:

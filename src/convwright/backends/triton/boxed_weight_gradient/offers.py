@@ -12,7 +12,7 @@ from convwright.backends.triton.boxed_weight_gradient.tiles import (
     reads_beside,
     tiled_products,
 )
-from convwright.backends.triton.boxes.copying import architecture_reason, copying_reason, stride_reason
+from convwright.backends.triton.boxes.copying import DTYPES, architecture_reason, copying_reason, stride_reason
 from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.kernel_call import TensorMap
@@ -21,13 +21,12 @@ from convwright.backends.triton.parts.sums import SUM_BYTES
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.dtype import Arithmetic, DType
+from convwright.core.dtype import native_arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 KERNEL = "boxed-weight-gradient"
 NAME = f"triton/{KERNEL}"
-_ARITHMETIC = {DType.FP16: Arithmetic.FP16_ACC32, DType.BF16: Arithmetic.BF16_ACC32}
 _LEAST_CHANNELS = 16
 
 
@@ -42,9 +41,10 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 
 def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
+    arithmetic, sums = native_arithmetic(problem.dtype, tf32=False), tile.parts * problem.w.numel * SUM_BYTES
     return Candidate(
-        problem, "triton", KERNEL, tile.config, _ARITHMETIC[problem.dtype], tile.parts * problem.w.numel * SUM_BYTES,
-        True, Source.RULE, tiled=tiled_products(tile, problem), compiles=True,
+        problem, "triton", KERNEL, tile.config, arithmetic, sums, True, Source.RULE,
+        tiled=tiled_products(tile, problem), compiles=True,
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         return f"computes gradients of weights, not {problem.direction}"
     images = {"input": problem.x, "gradient": problem.y}
     return (
-        shape_reason(problem, tuple(_ARITHMETIC), volumes=True)
+        shape_reason(problem, DTYPES, volumes=True)
         or operand_reason(problem, images)
         or weight_reason(problem)
         or _channels_reason(problem)
@@ -82,7 +82,7 @@ def blocks(problem: ConvProblem, tile: Tile) -> int:
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
     """What the kernel of the product is compiled for."""
     window = Window.of(problem)
-    told = window.constants | window.box(tile.pixels).constants
+    told = window.constants(window.box(tile.pixels))
     del told["FLIP"]  # which the kernel that adds the parts sees to
     sides = dict(zip(("BESIDE_D", "BESIDE_H", "BESIDE_W"), reads_beside(tile, problem), strict=True))
     return told | sides | {"PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn}

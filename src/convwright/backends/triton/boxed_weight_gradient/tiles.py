@@ -15,14 +15,13 @@ from convwright.backends.triton.multiprocessor import (
     products_per_cycle,
     sm_count,
 )
+from convwright.backends.triton.parts.choice import BLOCKS_EACH, MOST_PIXELS_OF_A_PART, promising
 from convwright.backends.triton.parts.sums import SUM_BYTES, adding_cycles
-from convwright.backends.triton.weight_gradient.tiles import MOST_PIXELS_OF_A_PART
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
 _MORE_REGISTERS = 72  # than those of the sums
-_BLOCKS_EACH = (1, 2, 3, 4, 6, 8)  # for each multiprocessor
 # What made the first of 44 layers' configurations take 1.08 times as long as their fastest, and the best of the first
 # three 1.02 (of 14 configurations each, H100): a block's beginning, a step's end, at which tensor cores are
 # waited for, sums of a tile on their way, and of parts. Of boxes that read beside the output pixels are looked at.
@@ -89,21 +88,18 @@ def tiled_products(tile: Tile, problem: ConvProblem) -> int:
 
 
 def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
-    """The ``count`` that should be fastest, by estimate: of different tiles but for the best one, which comes with two
-    numbers of parts."""
+    """The ``count`` that should be fastest, by estimate, the best first."""
 
     def taken(tile: Tile) -> float:
         return cycles(tile, problem, device)
 
-    fitting = [sorted(_parted(tile, problem, device), key=taken) for tile in TILES if tile.together(device)]
-    ranked = sorted(fitting, key=lambda partings: taken(partings[0]))
-    chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][:count]
-    return tuple(sorted(chosen, key=taken))
+    fitting = [_parted(tile, problem, device) for tile in TILES if tile.together(device)]
+    return tuple(sorted(promising(fitting, taken, count), key=taken))
 
 
 def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
     """The tile with the numbers of parts that fill all multiprocessors."""
-    boxes, blocks = boxes_of(tile, problem), [each * sm_count(device) for each in _BLOCKS_EACH]
+    boxes, blocks = boxes_of(tile, problem), [each * sm_count(device) for each in BLOCKS_EACH]
     least = -(-boxes * tile.pixels // MOST_PIXELS_OF_A_PART)
     for parts in parts_that_fill(products_of(tile, problem), boxes, blocks, least=least):
         yield replace(tile, parts=parts)

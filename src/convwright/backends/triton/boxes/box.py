@@ -75,11 +75,6 @@ class Box:
         many times as deep, high and wide."""
         return _box_of(written.sizes, pixels, steps)
 
-    @property
-    def constants(self) -> dict[str, int | bool]:
-        """What kernels are told of it."""
-        return dict(zip(("IMAGES", "PLANES", "ROWS", "COLUMNS"), self.sides, strict=True))
-
     def count(self, sizes: Sizes) -> int:
         """How many cover images of these sizes."""
         return prod(-(-size // side) for size, side in zip(sizes, self.sides, strict=True))

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from convwright.backends.triton.boxes.box import APART_BYTES, Images
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
+DTYPES = (DType.FP16, DType.BF16)
 _ARCHITECTURE = "sm_90"
 _LARGEST_STRIDE = 8
 

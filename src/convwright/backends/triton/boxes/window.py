@@ -8,6 +8,7 @@ from math import prod
 
 from convwright.backends.triton.boxes.box import Box, Images
 from convwright.backends.triton.kernel_call import TensorMap
+from convwright.backends.triton.operands import depth, pair
 from convwright.core.problem import ConvProblem
 
 Triple = tuple[int, int, int]
@@ -34,19 +35,20 @@ class Window:
     def box(self, pixels: int) -> Box:
         return Box.of(self.written, pixels, self.stride)
 
-    @property
-    def constants(self) -> dict[str, int | bool]:
-        """What the kernel is told of it."""
-        N, Z, P, Q = self.written.sizes
+    def constants(self, box: Box) -> dict[str, int | bool]:
+        """What a kernel is told of it, and of boxes that cover what is written."""
+        _, Z, P, Q = self.written.sizes
         axes = {"STRIDE": self.stride, "DILATION": self.dilation}
         told = {
             f"{name}_{axis}": each for name, values in axes.items() for axis, each in zip("DHW", values, strict=True)
         }
         T, R, S = self.taps
         front, top, left = self.ahead
+        told |= dict(zip(("IMAGES", "PLANES", "ROWS", "COLUMNS"), box.sides, strict=True))
         return told | {
-            "N": N, "Z": Z, "P": P, "Q": Q, "C": self.channels, "K": self.outputs, "T": T, "R": R, "S": S,
+            "Z": Z, "P": P, "Q": Q, "C": self.channels, "K": self.outputs, "T": T, "R": R, "S": S,
             "FRONT": front, "TOP": top, "LEFT": left, "FLIP": self.flip, "DEEP": self.read.deep,
+            "BOXES": box.count(self.written.sizes),
         }  # fmt: skip
 
     def maps(self, box: Box, bn: int, bk: int) -> dict[str, TensorMap]:
@@ -75,5 +77,4 @@ def _window_of(problem: ConvProblem) -> Window:
 
 
 def _three(values: tuple[int, ...], missing: int) -> Triple:
-    planes, rows, columns = (*[missing] * (3 - len(values)), *values)
-    return planes, rows, columns
+    return depth(values, missing), *pair(values, missing)

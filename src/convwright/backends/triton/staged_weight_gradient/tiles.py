@@ -17,6 +17,7 @@ from convwright.backends.triton.multiprocessor import (
     sm_count,
 )
 from convwright.backends.triton.operands import group_sizes, pixel_count
+from convwright.backends.triton.parts.choice import promising
 from convwright.backends.triton.parts.sums import sum_cycles
 from convwright.backends.triton.staged_weight_gradient.algorithms import SPLIT
 from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes
@@ -85,20 +86,17 @@ def tiles(algorithm: Algorithm) -> tuple[StagedTile, ...]:
 
 
 def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[StagedTile, ...]:
-    """As many as ``algorithm`` offers that should be fastest, by estimate, the best first, of different tiles but for
-    the best, which comes with two numbers of parts."""
+    """As many as ``algorithm`` offers that should be fastest, by estimate, the best first."""
 
     def taken(tile: StagedTile) -> float:
         return cycles(tile, problem, algorithm, device)
 
     fitting = [
-        sorted(_parted(tile, problem, algorithm, device), key=taken)
+        _parted(tile, problem, algorithm, device)
         for tile in tiles(algorithm)
         if tile.shared_bytes(algorithm) <= shared_limit(device)
     ]
-    ranked = sorted(fitting, key=lambda partings: taken(partings[0]))
-    chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][: algorithm.tiles]
-    return tuple(sorted(chosen, key=taken))
+    return tuple(sorted(promising(fitting, taken, algorithm.tiles), key=taken))
 
 
 def _parted(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[StagedTile]:

@@ -20,17 +20,13 @@ from convwright.backends.triton.multiprocessor import (
     sm_count,
 )
 from convwright.backends.triton.operands import group_sizes, pixel_count
+from convwright.backends.triton.parts.choice import BLOCKS_EACH, MOST_PIXELS_OF_A_PART, promising
 from convwright.backends.triton.parts.sums import is_summed, sum_cycles
 from convwright.backends.triton.weight_gradient.algorithms import Algorithm
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
-# Tensor cores sum a part of fp16, bf16 or TF32 without ever rounding it. Each 16 pixels are cut at 2^-24 of the sum:
-# with so many pixels that is at most a quarter of fp16's roundoff.
-MOST_PIXELS_OF_A_PART = 2**15
-# Blocks for each multiprocessor. Between these numbers some of them would wait for others.
-_BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
 _SCATTERED_CYCLES = 2.7  # for each number that is written into a line of its own (H100)
 _REGISTERS = 65_536
 _MOST_REGISTERS, _SPILLED_AHEAD = 255, 32  # of a thread
@@ -151,23 +147,18 @@ def tiles(algorithm: Algorithm) -> tuple[PartedTile, ...]:
 
 
 def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[PartedTile, ...]:
-    """As many configurations as ``algorithm`` offers that should be fastest, by estimate, the best first.
-
-    They are of different tiles but for the best one, which comes with two numbers of parts: how well a tile uses a
-    multiprocessor is what the estimate knows least.
-    """
+    """As many configurations as ``algorithm`` offers that should be fastest, by estimate, the best first."""
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
 
     def taken(tile: PartedTile) -> float:
         return cycles(tile, problem, algorithm, device)
 
     fitting = [
-        sorted(_parted(tile, problem, device), key=taken)
+        _parted(tile, problem, device)
         for tile in tiles(algorithm)
         if tile.shared_bytes(algorithm, nbytes) <= limit and not tile.spills(problem, algorithm)
     ]
-    ranked = sorted(fitting, key=lambda partings: taken(partings[0]))
-    chosen = [*ranked[0][:2], *(partings[0] for partings in ranked[1:])][: algorithm.configurations]
+    chosen = promising(fitting, taken, algorithm.configurations)
     # Some without workspace, for whom no more is allowed.
     alone = None if algorithm.packed else next((tile for tile in chosen if tile.parts == 1), None)
     if alone is not None and alone.summed(problem):
@@ -177,7 +168,7 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
 
 def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
     """The tile with the numbers of parts that fill all multiprocessors."""
-    pixels, blocks = pixel_count(problem), [each * sm_count(device) for each in _BLOCKS_EACH]
+    pixels, blocks = pixel_count(problem), [each * sm_count(device) for each in BLOCKS_EACH]
     least = -(-pixels // MOST_PIXELS_OF_A_PART)
     for parts in parts_that_fill(tile.tiles(problem), -(-pixels // tile.bk), blocks, least=least):
         yield replace(tile, parts=parts)

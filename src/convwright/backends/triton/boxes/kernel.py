@@ -1,0 +1,23 @@
+"""What the kernels of products of boxes have in common."""
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def first_of_box(
+    box, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Image, plane, row and column of the first pixel of a box, of which those of a row follow each other."""
+    BOXES_Q: tl.constexpr = (Q + COLUMNS - 1) // COLUMNS
+    BOXES_P: tl.constexpr = (P + ROWS - 1) // ROWS
+    BOXES_Z: tl.constexpr = (Z + PLANES - 1) // PLANES
+    q = box % BOXES_Q * COLUMNS
+    p = box // BOXES_Q % BOXES_P * ROWS
+    z = box // (BOXES_Q * BOXES_P) % BOXES_Z * PLANES
+    n = box // (BOXES_Q * BOXES_P * BOXES_Z) * IMAGES
+    return n, z, p, q
