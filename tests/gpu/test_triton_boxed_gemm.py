@@ -31,6 +31,9 @@ LAYERS = {
     "C3D 3x3x3": Case((2, 64, 8, 28, 28), (64, 64, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), "bias+relu"),
     "EfficientNet 3x3": Case((5, 40, 28, 29), (120, 40, 3, 3), padding=SAME, epilogue="bias"),
     "VGG 3x3": Case((3, 64, 57, 61), (128, 64, 3, 3), padding=SAME, epilogue="bias+hardswish"),
+    "Inception 1x1 to 1001": Case((8, 1024, 7, 7), (1001, 1024, 1, 1), epilogue="bias+relu"),
+    "YOLO 3x3 to 255": Case((2, 256, 19, 20), (255, 256, 3, 3), padding=SAME, epilogue="residual+bias+relu"),
+    "C3D 3x3x3 to 101": Case((2, 64, 4, 14, 14), (101, 64, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1), "bias"),
     "many tiles for each program": Case((9, 64, 75, 90), (264, 64, 3, 3), padding=SAME, epilogue="residual+bias+relu"),
 }
 ALL_CASES = SERVED | LAYERS
@@ -88,20 +91,21 @@ def test_what_is_not_finite_lands_where_it_belongs(value: float, place: str, liv
         assert torch.allclose(y, expected, equal_nan=True, rtol=2e-2, atol=5e-2), candidate.id
 
 
+@pytest.mark.parametrize("channels", [24, 20])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_lies_beside_an_output_stays_as_it_is(dtype: DType, live: DeviceFacts) -> None:
-    """Channels of others in the same pixels."""
-    case = Case((3, 64, 9, 13), (24, 64, 3, 3), padding=SAME, epilogue="bias", slack=8)
+def test_what_lies_beside_an_output_stays_as_it_is(dtype: DType, channels: int, live: DeviceFacts) -> None:
+    """Channels of others in the same pixels, where these end at a multiple of 16 bytes and where they do not."""
+    case = Case((3, 64, 9, 13), (channels, 64, 3, 3), padding=SAME, epilogue="bias", slack=8)
     problem = sliced(case.problem(dtype))
     given = Operands.of(problem, "cuda", integers=True)
     expected = exact(oracle(problem, given), problem)
-    whole = torch.empty((3, 32, 9, 13), dtype=given.x.dtype, device="cuda", memory_format=torch.channels_last)
+    whole = torch.empty((3, channels + 8, 9, 13), dtype=given.x.dtype, device="cuda", memory_format=torch.channels_last)
     for candidate in candidates(ALGORITHM, problem, live):
         whole.fill_(float("nan"))
         plan = BACKEND.build(candidate, live)
-        plan(given.x, plan.prepare(given.w), given.bias, None, whole[:, :24])
-        assert torch.equal(whole[:, :24], expected), candidate.id
-        assert whole[:, 24:].isnan().all(), candidate.id
+        plan(given.x, plan.prepare(given.w), given.bias, None, whole[:, :channels])
+        assert torch.equal(whole[:, :channels], expected), candidate.id
+        assert whole[:, channels:].isnan().all(), candidate.id
 
 
 def ready(device: DeviceFacts) -> tuple[Plan, ConvProblem, Operands]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -106,6 +107,30 @@ def test_nobody_waits_for_a_compiler_that_takes_most_of_the_budget(made: Made, m
     finally:
         may_end.set()
         ended()
+
+
+def test_the_first_to_come_is_waited_for_longer_than_others(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As compilers are slow in a new process, where a short search would have to do without all kernels."""
+    monkeypatch.setattr(pool, "MOST_AT_ONCE", 2)
+    made.compiled = kernels(build_us=0.0)
+
+    def takes(*took_s: float) -> list[int]:
+        made.built.clear()
+        made.compiler = lambda id_: time.sleep(took_s[int(id_[-1])])
+        found = compiled(asked(4e6), [kernel(i) for i in range(2)])
+        ended()
+        return found
+
+    assert takes(2.1, 3.5) == [0]
+    assert takes(2.1, 0.5) == [1]
+
+
+def test_what_comes_late_is_looked_at_and_wins(made: Made) -> None:
+    made.quick, made.compiled = {"other": Way(800.0)}, {"kernel-0": Way(300.0)}
+    made.compiler = lambda id_: time.sleep(2.1)
+    found = search(Mode.FULL, 4e6)
+    assert found.choice is not None
+    assert found.choice.candidate.backend == "compiled"
 
 
 def test_others_are_looked_at_meanwhile(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,11 @@ SERVED = {
     ),
     "volume, pointwise": Case((2, 16, 3, 4, 5), (16, 16, 1, 1, 1), (1, 1, 1), ((0, 0),) * 3, (1, 1, 1), "bias+relu"),
     "one plane of a volume": Case((2, 16, 1, 5, 6), (16, 16, 3, 3, 3), (1, 1, 1), (SAME[0],) * 3, (1, 1, 1)),
+    "output channels that fill no 16 bytes": Case(
+        (3, 16, 7, 6), (21, 16, 3, 3), padding=SAME, epilogue="residual+bias+relu"
+    ),
+    "one channel of a volume": Case((2, 16, 3, 4, 5), (1, 16, 2, 3, 3), (2, 1, 1), (SAME[0],) * 3, (1, 1, 1), "bias"),
+    "pointwise to few channels": Case((2, 32, 5, 7), (19, 32, 1, 1), epilogue="residual+relu"),
     "window larger than the image": Case((1, 16, 2, 3), (8, 16, 5, 5), padding=((2, 3), (2, 2)), epilogue="bias"),
 }  # fmt: skip
 
@@ -52,7 +57,7 @@ def in_whole_numbers(case: Case) -> Case:
 
 
 def sliced(problem: ConvProblem) -> ConvProblem:
-    """Slices whose addresses suit the copy engine."""
+    """Slices whose addresses suit the copy engine, where their strides do."""
     return replace(problem, x=replace(problem.x, alignment=16), y=replace(problem.y, alignment=16))
 
 

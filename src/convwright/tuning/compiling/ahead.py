@@ -26,9 +26,9 @@ from convwright.tuning.compiling.compilers import elsewhere, load
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Search
 
-# Shares of the budget within which a kernel may be begun, and has to have ended; the least that has time for several.
-# What waits for a compiler comes behind all others, so that waiting takes no time from these.
-_SHARE, _WAITED = 0.3, 0.45
+# Shares of the budget within which a kernel may be begun, has to have ended, and the first of all; the least that has
+# time for several. What waits for a compiler comes behind all others, so that waiting takes no time from these.
+_SHARE, _WAITED, _WAITED_FOR_ONE = 0.3, 0.45, 0.65
 _LONG_US = 1e6
 # So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
 # one of those.
@@ -42,7 +42,9 @@ _Ended = tuple[Candidate, str | None] | BaseException | None
 class Ahead:
     """Kernels that are compiled, as many at once as may be, while a search looks at what need not be.
 
-    None is begun behind a share of its budget; what is asked for before it has ended is waited for up to another.
+    None is begun behind a share of its budget; what is asked for before it has ended is waited for up to another, and
+    longer as long as not one is there: a search of two seconds in a new process had none of its kernels, whose
+    compilers had been started with it.
     """
 
     def __init__(self, kernels: Iterable[Candidate], search: Search) -> None:
@@ -52,8 +54,7 @@ class Ahead:
         self._ended = SimpleQueue[_Ended]()
         self._came: dict[Candidate, str | None] = {}  # of each that has ended what its compiler died of, or None
         self._count, self._working = len(self._waiting), 0
-        left_us = search.budget.left_us - (1 - _WAITED) * search.budget.total_us
-        self._until_s = perf_counter() + max(left_us, 0.0) / 1e6
+        self._until_s, self._one_until_s = (_moment_s(search, share) for share in (_WAITED, _WAITED_FOR_ONE))
 
     def begin(self) -> None:
         """Have them compiled in threads of their own, of which each asks a process."""
@@ -85,7 +86,8 @@ class Ahead:
         """One of those that have ended, if there is one, or within the time that there is to wait."""
         if not self._working:
             return False
-        left_s = max(self._until_s - perf_counter(), 0.0) if wait else 0.0
+        until_s = self._until_s if None in self._came.values() else self._one_until_s
+        left_s = max(until_s - perf_counter(), 0.0) if wait else 0.0
         try:
             each = self._ended.get(block=left_s > 0, timeout=left_s or None)
         except Empty:
@@ -115,6 +117,12 @@ class Ahead:
         except BaseException as error:
             self._ended.put(error)
         self._ended.put(None)
+
+
+def _moment_s(search: Search, share: float) -> float:
+    """When this share of a budget will have been spent."""
+    left_us = search.budget.left_us - (1 - share) * search.budget.total_us
+    return perf_counter() + max(left_us, 0.0) / 1e6
 
 
 def is_long(search: Search) -> bool:

@@ -28,6 +28,8 @@ from convwright.tuning.trials.looks import FAILURES, Looks, failure, none_had
 # Shares of the budget within which looks may begin, those at problems inside rewrites among them, those at what cannot
 # win, and a float64 reference of the whole output has to be made, or else some elements of it have to do.
 _LOOKING, _HOPELESS, _REFERENCE = 0.5, 0.25, 0.1
+# So many that had to be compiled are looked at up to a later one: in a short search they come late.
+_LATE, _LOOKING_AT_LATE = 4, 0.7
 # So many algorithms, the fastest of those that have more configurations than are listed, may have these looked at, for
 # such a share of the budget more.
 _WALKED, _WALKING = 3, 0.1
@@ -87,7 +89,7 @@ class _Full:
                 continue
             if hopeless_us(candidate, self.contest.device, self.looks.best_us) is not None:
                 hopeless.append(candidate)
-            elif not self.looks.looked or self.budget.has(1 - _LOOKING):
+            elif self._has_time_for(candidate):
                 self._look_at(candidate)
             self.progress("first looks", len(self.looks.looked), len(order))
         for candidate in hopeless:
@@ -95,6 +97,11 @@ class _Full:
                 self._look_at(candidate)
                 self.progress("first looks", len(self.looks.looked), len(order))
         return order
+
+    def _has_time_for(self, candidate: Candidate) -> bool:
+        looked = self.looks.looked
+        is_late = candidate.compiles and sum(each.compiles for each in looked) < _LATE
+        return not looked or self.budget.has(1 - (_LOOKING_AT_LATE if is_late else _LOOKING))
 
     def _look_at(self, candidate: Candidate) -> None:
         look = self.looks.at(candidate)

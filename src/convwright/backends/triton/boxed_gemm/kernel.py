@@ -3,7 +3,8 @@
 A box is a part of the images, so many of them by planes by rows by columns by channels, which one instruction of the
 copy engine brings to shared memory, with zeros where it lies beyond an image. The pixels of a tile are those of a box,
 and what a tap reads for them is the same box, moved. So threads compute no addresses and mask nothing, and have their
-registers for the sums. Rows of the product are output channels and columns are pixels: as the right operand tensor
+registers for the sums. The output goes by boxes too where its channels end at a multiple of 16 bytes, and otherwise
+by addresses. Rows of the product are output channels and columns are pixels: as the right operand tensor
 cores take what was turned around in shared memory, and as the left one only what lies there as it came. As many
 programs as a device holds at a time compute all tiles, and load what the next one reads while they store what they
 have.
@@ -16,7 +17,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated
-from convwright.backends.triton.boxes.kernel import first_of_box
+from convwright.backends.triton.boxes.kernel import first_of_box, pixels_of_box
 
 
 # fmt: off
@@ -30,12 +31,15 @@ def boxed_gemm(
     FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, FLIP: tl.constexpr, DEEP: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BOXES: tl.constexpr,
+    WRITES_BOXES: tl.constexpr, N: tl.constexpr,
+    Y_N: tl.constexpr, Y_D: tl.constexpr, Y_H: tl.constexpr, Y_W: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), where the copy engine has been told of images as N D H W C, or if
     not DEEP as N H W C, and of the weight as taps by K by C; FLIP mirrors the taps. A tile has IMAGES by PLANES by ROWS
-    by COLUMNS pixels and BN channels, a step of its sum BK channels of one tap; so many BOXES cover the output.
+    by COLUMNS pixels and BN channels, a step of its sum BK channels of one tap; so many BOXES cover the output. Unless
+    the engine WRITES_BOXES, residual and output are pointers, to N images.
     """
     PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
     TILES_K: tl.constexpr = (K + BN - 1) // BN
@@ -65,14 +69,25 @@ def boxed_gemm(
                 right = x.load([n, h, v, c]).reshape(PIXELS, BK)
             total = tl.dot(left, right.T, total)
 
+        channel = k + tl.arange(0, BN)
+        if not WRITES_BOXES:
+            at, inside = pixels_of_box(n, z, p, q, N, Z, P, Q, Y_N, Y_D, Y_H, Y_W, IMAGES, PLANES, ROWS, COLUMNS)
+            at = at[:, None] + channel[None, :]
+            kept = inside[:, None] & (channel < K)[None, :]
         if BIAS:
-            channel = k + tl.arange(0, BN)
             total += tl.load(bias + channel, mask=channel < K, other=0.0).to(tl.float32)[:, None]
         if RESIDUAL:
-            added = residual.load([n, z, p, q, k]) if DEEP else residual.load([n, p, q, k])
+            if not WRITES_BOXES:
+                added = tl.load(residual + at, mask=kept, other=0.0)
+            elif DEEP:
+                added = residual.load([n, z, p, q, k])
+            else:
+                added = residual.load([n, p, q, k])
             total += added.reshape(PIXELS, BN).T.to(tl.float32)
-        total = activated(total, ACTIVATION, y.dtype).to(y.dtype).T
-        if DEEP:
+        total = activated(total, ACTIVATION, w.dtype).to(w.dtype).T
+        if not WRITES_BOXES:
+            tl.store(y + at, total, mask=kept)
+        elif DEEP:
             y.store([n, z, p, q, k], total.reshape(IMAGES, PLANES, ROWS, COLUMNS, BN))
         else:
             y.store([n, p, q, k], total.reshape(IMAGES, ROWS, COLUMNS, BN))

@@ -55,28 +55,35 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
-    images = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, DTYPES, volumes=True)
-        or operand_reason(problem, images)
+        or operand_reason(problem, {"input": problem.x, "output": problem.y})
         or stride_reason(problem)
         or _channels_reason(problem)
         or aligned_reason("weight", problem.w)
-        or copying_reason(images)
+        or copying_reason({"input": problem.x})
     )
 
 
 def _channels_reason(problem: ConvProblem) -> str | None:
-    # Of an output that ends amid 16 bytes the copy engine would write all, which may be somebody else's channels.
-    if problem.c % _AT_ONCE == problem.k % _AT_ONCE == 0:
+    if problem.c % _AT_ONCE == 0:
         return None
-    return f"serves multiples of {_AT_ONCE} input and output channels, got {problem.c} and {problem.k}"
+    return f"serves multiples of {_AT_ONCE} input channels, got {problem.c}"
+
+
+def _writes_boxes(problem: ConvProblem) -> bool:
+    """Whether the copy engine takes the output. Of one that ends amid 16 bytes it would write all, which may be
+    somebody else's channels."""
+    return problem.k % _AT_ONCE == 0 and copying_reason({"output": problem.y}) is None
 
 
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel is compiled for."""
-    window = Window.of(problem)
-    return window.constants(window.box(tile.pixels)) | {
+    window, boxes = Window.of(problem), _writes_boxes(problem)
+    images = (window.written.sizes[0], *window.written.strides)
+    lying = dict(zip(("N", "Y_N", "Y_D", "Y_H", "Y_W"), (0, 0, 0, 0, 0) if boxes else images, strict=True))
+    return window.constants(window.box(tile.pixels)) | lying | {
+        "WRITES_BOXES": boxes,
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
         "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M, "PROGRAMS": tile.programs,
@@ -87,4 +94,8 @@ def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
     """What the copy engine is told of the operands."""
     window = Window.of(problem)
     told = window.maps(window.box(tile.pixels), tile.bn, tile.bk)
-    return told | ({"residual": told["y"]} if problem.epilogue.residual else {})
+    if not _writes_boxes(problem):
+        del told["y"]
+    elif problem.epilogue.residual:
+        told["residual"] = told["y"]
+    return told

@@ -21,3 +21,19 @@ def first_of_box(
     z = box // (BOXES_Q * BOXES_P) % BOXES_Z * PLANES
     n = box // (BOXES_Q * BOXES_P * BOXES_Z) * IMAGES
     return n, z, p, q
+
+
+@triton.jit
+def pixels_of_box(
+    n, z, p, q, N: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    Y_N: tl.constexpr, Y_D: tl.constexpr, Y_H: tl.constexpr, Y_W: tl.constexpr,
+    IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Where the pixels of a box lie that begins there, and which of them lie inside their image."""
+    each = tl.arange(0, IMAGES * PLANES * ROWS * COLUMNS)
+    column = q + each % COLUMNS
+    row = p + each // COLUMNS % ROWS
+    plane = z + each // (COLUMNS * ROWS) % PLANES
+    image = n + each // (COLUMNS * ROWS * PLANES)
+    inside = (image < N) & (plane < Z) & (row < P) & (column < Q)
+    return image * Y_N + plane * Y_D + row * Y_H + column * Y_W, inside
