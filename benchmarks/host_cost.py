@@ -134,6 +134,8 @@ def main() -> None:
             with torch.set_grad_enabled(grad):
                 for call in (ours, theirs) * 3:
                     call()  # the first meeting tunes
+                session().wait_for_compilers()
+                ours()  # takes what was compiled meanwhile
                 times = measure_calls({"ours": ours, "torch": theirs}, clock=clock, budget_us=options.budget_s * 1e6)
             verdict = compare(times["ours"], times["torch"])
             line = {
@@ -143,11 +145,15 @@ def main() -> None:
                 "limit": LIMITS[what], "samples": times["ours"].samples, "conditions": known,
             }  # fmt: skip
             lines.append(line)
+            if name == "chosen" and not grad:
+                choice = cw.last_choice()
+                line["choice"] = None if choice is None else choice.candidate.id
             if what == "plan":
                 plans.append((line, ours))
             print(
                 f"{case[0]:11} {what:21} {name:48} {line['ours_us']:8.2f} {line['torch_us']:8.2f} µs "
                 f"{line['ratio']:.3f} [{line['ratio_low']:.3f}, {line['ratio_high']:.3f}] of at most {LIMITS[what]}",
+                line.get("choice", ""),
                 flush=True,
             )
     # At the end, since launches take longer once a profiler has looked at them.

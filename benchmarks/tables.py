@@ -11,6 +11,7 @@ Pages that are made as a whole, and their entries in the site's navigation, are 
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from collections import Counter
@@ -23,6 +24,7 @@ import choices_table
 import few_channels_page
 import gtc_page
 import own_kernels_table
+import padding_page
 
 from convwright import suites
 from convwright.core.direction import Direction
@@ -191,7 +193,8 @@ def _of_a_suite(line: dict[str, Any]) -> bool:
 
 
 def _lines(record: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in record.read_text().splitlines()]
+    text = gzip.decompress(record.read_bytes()).decode() if record.suffix == ".gz" else record.read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 # By the name that stands in the markers: the record, and what makes a table of it.
@@ -229,6 +232,10 @@ GENERATED = (
     Page(
         "few-channels.md", ROOT / "benchmarks" / "results" / "h100-few-channels.jsonl", few_channels_page.page,
         "Few channels", few_channels_page.draw,
+    ),
+    Page(
+        "padding-sweep.md", ROOT / "benchmarks" / "results" / "h200-padding-sweep.jsonl.gz", padding_page.page,
+        "Padding and width", padding_page.draw,
     ),
 )  # fmt: skip
 NAVIGATION, BEHIND = ROOT / "mkdocs.yml", "      - Benchmarks: bench.md\n"

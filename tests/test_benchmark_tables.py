@@ -179,6 +179,35 @@ def test_the_page_of_few_channels(tables: dict[str, Any], tmp_path: Path) -> Non
     assert "One output" not in made, "a figure without a line"
 
 
+def padded(name: str, ours_us: float, torch_us: float, **others_us: float) -> dict[str, Any]:
+    times_us = {"triton/direct[warps=1]": ours_us, "torch/default": torch_us}
+    times_us |= {f"cudnn/{other.replace('_', '-')}": time_us for other, time_us in others_us.items()}
+    known = {"measurement": {"conditions": [], "samples": 9, "errors": []}, "remembered": False}
+    return {
+        "benchmark": "bench", "suite": "padding-sweep", "name": name, "problem": "ic3ih8oc8kh3", "at": {},
+        "device": "a gpu", "date": "2026-11-26T00:00:00+00:00", "tf32": False, "failure": None, "outcome": "faster",
+        "choice": "triton/direct[warps=1]", "baseline": "torch/default", "limit_us": 1.0, "share": 0.5,
+        "times_faster": dict.fromkeys(("value", "low", "high"), torch_us / ours_us), "remark": None, "unstable": None,
+        "times_us": {each: dict.fromkeys(("value", "low", "high"), time_us) for each, time_us in times_us.items()},
+        "candidates": [{"id": each, "allowed": True, **known} for each in times_us], "refusals": [],
+        "conditions": {"driver": "1.2"},
+    }  # fmt: skip
+
+
+def test_the_page_of_padding_and_width(tables: dict[str, Any], tmp_path: Path) -> None:
+    page = tables["GENERATED"][2]
+    lines = [
+        padded("p0-w220", 2.0, 4.0, implicit_gemm=8.0, fft=16.0), padded("p0-w221", 8.0, 32.0, implicit_gemm=32.0),
+        padded("p1-w220", 4.0, 6.0, implicit_gemm=5.0),
+    ]  # fmt: skip
+    text = page.make(lines)
+    assert "Over 3 problems the choice is 2.29 times as fast as PyTorch's own call, 1.50 to 4.00." in text
+    assert "| 0 | 11.3 | 16.0 | – | – | 16.0 (1 of 2) | – | – | 4.0 | 2.83 |" in text
+    assert "| 1 | 6.0 | 5.0 | – | – | – | – | – | 4.0 | 1.50 |" in text
+    page.draw(lines, tmp_path)
+    assert "<svg" in (tmp_path / "images" / "padding-sweep.svg").read_text()
+
+
 def test_our_own_kernels_by_the_last_line_of_each_problem(tables: dict[str, Any]) -> None:
     def told(us: dict[str, float], setting: str) -> dict[str, Any]:
         return {

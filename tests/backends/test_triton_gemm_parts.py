@@ -15,8 +15,8 @@ from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithm_of, algorithms_of
 from convwright.backends.triton.gemm.tiles import TILES, Tile
+from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
-from convwright.backends.triton.implicit_gemm.offers import KERNEL
 from convwright.backends.triton.implicit_gemm.plan import ImplicitGemmPlan, PartedGemmPlan, plan_class
 from convwright.backends.triton.implicit_gemm.tiles import best_tiles, tiles_of
 from convwright.backends.triton.multiprocessor import shared_limit

@@ -22,8 +22,9 @@ from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithm_of, algorithms_of
 from convwright.backends.triton.gemm.tiles import TILES, Tile
 from convwright.backends.triton.gemm.weight import channels_last_of
+from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
-from convwright.backends.triton.implicit_gemm.offers import KERNEL, blocks
+from convwright.backends.triton.implicit_gemm.offers import blocks
 from convwright.backends.triton.implicit_gemm.tiles import sums_bytes
 from convwright.backends.triton.kernel_call import KernelCall
 from convwright.backends.triton.launch import Binary, launch_of

@@ -20,8 +20,8 @@ from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithms_of
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.input_gradient.algorithms import KERNEL
 from convwright.backends.triton.input_gradient.call import kernel_calls
-from convwright.backends.triton.input_gradient.offers import KERNEL
 from convwright.backends.triton.input_gradient.phases import Phase, phases, reads_beyond
 from convwright.backends.triton.input_gradient.plan import InputGradientPlan
 from convwright.backends.triton.launch import Launch

@@ -16,9 +16,8 @@ from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.parts.sums import sums_bytes
-from convwright.backends.triton.weight_gradient.algorithms import MOST_CONFIGURATIONS, algorithms
+from convwright.backends.triton.weight_gradient.algorithms import MOST_CONFIGURATIONS, algorithms, packed_bytes, pitch
 from convwright.backends.triton.weight_gradient.call import kernel_calls
-from convwright.backends.triton.weight_gradient.offers import packed_bytes, pitch
 from convwright.backends.triton.weight_gradient.plan import WeightGradientPlan
 from convwright.backends.triton.weight_gradient.tiles import PartedTile, tiles
 from convwright.core.candidate import Candidate, Refusal, Source

@@ -12,7 +12,7 @@ from convwright.core.finding import Interval
 from convwright.errors import BadInput
 from convwright.report.curves import chart
 from convwright.report.fit import fits_of
-from convwright.report.plot import Chart, Curve, Fit, draw_chart, draw_fits
+from convwright.report.plot import MOST_COLOURS, Chart, Curve, Fit, draw_chart, draw_fits
 from convwright.report.result import Outcome, Result
 from convwright.suites.sweep import Sweep
 
@@ -73,7 +73,7 @@ def test_more_lines_than_colours_can_be_told_apart() -> None:
     algorithms = [f"a/fast[x={number}]" for number in range(1, 11)]
     results = [replace(each, times_us=dict.fromkeys(algorithms, around(9.0))) for each in RESULTS]
     drawn = chart(results, SWEEPS, algorithms, title="", caption="").curves
-    assert len({(curve.colour % 6, curve.line, curve.marker) for curve in drawn}) == len(drawn) > 10
+    assert len({(curve.colour % MOST_COLOURS, curve.line, curve.marker) for curve in drawn}) == len(drawn) > 10
 
 
 def test_other_sweeps_and_rows_are_other_colours() -> None:
@@ -83,8 +83,8 @@ def test_other_sweeps_and_rows_are_other_colours() -> None:
         "p mb=1: chosen", "p mb=2: chosen", "q mb=1: chosen", "q mb=2: chosen",
     }  # fmt: skip
     assert len({curve.colour for curve in curves}) == 4
-    with pytest.raises(BadInput, match="room for 6 problems that are swept, got 7"):
-        chart([result(8, "a/fast[x=1]", mb=mb) for mb in range(7)], SWEEPS, (), title="", caption="")
+    with pytest.raises(BadInput, match=f"room for {MOST_COLOURS} problems that are swept, got {MOST_COLOURS + 1}"):
+        chart([result(8, "a/fast[x=1]", mb=mb) for mb in range(MOST_COLOURS + 1)], SWEEPS, (), title="", caption="")
 
 
 def axes_of(figure: object) -> object:

@@ -107,6 +107,15 @@ class Configurable(Protocol):
 
 
 @runtime_checkable
+class Selective(Protocol):
+    """A backend that can list some of its algorithms without the others."""
+
+    def called(self, id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        """Offers among which the candidate with this id is, if there is one."""
+        ...
+
+
+@runtime_checkable
 class Writable(Protocol):
     """A backend that can write down a plan which it takes long to build, and read it in another process."""
 

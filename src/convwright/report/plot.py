@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg", ".pdf")
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#882255", "#7a7a1e")
 MOST_COLOURS = len(_COLOURS)
 _GREY = "#777777"
 # So many times as high as what is to be seen in it is the drawing of a fit.
 _ROOM = 1.3
 _MOST_NAMES = 40
+# A legend of more entries than these stands beside the axes, where it covers nothing.
+_MOST_INSIDE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +183,21 @@ def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence
     yield every
     for axes in every:
         axes.grid(visible=True, alpha=0.3)
-        axes.legend(fontsize=7)
+        _legend(axes)
     figure.suptitle(title, fontsize=9)
     figure.supxlabel(caption, fontsize=6, color=_GREY)
     try:
         figure.savefig(path)
     except OSError as error:
         raise BadInput(f"{str(path)!r} cannot be written to: {error.strerror or error}") from error
+
+
+def _legend(axes: Axes) -> None:
+    entries = len(axes.get_legend_handles_labels()[1])
+    if entries > _MOST_INSIDE:
+        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    else:
+        axes.legend(fontsize=7)
 
 
 def _overhead(time_us: float) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from convwright.backends.registry import BACKENDS, backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.plan import Backend, Configurable, Plan
+from convwright.core.plan import Backend, Configurable, Plan, Selective
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
@@ -107,10 +107,12 @@ def _start(step: Step) -> str:
 
 
 def _called(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
-    """Offers among which the candidate with this id is, if there is one: that one alone where a backend can tell."""
+    """Offers among which the candidate with this id is, if there is one: few besides where a backend can tell."""
     member = _backend_of(id_)
     if member is None:
         return []
+    if isinstance(member, Selective):
+        return list(member.called(id_, problem, device, policy))
     configured = member.configured(id_, problem, device, policy) if isinstance(member, Configurable) else None
     return list(member.candidates(problem, device, policy)) if configured is None else [configured]
 

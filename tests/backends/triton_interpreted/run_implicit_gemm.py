@@ -28,7 +28,7 @@ from backends.triton_interpreted.cases import (
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithms_of, algorithms_to_be_named
 from convwright.backends.triton.gemm.tiles import TILES, Tile
-from convwright.backends.triton.implicit_gemm.offers import KERNEL
+from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.direction import Direction

@@ -25,8 +25,8 @@ from backends.triton_interpreted.weight_gradient_cases import (
 )
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.operands import pixel_count
-from convwright.backends.triton.weight_gradient.algorithms import algorithms
-from convwright.backends.triton.weight_gradient.offers import candidate_of, pitch
+from convwright.backends.triton.weight_gradient.algorithms import algorithms, pitch
+from convwright.backends.triton.weight_gradient.offers import candidate_of
 from convwright.backends.triton.weight_gradient.tiles import PartedTile
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction

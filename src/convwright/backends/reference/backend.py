@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
 import torch
 
-from convwright.backends.reference import direct, fft, fft_tiled, gemm, winograd
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.fusing import why_not_fused
@@ -28,13 +28,13 @@ class Algorithm(Protocol):
         """One of those candidates made ready."""
 
 
-# In the order in which they are offered.
-ALGORITHMS: Mapping[str, Algorithm] = {
-    "gemm": gemm,
-    "direct": direct,
-    "winograd": winograd,
-    "fft": fft,
-    "fft-tiled": fft_tiled,
+# In the order in which they are offered: the module of each, which is imported when it is first asked.
+ALGORITHMS: Mapping[str, str] = {
+    "gemm": "gemm",
+    "direct": "direct",
+    "winograd": "winograd",
+    "fft": "fft",
+    "fft-tiled": "fft_tiled",
 }
 
 
@@ -47,15 +47,19 @@ class Reference:
         return f"{VERSION}, torch {torch.__version__}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        for name, algorithm in ALGORITHMS.items():
+        for name in ALGORITHMS:
             reason = why_not_fused(problem) or _too_narrow(problem, name)
             if reason is not None:
                 yield Refusal(f"reference/{name}", reason)
                 continue
-            yield from algorithm.offers(problem, device)
+            yield from _algorithm(name).offers(problem, device)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        return ALGORITHMS[candidate.algorithm].plan(candidate)
+        return _algorithm(candidate.algorithm).plan(candidate)
+
+
+def _algorithm(name: str) -> Algorithm:
+    return cast(Algorithm, import_module(f"{__package__}.{ALGORITHMS[name]}"))
 
 
 def _too_narrow(problem: ConvProblem, name: str) -> str | None:

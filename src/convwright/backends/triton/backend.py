@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -53,8 +53,16 @@ class TritonKernels:
         return _NOT_INSTALLED if find_spec("triton") is None else f"Triton {_triton_version()}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        return self._listed(_KERNELS[problem.direction], problem, device, policy)
+
+    def called(self, id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        kernel = _kernel_called(id_.partition("[")[0].removeprefix(f"{self.name}/"), problem.direction)
+        return self._listed(() if kernel is None else (kernel,), problem, device, policy)
+
+    def _listed(
+        self, kernels: Sequence[str], problem: ConvProblem, device: DeviceFacts, policy: Policy
+    ) -> Iterator[Offer]:
         reason = _device_reason(device) or _interpreter_reason(problem)
-        kernels = _KERNELS[problem.direction]
         if reason is not None:
             yield from (Refusal(_module(kernel, "offers").NAME, reason) for kernel in kernels)
         else:
@@ -64,7 +72,7 @@ class TritonKernels:
         reason = _device_reason(device)
         if reason is not None:
             raise BackendError(f"{candidate.id} {reason}")
-        return _plan_class(candidate).built(candidate, device)
+        return _plan_class(candidate).built(candidate, device, kernel_calls(candidate))
 
     def written(self, plan: Plan) -> str | None:
         return plan.text if isinstance(plan, _plan_class(plan.candidate)) else None
@@ -128,8 +136,13 @@ def _plan_class(candidate: Candidate) -> type[SingleKernelPlan] | type[SequenceP
 
 
 def _kernel_of(candidate: Candidate) -> str:
-    kernels = _KERNELS[candidate.problem.direction]
-    return next(kernel for kernel in kernels if candidate.algorithm.startswith(kernel.replace("_", "-")))
+    kernel = _kernel_called(candidate.algorithm, candidate.problem.direction)
+    assert kernel is not None
+    return kernel
+
+
+def _kernel_called(algorithm: str, direction: Direction) -> str | None:
+    return next((each for each in _KERNELS[direction] if algorithm.startswith(each.replace("_", "-"))), None)
 
 
 def _module(kernel: str, name: str) -> Any:

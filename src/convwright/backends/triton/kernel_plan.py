@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import torch
@@ -27,17 +27,13 @@ class KernelPlan(ABC):
     packed_dtype = torch.float32
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
-        """``launches`` are in the order of ``kernel_calls``."""
+        """``launches`` are in the order in which the driver is asked for them; last of all is what packs the weight, if
+        a kernel does."""
         shape = self.packed_shape(candidate)
         self.candidate = candidate
         self._launches = tuple(launches)
         self._new_output = allocator(candidate.problem.output, torch.device(device.torch_name or "cpu"))
         self._pack = None if shape is None else Packing(launches[-1], candidate.problem.w, shape, self.packed_dtype)
-
-    @staticmethod
-    @abstractmethod
-    def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-        """What the driver is asked to launch, and last of all what packs the weight, if a kernel does."""
 
     @classmethod
     @abstractmethod
@@ -58,8 +54,8 @@ class KernelPlan(ABC):
         return self.laid(weight) if self._pack is None else self._pack(weight)
 
     @classmethod
-    def built(cls, candidate: Candidate, device: DeviceFacts) -> Self:
-        return cls(candidate, device, [launch_of(call, device) for call in cls.kernel_calls(candidate)])
+    def built(cls, candidate: Candidate, device: DeviceFacts, calls: Iterable[KernelCall]) -> Self:
+        return cls(candidate, device, [launch_of(call, device) for call in calls])
 
     @classmethod
     def read(cls, candidate: Candidate, device: DeviceFacts, text: str) -> Self:

@@ -7,7 +7,7 @@ import json
 import struct
 import threading
 import zlib
-from base64 import b85decode, b85encode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -75,7 +75,7 @@ class Binary:
 
     @property
     def text(self) -> str:
-        packed = b85encode(zlib.compress(self.cubin)).decode()
+        packed = b64encode(zlib.compress(self.cubin)).decode()
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps(known | {"cubin": packed, "maps": [asdict(each) for each in self.maps]})
 
@@ -85,7 +85,7 @@ class Binary:
         try:
             known = json.loads(text)
             maps = tuple(map(Mapped.read, known["maps"]))
-            return cls(**known | {"cubin": zlib.decompress(b85decode(known["cubin"])), "maps": maps})
+            return cls(**known | {"cubin": zlib.decompress(b64decode(known["cubin"], validate=True)), "maps": maps})
         except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             raise BackendError(f"a kernel that was kept cannot be read: {error}") from error
 

@@ -39,7 +39,7 @@ class KernelSequence(KernelPlan):
     @staticmethod
     @abstractmethod
     def operands(candidate: Candidate) -> Sequence[Sequence[Operand]]:
-        """Of each kernel that a call launches, in the order of ``kernel_calls``."""
+        """Of each kernel that a call launches, in their order."""
 
     @classmethod
     def steps(cls, candidate: Candidate) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.boxed_gemm.call import kernel_calls
 from convwright.backends.triton.gemm.weight import channels_last_of
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
@@ -11,7 +10,6 @@ from convwright.core.candidate import Candidate
 class BoxedGemmPlan(SingleKernelPlan):
     """Runs one configuration of them."""
 
-    kernel_calls = staticmethod(kernel_calls)
     laid = staticmethod(channels_last_of)
 
 

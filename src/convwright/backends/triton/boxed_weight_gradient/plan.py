@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.boxed_weight_gradient.call import kernel_calls
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.core.candidate import Candidate
 
 
 class BoxedWeightGradientPlan(SequencePlan):
     """Runs one configuration of it."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from convwright.backends.triton.direct.call import kernel_calls
 from convwright.backends.triton.sequence_plan import Operand, RarePlan
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
@@ -14,16 +13,12 @@ from convwright.core.fusing import is_rare
 class DirectPlan(SingleKernelPlan):
     """Runs one configuration of the kernel for few channels."""
 
-    kernel_calls = staticmethod(kernel_calls)
-
     def laid(self, weight: Tensor) -> Tensor:
         return _laid(self.candidate, weight)
 
 
 class DirectGradientPlan(RarePlan):
     """Runs one that multiplies dy by an activation's derivative."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

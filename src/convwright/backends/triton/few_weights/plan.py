@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.few_weights.call import kernel_calls
 from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.sequence_plan import Operand, RarePlan, SequencePlan
 from convwright.core.candidate import Candidate
@@ -11,8 +10,6 @@ from convwright.core.fusing import is_rare
 
 class FewWeightsPlan(SequencePlan):
     """Runs one configuration of the kernel for few weights."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
@@ -23,8 +20,6 @@ class FewWeightsPlan(SequencePlan):
 
 class FewWeightsAheadPlan(RarePlan):
     """Runs one that multiplies dy by an activation's derivative, sums up the bias's gradient, or both."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

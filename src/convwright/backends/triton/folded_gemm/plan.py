@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from convwright.backends.triton.folded_gemm.algorithms import algorithm_of
-from convwright.backends.triton.folded_gemm.call import kernel_calls
 from convwright.backends.triton.folded_gemm.folding import Folding
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.core.candidate import Candidate
@@ -15,8 +14,6 @@ class FoldedGemmPlan(SequencePlan):
     The weight is small, and is packed at each call, by programs beside those that stage the input. A kernel of its own
     would take 1.5 µs where the weight changes, of the 8 µs of a first layer.
     """
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

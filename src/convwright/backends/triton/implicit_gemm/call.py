@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
 from convwright.backends.triton.implicit_gemm.offers import (
-    KERNEL,
     blocks,
     constants,
     output_blocks,

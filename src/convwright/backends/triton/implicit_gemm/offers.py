@@ -18,6 +18,7 @@ from convwright.backends.triton.gemm.algorithms import (
     why_not_named,
 )
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
 from convwright.backends.triton.implicit_gemm.tiles import best_tiles, cycles, sums_bytes, tiled_products, tiles_of
 from convwright.backends.triton.operands import (
     depth_constants,
@@ -42,7 +43,6 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 
-KERNEL = "implicit-gemm"
 NAME = f"triton/{KERNEL}"
 # Outputs of a program that adds parts: where there are many in all, a lane adds up some by itself; where there are few,
 # different lanes read so many parts.

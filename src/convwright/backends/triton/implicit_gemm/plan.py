@@ -5,8 +5,7 @@ from __future__ import annotations
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.gemm.weight import channels_last_of
-from convwright.backends.triton.implicit_gemm.call import kernel_calls
-from convwright.backends.triton.implicit_gemm.offers import KERNEL
+from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
 from convwright.backends.triton.sequence_plan import Operand, RarePlan, SequencePlan
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
@@ -23,16 +22,12 @@ def packed_shape(candidate: Candidate) -> tuple[int, ...] | None:
 class ImplicitGemmPlan(SingleKernelPlan):
     """Runs one configuration of the implicit GEMM."""
 
-    kernel_calls = staticmethod(kernel_calls)
-
     packed_shape = staticmethod(packed_shape)
     laid = staticmethod(channels_last_of)  # the kernel takes its address, and its memory is in order
 
 
 class PartedGemmPlan(SequencePlan):
     """The same for one that computes its sum in parts."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
@@ -45,8 +40,6 @@ class PartedGemmPlan(SequencePlan):
 
 class ScaledGemmPlan(RarePlan):
     """The same for one that scales its sums, whole or in parts."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

@@ -14,6 +14,7 @@ from convwright.backends.triton.gemm.algorithms import (
     arithmetic_constants,
 )
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.input_gradient.algorithms import KERNEL, is_turned
 from convwright.backends.triton.input_gradient.phases import phases, reads_beyond
 from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of, cycles, tiled_products
 from convwright.backends.triton.operands import (
@@ -30,11 +31,9 @@ from convwright.backends.triton.operands import (
 )
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
-KERNEL = "input-gradient"
 NAME = f"triton/{KERNEL}"
 # A program looks for its own among them.
 _MOST_PHASES = 64
@@ -97,14 +96,6 @@ def _pixels_reason(problem: ConvProblem) -> str | None:
 def blocks(problem: ConvProblem, tile: Tile) -> int:
     """How many programs one launch needs."""
     return sum(blocks_of(phase, problem, tile) for phase in phases(problem))
-
-
-def is_turned(problem: ConvProblem, tile: Tile) -> bool:
-    """Whether the weight is laid as C T R S K, along the sum, and not as K T R S C, as it lies with channels last.
-
-    Of fp32 tensor cores take nothing else; of the others only where whole tiles can be read along the channels.
-    """
-    return problem.dtype is DType.FP32 or group_sizes(problem)[0] % tile.bn > 0
 
 
 def _weight_strides(problem: ConvProblem, tile: Tile) -> dict[str, int]:

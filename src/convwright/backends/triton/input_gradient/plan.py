@@ -7,8 +7,7 @@ from torch import Tensor
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.gemm.weight import channels_last_of
-from convwright.backends.triton.input_gradient.call import kernel_calls
-from convwright.backends.triton.input_gradient.offers import KERNEL, is_turned
+from convwright.backends.triton.input_gradient.algorithms import KERNEL, is_turned
 from convwright.backends.triton.operands import group_sizes
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
@@ -27,7 +26,6 @@ def packed_shape(candidate: Candidate) -> tuple[int, ...] | None:
 class InputGradientPlan(SingleKernelPlan):
     """Runs one configuration of an input's gradient."""
 
-    kernel_calls = staticmethod(kernel_calls)
     packed_shape = staticmethod(packed_shape)
 
     def laid(self, weight: Tensor) -> Tensor:

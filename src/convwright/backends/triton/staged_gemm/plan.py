@@ -7,7 +7,6 @@ import torch
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.staged_gemm.algorithms import algorithm_of
-from convwright.backends.triton.staged_gemm.call import kernel_calls
 from convwright.backends.triton.staged_gemm.staging import Staging, packed_bytes
 from convwright.core.candidate import Candidate
 
@@ -15,7 +14,6 @@ from convwright.core.candidate import Candidate
 class StagedGemmPlan(SequencePlan):
     """Runs one configuration of them."""
 
-    kernel_calls = staticmethod(kernel_calls)
     packed_dtype = torch.uint8
 
     @staticmethod

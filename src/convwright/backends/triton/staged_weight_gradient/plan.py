@@ -5,7 +5,6 @@ from __future__ import annotations
 from convwright.backends.triton.parts.sums import is_summed
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.staged_weight_gradient.algorithms import algorithm_of
-from convwright.backends.triton.staged_weight_gradient.call import kernel_calls
 from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes
 from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile
 from convwright.core.candidate import Candidate
@@ -13,8 +12,6 @@ from convwright.core.candidate import Candidate
 
 class StagedWeightGradientPlan(SequencePlan):
     """Runs one configuration of it."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

@@ -1,12 +1,16 @@
-"""The algorithms of the weight's gradient, by the arithmetic of their kernel."""
+"""The algorithms of the weight's gradient, by the arithmetic of their kernel, and how a packed gradient lies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from convwright.backends.triton.operands import pixel_count
+from convwright.backends.triton.parts.sums import SUM_BYTES
 from convwright.core.dtype import Arithmetic, DType
+from convwright.core.problem import ConvProblem
 
 MOST_CONFIGURATIONS = 8
+_PITCH = 64  # a multiple of which are all addresses of a packed gradient's rows, in numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +58,13 @@ def algorithms(dtype: DType) -> tuple[Algorithm, ...]:
 
 def algorithm_named(name: str, dtype: DType) -> Algorithm:
     return {algorithm.name: algorithm for algorithm in algorithms(dtype)}[name]
+
+
+def pitch(problem: ConvProblem) -> int:
+    """Pixels from one channel of a packed gradient to the next."""
+    return -(-pixel_count(problem) // _PITCH) * _PITCH
+
+
+def packed_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
+    """What both parts of a packed gradient take, at the workspace's start."""
+    return 2 * problem.k * pitch(problem) * SUM_BYTES if algorithm.packed else 0

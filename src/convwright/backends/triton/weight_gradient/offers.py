@@ -11,7 +11,6 @@ from convwright.backends.triton.operands import (
     group_constants,
     group_reason,
     operand_reason,
-    pixel_count,
     shape_reason,
     weight_depth,
     weight_reason,
@@ -19,7 +18,14 @@ from convwright.backends.triton.operands import (
     window_constants,
 )
 from convwright.backends.triton.parts.sums import SUM_BYTES, sums_bytes
-from convwright.backends.triton.weight_gradient.algorithms import DTYPES, Algorithm, algorithm_named, algorithms
+from convwright.backends.triton.weight_gradient.algorithms import (
+    DTYPES,
+    Algorithm,
+    algorithm_named,
+    algorithms,
+    packed_bytes,
+    pitch,
+)
 from convwright.backends.triton.weight_gradient.tiles import PartedTile, best_configurations, cycles
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -28,7 +34,6 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 NAME = "triton/weight-gradient"
-_PITCH = 64  # a multiple of which are all addresses of a packed gradient's rows, in numbers
 _PACK_TILE = {"PIXELS": 64, "CHANNELS": 32}
 
 
@@ -72,16 +77,6 @@ def _size_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
     if packed >= MOST_ELEMENTS:
         return f"packs gradients into at most 2^30 numbers, got {packed:,}"
     return weight_reason(problem)
-
-
-def pitch(problem: ConvProblem) -> int:
-    """Pixels from one channel of a packed gradient to the next."""
-    return -(-pixel_count(problem) // _PITCH) * _PITCH
-
-
-def packed_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
-    """What both parts of a packed gradient take, at the workspace's start."""
-    return 2 * problem.k * pitch(problem) * SUM_BYTES if algorithm.packed else 0
 
 
 def blocks(problem: ConvProblem, tile: PartedTile) -> int:

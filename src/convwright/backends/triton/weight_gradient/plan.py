@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
-from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
-from convwright.backends.triton.weight_gradient.call import kernel_calls
-from convwright.backends.triton.weight_gradient.offers import packed_bytes
+from convwright.backends.triton.weight_gradient.algorithms import algorithm_named, packed_bytes
 from convwright.backends.triton.weight_gradient.tiles import PartedTile
 from convwright.core.candidate import Candidate
 
 
 class WeightGradientPlan(SequencePlan):
     """Runs one configuration of the weight's gradient."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

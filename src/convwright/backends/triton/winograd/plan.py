@@ -5,15 +5,12 @@ from __future__ import annotations
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.winograd.algorithms import KERNEL
-from convwright.backends.triton.winograd.call import kernel_calls
 from convwright.backends.triton.winograd.patches import POINTS, pitch
 from convwright.core.candidate import Candidate
 
 
 class WinogradPlan(SequencePlan):
     """Runs one configuration of Winograd's convolution."""
-
-    kernel_calls = staticmethod(kernel_calls)
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
