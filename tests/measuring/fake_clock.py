@@ -27,9 +27,11 @@ class FakeClock:
         overhead_us: float = 8.0,
         busy: float = 0.0,
         leaves_out_before: bool = False,
+        steady_to_us: float = 0.0,
     ) -> None:
         self.sample_us = 100.0
         self.leaves_out_before = leaves_out_before
+        self.steady_to_us = steady_to_us
         self.samples: list[tuple[Callable[[], object], int]] = []
         self._random = Random(seed)
         self._noise, self._outliers, self._drift, self._overhead_us = noise, outliers, drift, overhead_us

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from convwright.core.finding import Interval
 from convwright.errors import BadInput
 from convwright.measuring.compare import Outcome, compare
+from convwright.measuring.regression import median_interval
 from convwright.measuring.timer import Timing, measure, measure_calls
 from measuring.fake_clock import FakeClock
 
@@ -42,10 +42,8 @@ def test_what_the_budget_leaves_open_is_said_to_be_open() -> None:
     assert found[Outcome.AMBIGUOUS] >= 190
 
 
-def timing(*slopes_us: float, halfwidth: float = 0.001, run: int = 0) -> Timing:
-    middle = sorted(slopes_us)[len(slopes_us) // 2]
-    interval = Interval(middle, middle * (1 - halfwidth), middle * (1 + halfwidth))
-    return Timing(interval, 0.0, 3 * len(slopes_us), slopes_us, None, run)
+def timing(*slopes_us: float, run: int = 0) -> Timing:
+    return Timing(median_interval(slopes_us), 0.0, 3 * len(slopes_us), slopes_us, None, run)
 
 
 def test_the_edges_of_a_tie() -> None:
@@ -53,7 +51,8 @@ def test_the_edges_of_a_tie() -> None:
     assert compare(timing(*[101.9] * 10), base).outcome is Outcome.SAME
     assert compare(timing(*[102.1] * 10), base).outcome is Outcome.SLOW
     assert compare(base, timing(*[102.1] * 10)).outcome is Outcome.FAST
-    assert compare(timing(*[101.0] * 10, halfwidth=0.006), base).outcome is Outcome.AMBIGUOUS
+    assert compare(timing(*[100.5] * 5, *[101.5] * 5), base).outcome is Outcome.SAME
+    assert compare(timing(*[100.4] * 5, *[101.6] * 5), base).outcome is Outcome.AMBIGUOUS
     assert compare(timing(*[101.0] * 5, *[103.5] * 5), base).outcome is Outcome.AMBIGUOUS
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from convwright.errors import BadInput
 from convwright.measuring.clock import WallClock
+from convwright.measuring.compare import compare
 from convwright.measuring.regression import paired_ratio
 from convwright.measuring.timer import Timing, measure, measure_calls, measure_together
 from measuring.fake_clock import FakeClock
@@ -38,6 +39,18 @@ def test_the_interval_holds_the_truth_although_rounds_end_when_it_is_narrow() ->
         timing = measure(taking(7.0), clock=FakeClock(seed, drift=0.0), budget_us=1e6, seed=seed)
         inside += timing.call_us.low <= 7.0 <= timing.call_us.high
     assert inside >= 0.92 * 200
+
+
+def test_what_no_number_of_rounds_shows_is_in_the_interval_and_not_in_the_ratio() -> None:
+    calls = {"a": taking(2.0), "b": taking(2.2)}
+    exact, found = (
+        measure_calls(calls, clock=FakeClock(0, noise=0.001, steady_to_us=by), budget_us=1e6) for by in (0.0, 0.1)
+    )
+    for name in calls:
+        one, other = exact[name].call_us, found[name].call_us
+        assert (other.value, other.low, other.high) == (one.value, one.low - 0.1, one.high + 0.1)
+        assert found[name].unstable == exact[name].unstable
+    assert compare(found["b"], found["a"]) == compare(exact["b"], exact["a"])
 
 
 def test_the_overhead_is_found_and_is_not_in_the_slope() -> None:

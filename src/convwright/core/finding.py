@@ -45,6 +45,10 @@ class Interval(Record):
         more = more.at_least(0.0)
         return Interval(self.value + more.value, self.low + more.low, self.high + more.high)
 
+    def wider(self, by: float) -> Interval:
+        """The same figure, known so much less well."""
+        return Interval(self.value, self.low - by, self.high + by)
+
     def or_more(self, other: Interval) -> Interval:
         """The greater of both, bound by bound."""
         return Interval(max(self.value, other.value), max(self.low, other.low), max(self.high, other.high))

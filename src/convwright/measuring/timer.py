@@ -159,7 +159,8 @@ def measure_calls(
     rounds = Rounds(list(subjects.values()), clock, watch, Random(seed))
     rounds.run(end_us, precision, progress or (lambda _: None))
     causes, run = () if background is None else background.causes(), next(_run_numbers)
-    return {name: _timing(subject, rounds, watch, precision, causes, run) for name, subject in subjects.items()}
+    timings = {name: _timing(subject, rounds, watch, precision, causes, run) for name, subject in subjects.items()}
+    return {name: replace(each, call_us=each.call_us.wider(clock.steady_to_us)) for name, each in timings.items()}
 
 
 def _check_threads(threads: int | None) -> None:
