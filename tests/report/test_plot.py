@@ -98,7 +98,9 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list:
     from matplotlib.figure import Figure
 
     saved, own = [], Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, path: (saved.append(self), own(self, path)))
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, path, **options: (saved.append(self), own(self, path, **options))
+    )
     return saved
 
 
@@ -189,3 +191,15 @@ def test_what_cannot_be_drawn(tmp_path: Path) -> None:
     (tmp_path / "taken.png").mkdir()
     with pytest.raises(BadInput, match="cannot be written to: Is a directory"):
         draw_chart(made(), tmp_path / "taken.png")
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png"])
+def test_the_same_data_are_drawn_to_the_same_file(suffix: str, tmp_path: Path) -> None:
+    drawn = chart(RESULTS, SWEEPS, (), title="title", caption="caption")
+    paths = [tmp_path / f"{number}{suffix}" for number in range(2)]
+    for path in paths:
+        draw_chart(drawn, path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert b"<dc:date>" not in first
+    assert b"/CreationDate" not in first

@@ -24,6 +24,8 @@ SUFFIXES = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#882255", "#7a7a1e")
 MOST_COLOURS = len(_COLOURS)
 _GREY = "#777777"
+# What says in a file of this kind when it was drawn.
+_DATES = {".svg": "Date", ".pdf": "CreationDate"}
 # So many times as high as what is to be seen in it is the drawing of a fit.
 _ROOM = 1.3
 _MOST_NAMES = 40
@@ -176,6 +178,7 @@ def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence
     """Axes side by side, of a figure that is written to ``path`` in the end."""
     check(path)
     # Not pyplot: it keeps figures, and looks for a display.
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8 if count == 1 else 6 * count, 5), dpi=150, layout="constrained")
@@ -187,7 +190,9 @@ def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence
     figure.suptitle(title, fontsize=9)
     figure.supxlabel(caption, fontsize=6, color=_GREY)
     try:
-        figure.savefig(path)
+        # The same data give the same file: no date stands in it, and what is named in it is named alike.
+        with rc_context({"svg.hashsalt": "convwright"}):
+            figure.savefig(path, metadata={_DATES[path.suffix.lower()]: None} if path.suffix.lower() in _DATES else {})
     except OSError as error:
         raise BadInput(f"{str(path)!r} cannot be written to: {error.strerror or error}") from error
 
