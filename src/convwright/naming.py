@@ -31,6 +31,22 @@ def whole_number(name: str, text: str) -> int:
     return int(text)
 
 
+def between_commas(text: str) -> tuple[str, ...]:
+    """Names in a row; a comma within brackets is part of a name.
+
+    >>> between_commas("cudnn/gemm, cudnn/engine-48[k2=2,k13=2],relayout(nhwc, reference/gemm)")
+    ('cudnn/gemm', 'cudnn/engine-48[k2=2,k13=2]', 'relayout(nhwc, reference/gemm)')
+    """
+    names, depth = [""], 0
+    for sign in text:
+        depth += (sign in "([") - (sign in ")]")
+        if sign == "," and not depth:
+            names.append("")
+        else:
+            names[-1] += sign
+    return tuple(name.strip() for name in names)
+
+
 def by(sizes: Iterable[int]) -> str:
     """Sizes as they are written.
 

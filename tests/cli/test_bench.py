@@ -189,6 +189,21 @@ def test_plots(run: Command, tmp_path: Path) -> None:
     assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_comma_in_a_name_ends_no_name(run: Command, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
+    words = [PROBLEM, *QUICK, "--sweep", "ih=6,8", "--plot", tmp_path / "sweep.png"]
+    code, _, err = run(*words, "--algorithms", "relayout(nhwc,reference/gemm),nope[k2=2,k13=2]")
+    assert code == 2
+    assert "no algorithm here is called 'nope[k2=2,k13=2]'" in err
+    code, _, err = run(*words, "--algorithms", "relayout(nhwc,reference/gemm),torch/default")
+    assert code == 0
+    assert err in ("", "convwright: relayout(nhwc, reference/gemm) was not measured, so it is not drawn\n")
+
+
+def test_where_nothing_runs_the_mode_says_so(run: Command) -> None:
+    assert "mode heuristic" in run(PROBLEM, "--device", "h200")[1]
+
+
 def test_beneath_a_plot_stands_what_stands_beneath_the_table_and_a_fit_is_timed_anew(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ def bench(
     from convwright.cli.plots import Plots
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
-    from convwright.naming import check_above_0
+    from convwright.naming import between_commas, check_above_0
     from convwright.report.bench_run import Run
     from convwright.report.lines import Lines
     from convwright.report.result import Asked
@@ -81,6 +81,7 @@ def bench(
     from convwright.tuning.compiling.series import Series
     from convwright.tuning.find import find
     from convwright.tuning.keeping.store import Store
+    from convwright.tuning.listing import spaced
     from convwright.tuning.session import using
 
     for option, given in (("--limit", limit), ("--batch", batch), ("--budget", budget)):
@@ -101,9 +102,13 @@ def bench(
         finite_inputs=finite_inputs,
     )
     wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
-    asked = Asked(suite.name, device_facts(device), wanted, policy, tf32)
-    runs = asked.device.present and wanted is not Mode.HEURISTIC
-    plots = Plots(plot, plot_fit, None if algorithms is None else tuple(algorithms.split(",")), tuple(sweeps))
+    facts = device_facts(device)
+    if not facts.present:
+        wanted = Mode.HEURISTIC  # as in `find`: nothing runs there
+    asked = Asked(suite.name, facts, wanted, policy, tf32)
+    runs = wanted is not Mode.HEURISTIC
+    names = None if algorithms is None else tuple(map(spaced, between_commas(algorithms)))
+    plots = Plots(plot, plot_fit, names, tuple(sweeps))
     with with_tf32(tf32):
         plots.check(suite.rows, asked, runs=runs)
         if resume and out is None:

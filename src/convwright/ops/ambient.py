@@ -105,7 +105,9 @@ def algorithms(
     for direction, name in named.items():
         if not isinstance(name, str):
             raise BadInput(f"`{direction}` must be an algorithm's name or 'auto', got {brief(name)}")
-    token = _asked.set(_wanted(forward, backward_data, backward_weight, bool(strict)))
+    if not isinstance(strict, bool):
+        raise BadInput(f"`strict` must be True or False, got {brief(strict)}")
+    token = _asked.set(_wanted(forward, backward_data, backward_weight, strict))
     contexts.count(1)
     try:
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
+from reprlib import repr as brief
 
 from torch import Tensor, nn
 
@@ -105,9 +106,9 @@ def why(problem: ConvProblem | str, algorithm: str, device: str | DeviceFacts | 
     """
     posed = ConvProblem.parse(problem) if isinstance(problem, str) else problem
     if not isinstance(posed, ConvProblem):
-        raise BadInput(f"why takes a problem or its text, got {problem!r}")
+        raise BadInput(f"why takes a problem or its text, got {brief(problem)}")
     if not isinstance(algorithm, str) or not algorithm:
-        raise BadInput(f"why takes the id of an algorithm such as 'cudnn/engine-20', got {algorithm!r}")
+        raise BadInput(f"why takes the id of an algorithm such as 'cudnn/engine-20', got {brief(algorithm)}")
     return reason_of(posed, algorithm, device_facts(device))
 
 

@@ -14,9 +14,13 @@ from convwright.rewrites import REWRITES
 from convwright.tuning import listing
 from convwright.tuning.search import baseline_of
 
+# Configurations that a message names at most.
+_SHOWN = 6
+
 
 def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate whose id is ``algorithm``, or the first whose id without its configuration is."""
+    algorithm = listing.spaced(algorithm)
     if "(" in algorithm:
         return _rewritten(algorithm, problem, device, policy)
     algorithm = listing.spelled(algorithm, problem)
@@ -32,8 +36,18 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
+    if configurations := _configurations(algorithm, candidates):
+        raise BadInput(f"{algorithm} is no configuration here; for this problem there are {configurations}")
     everything = listing.candidates(listing.direct(problem, device, policy))
     raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {listing.names(everything)}")
+
+
+def _configurations(algorithm: str, candidates: list[Candidate]) -> str:
+    """Those that the algorithm of this name has instead, the first of many; nothing where none has another."""
+    name, configured, _ = algorithm.partition("[")
+    others = [candidate.id for candidate in candidates if configured and candidate.id.partition("[")[0] == name]
+    more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+    return ", ".join(others[:_SHOWN]) + more
 
 
 def _is_about(offer: Offer, algorithm: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
@@ -60,6 +61,16 @@ def spelled(algorithm: str, problem: ConvProblem) -> str:
     """An algorithm's name as candidates have it, where its backend knows other names for it."""
     member = _backend_of(algorithm)
     return member.spelled(algorithm, problem) if isinstance(member, Configurable) else algorithm
+
+
+def spaced(algorithm: str) -> str:
+    """A name as ids have it, where spaces in it are others.
+
+    >>> spaced("relayout(nhwc,pad-c( 4,  cudnn/engine-48[k2=1,k13=2] ))")
+    'relayout(nhwc, pad-c(4, cudnn/engine-48[k2=1,k13=2]))'
+    """
+    bare = re.sub(r"\s+", "", algorithm)
+    return re.sub(r",(?![^\[]*\])", ", ", bare)
 
 
 def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:

@@ -68,7 +68,7 @@ def why(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> Reason:
     Where rewrites stand around an algorithm, the question is about the problem that they leave to it.
     """
     id_ = algorithm if "/" in algorithm or "(" in algorithm else f"{_UNNAMED}/{algorithm}"
-    id_ = listing.spelled(id_, problem)
+    id_ = listing.spelled(listing.spaced(id_), problem)
     if id_.count("[") != id_.count("]"):
         raise BadInput(f"a configuration is written in brackets, for example cudnn/engine-38[k2=1], got {algorithm!r}")
     if (within := next(listing.inside(id_, problem, device), None)) is not None:

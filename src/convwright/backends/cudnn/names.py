@@ -10,6 +10,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
 _NUMBER = re.compile(r"cudnn/(\d{1,9})(\[.*\])?")
+_CONFIGURED_ENGINE = re.compile(r"cudnn/engine-\d{1,9}\[.*\]")
 _ENGINE = re.compile(r"cudnn/(engine-\d{1,9})(?:\[(k\d{1,9}=-?\d{1,9}(?:,k\d{1,9}=-?\d{1,9})*)\])?")
 
 
@@ -21,6 +22,8 @@ def spelled(name: str, problem: ConvProblem) -> str:
     >>> spelled("cudnn/engine-48[k13=2,k2=1]", ConvProblem.parse("ic8ih9oc8kh3"))
     'cudnn/engine-48[k2=1,k13=2]'
     """
+    if _CONFIGURED_ENGINE.fullmatch(name) and not _ENGINE.fullmatch(name):
+        raise BadInput(f"knobs of an engine are written as in cudnn/engine-48[k2=1,k13=2], got {name!r}")
     number, engine = _NUMBER.fullmatch(name), engine_named(name)
     if number is not None:
         return f"cudnn/{_classic(int(number[1]), problem)}{number[2] or ''}"
