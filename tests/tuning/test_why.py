@@ -131,7 +131,7 @@ def test_a_candidate_says_so() -> None:
     ("problem", "algorithm", "sentence"),
     [
         (RESNET, "reference/nonsense", "no algorithm here is called 'reference/nonsense'"),
-        (RESNET, "cudnn/engine-2[x=1]", "no algorithm here is called"),
+        (RESNET, "cudnn/engine-2[x=1]", "knobs of an engine are written as in"),
         (RESNET, "", "why takes the id of an algorithm such as 'cudnn/engine-20', got ''"),
         (3, "engine-20", "why takes a problem or its text, got 3"),
     ],
