@@ -37,7 +37,7 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
     if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
     if configurations := _configurations(algorithm, candidates):
-        raise BadInput(f"{algorithm} is no configuration here; for this problem there are {configurations}")
+        raise BadInput(f"{algorithm!r} is no configuration here; for this problem there are {configurations}")
     everything = listing.candidates(listing.direct(problem, device, policy))
     raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {listing.names(everything)}")
 
