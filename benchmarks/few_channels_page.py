@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from page_conditions import taken
 from retiming import faster, interval
 
 from convwright.report.plot import Chart, Curve, draw_chart
 
 Line = Mapping[str, Any]
 FOLDER = "images"
-_WHERE = ("driver", "cuda", "cudnn", "torch", "triton", "python", "system")
 _SIDES = {"ours": ("cw.conv2d", 0), "torch": ("PyTorch", 1)}
 _STYLES = {"forward": ("-", "o"), "forward and backward": ("--", "s")}
 # Of each figure its heading, and what its horizontal axis shows; None where it is a table and no drawing.
@@ -27,7 +27,6 @@ FIGURES: dict[str, tuple[str, str | None]] = {
 def page(lines: Sequence[Line]) -> str:
     """The whole page."""
     known = lines[0]["conditions"]
-    where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in _WHERE if word in known)])
     head = (
         "# Few channels\n\n"
         "3x3 convolutions of one image with few channels, as mixed-scale dense networks have them, by `cw.conv2d` "
@@ -36,7 +35,7 @@ def page(lines: Sequence[Line]) -> str:
         f"drawings show as bands; the cache is {known['cache']}. Both sides took turns in one run, on data that no "
         "search had seen. Errors are the largest relative L2 error of what a call gives, on normal data, beside "
         "float64.\n\n"
-        f"{where}, {', '.join(sorted({line['date'][:10] for line in lines}))}; `python benchmarks/few_channels.py`."
+        f"{taken(lines)}; `python benchmarks/few_channels.py`."
     )
     parts = [head]
     for figure, rows in _figures(lines):

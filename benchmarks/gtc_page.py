@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from page_conditions import taken
+
 from convwright import suites
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
@@ -15,7 +17,6 @@ Line = Mapping[str, Any]
 _LAYOUTS = ("nchw", "nhwc")
 _SUITE = "gtc"
 _UNKNOWN = "–"
-_WHERE = ("driver", "cuda", "cudnn", "torch", "triton", "python", "system")
 
 
 def page(lines: Sequence[Line]) -> str:
@@ -36,8 +37,6 @@ def page(lines: Sequence[Line]) -> str:
 
 
 def _head(lines: Sequence[Line]) -> str:
-    known = lines[0]["conditions"]
-    where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in _WHERE if word in known)])
     budgets = " or ".join(f"{budget:g}" for budget in sorted({line["budget_s"] for line in lines}))
     return (
         "# Every algorithm\n\n"
@@ -51,7 +50,7 @@ def _head(lines: Sequence[Line]) -> str:
         "are at most twice those of PyTorch's own call; what may not, or whose errors were not looked at, is marked "
         "with a ×. "
         f"Each table is of a [full search](finding.md) of {budgets} s.\n\n"
-        f"{where}, {', '.join(sorted({line['date'][:10] for line in lines}))}."
+        f"{taken(lines)}."
     )
 
 

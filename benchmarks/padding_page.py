@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from page_conditions import taken
+
 from convwright.report.curves import chart
 from convwright.report.plot import draw_chart
 from convwright.report.result import Result
@@ -23,14 +25,11 @@ DRAWN = (
     "cudnn/engine-*",
 )
 _IMAGE = "images/padding-sweep.svg"
-_WHERE = ("driver", "cuda", "cudnn", "torch", "triton", "python", "system")
 _NAME = re.compile(r"p(?P<padding>\d+)-w(?P<width>\d+)")
 
 
 def page(lines: Sequence[Line]) -> str:
     """The whole page."""
-    known = lines[0]["conditions"]
-    where = ", ".join([lines[0]["device"], *(f"{word} {known[word]}" for word in _WHERE if word in known)])
     results = [Result.of(line) for line in lines]
     return (
         "\n\n".join(
@@ -43,7 +42,7 @@ def page(lines: Sequence[Line]) -> str:
                 f"![Time over the problems of the suite]({_IMAGE})",
                 _said(results),
                 _table(results),
-                f"{where}, {', '.join(sorted({line['date'][:10] for line in lines}))}; `convwright bench padding-sweep "
+                f"{taken(lines)}; `convwright bench padding-sweep "
                 "--mode full --budget 3 --objective device-time --fresh --no-tf32`. A plot like this one is drawn with "
                 "`--plot` and `--algorithms`, see [benchmarks](bench.md).",
             ]

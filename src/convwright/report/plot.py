@@ -192,7 +192,8 @@ def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence
     try:
         # The same data give the same file: no date stands in it, and what is named in it is named alike.
         with rc_context({"svg.hashsalt": "convwright"}):
-            figure.savefig(path, metadata={_DATES[path.suffix.lower()]: None} if path.suffix.lower() in _DATES else {})
+            dated = _DATES.get(path.suffix.lower())
+            figure.savefig(path, metadata={dated: None} if dated else {})
     except OSError as error:
         raise BadInput(f"{str(path)!r} cannot be written to: {error.strerror or error}") from error
 
