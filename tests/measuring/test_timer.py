@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
 import pytest
 
+from convwright.core.finding import Interval
 from convwright.errors import BadInput
 from convwright.measuring.clock import WallClock
 from convwright.measuring.compare import compare
@@ -135,14 +137,15 @@ def test_real_work_takes_1_2_3_on_the_wall_clock() -> None:
     def work(times: int) -> Callable[[], object]:
         def run() -> None:
             for _ in range(times):
-                sum(range(4000))
+                sum(range(6000))
 
         return run
 
-    for budget_us in (4e5, 1.5e6, 6e6):  # Another try is a longer one.
-        found = measure_calls({str(k): work(k) for k in (1, 2, 3)}, clock=WallClock(), budget_us=budget_us)
-        slopes = {name: timing.round_slopes_us for name, timing in found.items()}
-        ratios = {k: paired_ratio(slopes[str(k)], slopes["1"]) for k in (2, 3)}
-        if all(ratio.low <= k <= ratio.high and ratio.relative_halfwidth < 0.05 for k, ratio in ratios.items()):
-            return
-    pytest.fail(f"slopes are not 1:2:3 but {ratios}")
+    ratios: list[tuple[int, Interval]] = []
+    for seed in range(16):
+        found = measure_calls({str(k): work(k) for k in (1, 2, 3)}, clock=WallClock(), budget_us=3e5, seed=seed)
+        slopes = {int(k): timing.round_slopes_us for k, timing in found.items()}
+        ratios += [(k, paired_ratio(slopes[k], slopes[1])) for k in (2, 3)]
+    # 95 in 100 are expected to hold the truth: of 32, this many but for one time in thousands.
+    assert sum(ratio.low <= k <= ratio.high for k, ratio in ratios) >= 23, ratios
+    assert median(ratio.relative_halfwidth for _, ratio in ratios) < 0.1
