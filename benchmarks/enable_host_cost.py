@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from resnet18 import ResNet18
+from common.resnet18 import ResNet18
 from torch import Tensor, nn
 
 import convwright as cw

@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import kernels_ahead
 import torch
-from pace import Pace
+from common import kernels_ahead
+from common.pace import Pace
 from torch import Tensor
 from torch.nn import functional as F
 

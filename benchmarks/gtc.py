@@ -20,8 +20,8 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from pace import Pace, sliced
-from stages import Answer, Stage, serve
+from common.pace import Pace, sliced
+from common.stages import Answer, Stage, serve
 
 import convwright as cw
 from convwright import suites

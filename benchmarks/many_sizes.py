@@ -20,7 +20,7 @@ from statistics import median
 from time import perf_counter
 
 import torch
-from resnet18 import ResNet18
+from common.resnet18 import ResNet18
 from torch import Tensor
 
 import convwright as cw

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch_calls
-from asked_rows import Asked, picked, rows
-from choices_summary import setting
-from pace import Pace
-from retiming import interval
+from common import torch_calls
+from common.asked_rows import Asked, picked, rows
+from common.choices_summary import setting
+from common.pace import Pace
+from common.retiming import interval
 
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate

@@ -36,16 +36,15 @@ from threading import Lock
 from time import perf_counter
 from typing import Any
 
-import kernels_ahead
 import torch
-import torch_calls
-from asked_rows import Asked, picked, rows
-from choices_summary import missing, summary, told
-from pace import Pace
-from retiming import OURS, attempts, narrowest
-from stages import Answer, Stage, answers, serve, tell
+from common import kernels_ahead, torch_calls
+from common.asked_rows import Asked, picked, rows
+from common.choices_summary import missing, summary, told
+from common.pace import Pace
+from common.retiming import OURS, attempts, narrowest
+from common.stages import Answer, Stage, answers, serve, tell
+from common.torch_autotuning import Autotuners, caches
 from torch import Tensor
-from torch_autotuning import Autotuners, caches
 
 import convwright as cw
 from convwright.core.direction import Direction, Role

@@ -27,8 +27,8 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from retiming import OURS, attempts, counted, mean_in_words, narrowest
-from stages import Answer, Stage, serve
+from common.retiming import OURS, attempts, counted, mean_in_words, narrowest
+from common.stages import Answer, Stage, serve
 from torch.nn import functional as F
 
 import convwright as cw

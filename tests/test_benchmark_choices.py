@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import choices_summary
-import choices_table
-import kernels_ahead
 import own_kernels
-import pace
 import pytest
-import retiming
 import torch
-import torch_calls
+from common import choices_summary, kernels_ahead, pace, retiming, torch_calls
+from pages import choices
 
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
@@ -82,7 +78,7 @@ def test_a_ratio_turned_around() -> None:
 
 ANSWERS = """
 import atexit, os, time
-from stages import Stage, serve
+from common.stages import Stage, serve
 from convwright.errors import BadInput
 
 def answer(question):
@@ -126,7 +122,7 @@ def test_a_stage_answers_and_is_started_again_where_it_ended(tmp_path: Path) -> 
 
 TELLS = """
 import json, sys
-from stages import Stage, answers, tell
+from common.stages import Stage, answers, tell
 
 if "--stage" in sys.argv:
     told = answers()
@@ -254,7 +250,7 @@ def test_a_table_of_settings() -> None:
         line("bad", "slow", {"default": 1.0, "benchmark": 2.0}, **known),
         line("gone", "", {"default": 1.0}, failure="it died"),
     ]
-    head, _, row, _, about = choices_table.table(lines).splitlines()
+    head, _, row, _, about = choices.table(lines).splitlines()
     assert head.endswith(
         "| times as fast as PyTorch | times as fast as with `benchmark=True` | as the fastest of them |"
     )

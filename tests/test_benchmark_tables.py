@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
-import pytest
+import tables
+from pages import cpu_models, cpu_zoo, few_channels, gtc, own_kernels, padding_sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture
-def tables() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
-
-
-def line(problem: str, batch: int, ratio: float, outcome: str, choice: str = "torch/onednn") -> str:
-    return json.dumps({
+def line(problem: str, batch: int, ratio: float, outcome: str, choice: str = "torch/onednn") -> dict[str, Any]:
+    return {
         "benchmark": "cpu zoo", "problem": problem, "batch": batch, "choice": choice, "outcome": outcome,
         "ratio": {"value": ratio, "low": ratio, "high": ratio}, "search_mode": "full",
         "ours_us": {"value": 10.0 * ratio}, "torch_us": {"value": 10.0},
         "conditions": {"device": "a cpu", "threads": "2", "torch": "2.13", "python": "3.11", "system": "Linux"},
-    })  # fmt: skip
+    }  # fmt: skip
 
 
-def test_the_zoo_by_batch_and_kind(tables: dict[str, Any], tmp_path: Path) -> None:
-    record = tmp_path / "cpu-zoo.jsonl"
+def test_the_zoo_by_batch_and_kind() -> None:
     lines = [
         line("ic8ih8oc8kh1", 1, 0.5, "fast"), line("ic9ih8oc8kh1", 1, 2.0, "slow"),
         line("ic8ih9oc8kh3", 1, 1.0, "same"), line("ic8ih1oc8kh1", 8, 0.25, "fast"),
         line("g8ic8ih9oc8kh3", 8, 1.0, "ambiguous"), line("ic8ih9oc8kh7", 8, 0.5, "fast", "torch/default"),
     ]  # fmt: skip
-    record.write_text("\n".join(lines) + "\n")
-    tables["zoo_table"].__globals__["ZOO_RESULTS"] = record
-    head, _, *rows = tables["zoo_table"]().splitlines()
+    head, _, *rows = cpu_zoo.table(lines).splitlines()
     assert head.split(" | ")[3:7] == ["FAST", "SAME", "SLOW", "AMBIGUOUS"]
     assert rows[:7] == [
         "| 1 | 1x1 | 2 | 1 | 0 | 1 | 0 | 1.00 (1.00 to 1.00) | 2.00 | 0.50 |",
@@ -50,44 +41,38 @@ def test_the_zoo_by_batch_and_kind(tables: dict[str, Any], tmp_path: Path) -> No
     assert rows[-1].endswith("1 of the FAST are PyTorch's own call on both sides: other work disturbed them.")
 
 
-def test_where_only_the_look_up_is_slow_that_is_said(tables: dict[str, Any], tmp_path: Path) -> None:
-    record = tmp_path / "cpu-zoo.jsonl"
+def test_where_only_the_look_up_is_slow_that_is_said() -> None:
     lines = [line("ic8ih8oc8kh1", 1, 1.5, "slow"), line("ic9ih8oc8kh1", 1, 1.04, "slow", "torch/default")]
-    record.write_text("\n".join(lines) + "\n")
-    tables["zoo_table"].__globals__["ZOO_RESULTS"] = record
-    assert tables["zoo_table"]().endswith(
+    assert cpu_zoo.table(lines).endswith(
         "In 1 of the 2 SLOW rows PyTorch's own call is what was chosen, takes at most 10 µs, "
         "and finding that out 0.4 to 0.4 µs."
     )
 
 
-def test_whole_models(tables: dict[str, Any], tmp_path: Path) -> None:
-    record = tmp_path / "cpu-enable-models.jsonl"
+def test_whole_models() -> None:
     known = {"device": "a cpu", "threads": "2", "torch": "2", "torchvision": "0", "python": "3", "system": "Linux"}
-    record.write_text(json.dumps({
+    lines = [{
         "model": "net", "batch": 1, "relative_l2": {"ours": 2e-7, "torch": 3e-7}, "ours_us": 9000.0,
         "torch_us": 10_000.0, "ratio": {"ratio": {"value": 0.9, "low": 0.89, "high": 0.91}}, "conditions": known,
-    }) + "\n")  # fmt: skip
-    tables["models_table"].__globals__["MODELS_RESULTS"] = record
-    assert tables["models_table"]().splitlines()[2:] == [
+    }]  # fmt: skip
+    assert cpu_models.table(lines).splitlines()[2:] == [
         "| net | 9.00 | 10.00 | 0.900 (0.890 to 0.910) | 2.0e-07 | 3.0e-07 |", "",
         "a cpu, threads 2, torch 2, torchvision 0, python 3, system Linux; fp32, batch 1, 224 × 224, no gradient; "
         "the share of PyTorch's time is the median over rounds in which both ran.",
     ]  # fmt: skip
 
 
-def test_a_table_replaces_what_stands_between_its_markers(tables: dict[str, Any]) -> None:
-    start, end = "<!-- table: cpu-zoo -->", tables["END"]
-    readme = f"before\n{tables['START']}\nother\n{end}\n{start}\nold\n{end}\nafter"
-    changed = tables["written"](readme, "cpu-zoo", "new")
+def test_a_table_replaces_what_stands_between_its_markers() -> None:
+    start, end = "<!-- table: cpu-zoo -->", tables.END
+    readme = f"before\n<!-- table: find -->\nother\n{end}\n{start}\nold\n{end}\nafter"
+    changed = tables.written(readme, "cpu-zoo", "new")
     assert changed == readme.replace("old", "new")
-    assert tables["written"]("no markers", "cpu-zoo", "new") == "no markers"
+    assert tables.written("no markers", "cpu-zoo", "new") == "no markers"
 
 
-def test_records_that_are_there_make_tables(tables: dict[str, Any]) -> None:
-    for record, make in tables["TABLES"].values():
-        if record.exists():
-            assert make().startswith("| ")
+def test_records_that_are_there_make_tables() -> None:
+    for table in tables.TABLES.values():
+        assert (table.text() or "| ").startswith("| ")
 
 
 def found(layout: str, setting: str, **times_us: float) -> dict[str, Any]:
@@ -115,8 +100,7 @@ def found(layout: str, setting: str, **times_us: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_page_of_every_algorithm(tables: dict[str, Any]) -> None:
-    page = tables["GENERATED"][0].make
+def test_the_page_of_every_algorithm() -> None:
     lines = [
         found("nchw", "TF32 off", torch_default=20.0, cudnn_fft=10.0, cudnn_gemm=99.0),
         found("nhwc", "TF32 off", torch_default=30.0, cudnn_fft=5.0),
@@ -125,7 +109,7 @@ def test_the_page_of_every_algorithm(tables: dict[str, Any]) -> None:
     lines[0]["algorithms"]["relayout(nhwc, cudnn/fft), fp32"] = {
         **lines[0]["algorithms"]["torch/default, fp32"], "time_us": {"value": 30.0, "low": 29.0, "high": 31.0}
     }  # fmt: skip
-    made = page(lines)
+    made = gtc.page(lines)
     assert (
         "| stem | TF32 off | 20.00 ± 1.00 | `cudnn/fft` fp32 | 10.00 ± 1.00 | 30.00 ± 1.00 | `cudnn/fft` fp32 |" in made
     )
@@ -143,18 +127,18 @@ def test_the_page_of_every_algorithm(tables: dict[str, Any]) -> None:
     assert "a GPU, cudnn 9, 2026-01-02." in made
 
 
-def test_a_generated_page_is_in_the_navigation_once(tables: dict[str, Any]) -> None:
+def test_a_generated_page_is_in_the_navigation_once() -> None:
     site = (ROOT / "mkdocs.yml").read_text()
-    for page in tables["GENERATED"]:
+    for page in tables.PAGES:
         file = ROOT / "docs" / page.file
         assert file.exists() == page.record.exists(), "python benchmarks/tables.py --write makes it"
-        once = tables["in_navigation"](site, page.title, file)
+        once = tables.in_navigation(site, page)
         assert once.count(f"{page.title}: {file.name}") == 1
-        assert tables["in_navigation"](once, page.title, file) == once
+        assert tables.in_navigation(once, page) == once
         assert (once == site) == file.exists()
 
 
-def few_channels(at: int, what: str, ours_us: float) -> dict[str, Any]:
+def with_channels(at: int, what: str, ours_us: float) -> dict[str, Any]:
     def known(value: float) -> dict[str, float]:
         return {"value": value, "low": value / 2, "high": 2 * value}
 
@@ -166,15 +150,14 @@ def few_channels(at: int, what: str, ours_us: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_page_of_few_channels(tables: dict[str, Any], tmp_path: Path) -> None:
-    page = tables["GENERATED"][1]
-    lines = [few_channels(at, what, at / 16) for at in (64, 32) for what in ("forward", "forward and backward")]
-    made = page.make(lines)
+def test_the_page_of_few_channels(tmp_path: Path) -> None:
+    lines = [with_channels(at, what, at / 16) for at in (64, 32) for what in ("forward", "forward and backward")]
+    made = few_channels.page(lines)
     rows = [row for row in made.splitlines() if row.startswith("| `")]
     assert rows[0] == "| `ic1ih32oc1kh3` | forward | 2.0 ± 1.5 | 8.0 ± 6.0 | 4.00 (2.00 to 8.00) | 1.0e-07 | 2.0e-07 |"
     assert [row.split(" | ")[0][2:] for row in rows] == ["`ic1ih32oc1kh3`"] * 2 + ["`ic1ih64oc1kh3`"] * 2
     shown = re.findall(r"\]\((.*)\)", made)
-    page.draw(lines, tmp_path)
+    few_channels.draw(lines, tmp_path)
     assert [(tmp_path / each).is_file() for each in shown] == [True]
     assert "One output" not in made, "a figure without a line"
 
@@ -194,21 +177,20 @@ def padded(name: str, ours_us: float, torch_us: float, **others_us: float) -> di
     }  # fmt: skip
 
 
-def test_the_page_of_padding_and_width(tables: dict[str, Any], tmp_path: Path) -> None:
-    page = tables["GENERATED"][2]
+def test_the_page_of_padding_and_width(tmp_path: Path) -> None:
     lines = [
         padded("p0-w220", 2.0, 4.0, implicit_gemm=8.0, fft=16.0), padded("p0-w221", 8.0, 32.0, implicit_gemm=32.0),
         padded("p1-w220", 4.0, 6.0, implicit_gemm=5.0),
     ]  # fmt: skip
-    text = page.make(lines)
+    text = padding_sweep.page(lines)
     assert "Over 3 problems the choice is 2.29 times as fast as PyTorch's own call, 1.50 to 4.00." in text
     assert "| 0 | 11.3 | 16.0 | – | – | 16.0 (1 of 2) | – | – | 4.0 | 2.83 |" in text
     assert "| 1 | 6.0 | 5.0 | – | – | – | – | – | 4.0 | 1.50 |" in text
-    page.draw(lines, tmp_path)
+    padding_sweep.draw(lines, tmp_path)
     assert "<svg" in (tmp_path / "images" / "padding-sweep.svg").read_text()
 
 
-def test_our_own_kernels_by_the_last_line_of_each_problem(tables: dict[str, Any]) -> None:
+def test_our_own_kernels_by_the_last_line_of_each_problem() -> None:
     def told(us: dict[str, float], setting: str) -> dict[str, Any]:
         return {
             "setting": setting, "problem": "ic8ih8oc8kh1 dt:fp32 dir:forward ep:none", "conditions": WHERE,
@@ -221,7 +203,7 @@ def test_our_own_kernels_by_the_last_line_of_each_problem(tables: dict[str, Any]
         told({"default": 8.0, "benchmark": 6.0, "triton/a-tf32-packed[b=1]": 1.0, "triton/a-3xtf32[b=1]": 3.0}, cold),
         told({"default": 8.0, "benchmark": 9.0, "triton/direct[rows=1,packed=1]": 16.0}, "suite, forward, fp32, nchw"),
     ]
-    made = tables["TABLES"]["own-kernels"][1].__globals__["own_kernels_table"].table(lines)
+    made = own_kernels.table(lines)
     assert made.splitlines()[2:4] == [
         "| `ic8ih8oc8kh1 dt:fp32` | cold | 6.0 | `triton/a-3xtf32` | 3.0 | 2.00 | 1.0e-07 | 1.0e-07 |",
         "| `ic8ih8oc8kh1 dt:fp32` | hot | 8.0 | `triton/direct[…,packed=1]` | 16.0 | 0.50 | 1.0e-07 | 1.0e-07 |",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch_calls
+from common import torch_calls
 
 from convwright.core.problem import ConvProblem
 from convwright.measuring.clock import CudaGraphClock

@@ -14,7 +14,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Self
 
-from stages import Answer, Stage
+from common.stages import Answer, Stage
 
 from convwright.tuning.compiling.compilers import processors
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from pace import sliced
-from stages import Answer
+from common.pace import sliced
+from common.stages import Answer
 
 from convwright import suites
 from convwright.core.dtype import DType

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from page_conditions import taken
-from retiming import faster, interval
+from common.retiming import faster, interval
+from pages.conditions import taken
 
 from convwright.report.plot import Chart, Curve, draw_chart
 

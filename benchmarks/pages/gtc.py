@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from page_conditions import taken
+from pages.conditions import taken
 
 from convwright import suites
 from convwright.core.finding import Interval

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
-from retiming import OURS, counted, faster, interval, mean_in_words
+from common.retiming import OURS, counted, faster, interval, mean_in_words
 
 from convwright.core.problem import ConvProblem
 from convwright.measuring.compare import Outcome

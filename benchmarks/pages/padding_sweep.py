@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from page_conditions import taken
+from pages.conditions import taken
 
 from convwright.report.curves import chart
 from convwright.report.plot import draw_chart

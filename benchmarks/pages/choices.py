@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from choices_summary import by_setting, latest, outside_the_rule
-from retiming import faster
+from common.choices_summary import by_setting, latest, outside_the_rule
+from common.retiming import faster
 
 from convwright.measuring.compare import Outcome
 from convwright.report.bench import geometric_mean
