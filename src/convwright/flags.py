@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,8 +22,14 @@ _set_precision = _C._set_fp32_precision_setter
 _in_bad_fork: Callable[[], bool] = torch.cuda._is_in_bad_fork
 
 
+# NVIDIA's libraries read it when they are loaded, and then use no TF32 whatever they are told.
+_without_tf32 = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
+
+
 def tf32_allowed() -> bool:
     """True where PyTorch may compute fp32 convolutions on a GPU in TF32, which is its default."""
+    if _without_tf32:
+        return False
     try:
         return _allow_tf32()
     except RuntimeError:  # convolutions and RNNs are set differently, which the older flag cannot say

@@ -74,6 +74,25 @@ def lies_as(tensor: Tensor, spec: TensorSpec) -> bool:
     return same_order(spec.shape, tensor.stride(), spec.strides)
 
 
+def laid(tensor: Tensor, spec: TensorSpec) -> Tensor:
+    """``tensor`` itself where it lies as the spec says, or else a copy that does."""
+    return tensor if lies_as(tensor, spec) else empty(spec, tensor.device).copy_(tensor)
+
+
+def unviewed(tensor: Tensor) -> Tensor:
+    """The same memory as a tensor that is no view: one that was made where autograd did not look could not be changed
+    in place where it does.
+
+    >>> unviewed(torch.zeros(1, 3).squeeze(0))._is_view()
+    False
+    """
+    if not tensor._is_view():
+        return tensor
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+        tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+    )
+
+
 def spoil_(tensor: Tensor) -> Tensor:
     """Fill a tensor with what nothing should be made of: NaN, and in int8, which has none, its least number."""
     return tensor.fill_(torch.nan if tensor.is_floating_point() else -128)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from convwright.backends.cudnn.classic.operands import objection
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.graph.attributes import Attribute, Kind, NumericalNote
 from convwright.backends.cudnn.graph.descriptor import Descriptor
@@ -221,7 +222,7 @@ def test_a_plan_survives_its_json(device: DeviceFacts) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mb0ic8ih9oc8kh3", "bad parameter"),
+        ("mb0ic8ih9oc8kh3", "cuDNN has no descriptors for empty tensors"),
         ("mb2ic16ih14oc16kh3ph1 dt:fp32 tag:x=nchw@2,w=nchw,y=nchw", "ptrAlignment"),
     ],
 )
@@ -230,6 +231,14 @@ def test_a_graph_that_cudnn_refuses_is_one_refusal_in_words(text: str, words: st
     assert refusal.id == "cudnn/graph"
     assert words in refusal.reason
     assert not planned(text)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
+def test_an_empty_batch_is_refused_in_the_words_of_the_classic_api(direction: str) -> None:
+    problem = ConvProblem.parse(f"mb0ic64ih56oc64kh3ph1 dir:{direction}")
+    assert refusals(problem.key) == [Refusal("cudnn/graph", str(objection(problem)))]
+    with pytest.raises(Refused, match="cuDNN has no descriptors for empty tensors"):
+        named("cudnn/engine-0", problem, H200, Policy())
 
 
 def test_devices_that_cannot_be_planned_for_are_refused_in_words() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,37 @@ def test_measured_on_this_machine(
     assert code == 0
     assert "1 convolution takes" in out
     assert "of the model's" in out
+
+
+@pytest.mark.parametrize("where", [["--mode", "heuristic"], ["--device", "h200"]])
+def test_of_a_model_without_convolutions_one_sentence_is_said(
+    where: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("import torch\n\n\ndef made():\n    return torch.nn.Linear(4, 4), torch.ones(1, 4)\n")
+    code, out, _ = run(capsys, monkeypatch, f"{own}:made", *where)
+    assert code == 0
+    assert out.splitlines()[1:] == ["The model runs no convolution that is known here."]
+
+
+@pytest.mark.parametrize("command", ["advise", "tune"])
+def test_before_the_first_search_it_says_what_it_does(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, own: Path
+) -> None:
+    from contextlib import contextmanager
+
+    told: list[str] = []
+
+    @contextmanager
+    def bar(first: str = "") -> Iterator[Callable[[int, int, str], None]]:
+        told.append(first)
+        yield lambda done, total, what: told.append(what)
+
+    monkeypatch.setattr("convwright.report.progress.progress_bar", bar)
+    monkeypatch.setattr(sys, "argv", ["convwright", command, f"{own}:made", "--mode", "heuristic"])
+    with pytest.raises(SystemExit):
+        main()
+    assert told[:3] == ["loading PyTorch", "making the model", "recording the model"]
 
 
 def test_what_a_model_prints_is_no_part_of_the_json(

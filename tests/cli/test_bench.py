@@ -46,7 +46,9 @@ def test_a_suite_that_nothing_runs(run: Command) -> None:
     lines = out.splitlines()
     assert lines[0].startswith("40 layers of the zoo, the first 3 · ")
     assert lines[0].endswith(" · mode heuristic")
-    assert lines[1].split() == ["name", "problem"], "columns without an entry are left out"
+    head = ["name", "problem", "first", "candidate", "workspace"]
+    assert lines[1].split() == head, "columns without an entry are left out"
+    assert lines[2].split()[2:5] == ["torch/default", "0", "B"]
     assert [line.split()[0] for line in lines[2:5]] == ["nasneta-138", "shufflenetv2x1-0-4", "densenet121-109"]
     why = "was not measured: nothing runs in mode heuristic"
     assert lines[5].startswith("nothing was measured · ")
@@ -288,7 +290,8 @@ MISTAKES = [
     ([PROBLEM, "--mode", "off"], "'off'"),
     ([PROBLEM, "--device", "gtx480"], "'gtx480'"),
     ([PROBLEM, "--dtype", "int4"], "'int4'"),
-    ([PROBLEM, "--layout", "hwcn"], "'hwcn'"),
+    ([PROBLEM, "--layout", "hwcn"], "--layout must be one of nchw, nhwc, got 'hwcn'"),
+    ([PROBLEM, "--direction", "backward"], "--direction must be one of forward, "),
     ([PROBLEM, "--max-error", "0"], "`max_error`"),
     ([PROBLEM, "--objective", "beauty"], "'beauty'"),
     ([PROBLEM, "--limit", "0"], "--limit takes a finite number above 0, got 0"),

@@ -68,19 +68,75 @@ def test_tf32_is_permitted_as_is_said(
 def test_any_sizes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:  # fmt: skip
-    words = ["--dynamic", "--device", "h200", "--out", str(tmp_path), "--table", f"{PROBLEM} dt:fp32 dir:backward_data"]
+    words = ["--dynamic", "--device", "h200", "--out", str(tmp_path), "--table", PROBLEM]
     words += ["--table", "mb1ic8iw9oc8kw3", "--dtype", "fp16", "--layout", "nhwc"]
     code, out, _ = run(capsys, monkeypatch, *words, "--json")
     told = json.loads(out)
     assert code == 0
     key = f"{KEY} dt:fp16 dir:forward tag:nhwc ep:none"
-    assert [row["problem"] for row in told["table"]] == [key], "one kind, whatever the rows say of themselves"
+    assert [row["problem"] for row in told["table"]] == [key], "the options say what the text does not"
     assert "two dimensions" in told["left_out"][0]["reason"]
     expected = emit_c_dynamic([f"{PROBLEM} dt:fp16 tag:nhwc"], dtype="fp16", layout="nhwc", device="h200")
     assert (tmp_path / "conv.c").read_text() == expected.source
     code, out, _ = run(capsys, monkeypatch, *words)
     assert code == 0
     assert "left out: g1mb1ic8oc8iw9ow7kw3" in out
+
+
+def test_what_a_problem_in_the_table_says_of_itself_stands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    others = {
+        "dt:fp32": "the table is of fp16 with the epilogue bias",
+        "tag:nchw": "dense in nhwc",
+        "ep:relu": "the table is of fp16 with the epilogue bias",
+        "dir:backward_data": "the table is of forward convolutions",
+        "dir:backward_weight ep:none": "the table is of forward convolutions",
+    }
+    words = ["--dynamic", "--device", "h200", "--out", str(tmp_path), "--json"]
+    words += ["--dtype", "fp16", "--layout", "nhwc", "--epilogue", "bias"]
+    for own in ("", *others):
+        words += ["--table", f"{PROBLEM} {own}".strip()]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    told = json.loads(out)
+    assert code == 0
+    assert [row["problem"] for row in told["table"]] == [f"{KEY} dt:fp16 dir:forward tag:nhwc ep:bias"]
+    assert len(told["left_out"]) == len(others)
+    for left_out, (own, reason) in zip(told["left_out"], others.items(), strict=True):
+        assert own.split()[0] in left_out["problem"]
+        assert reason in left_out["reason"]
+
+
+def test_an_empty_table_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ["--dynamic", "--device", "h200", "--out", str(tmp_path)]
+    empty = "the table is empty: every size goes by cuDNN's heuristic"
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[2:] == [f"{empty}; give --table"]
+    code, out, _ = run(capsys, monkeypatch, *words, "--table", f"{PROBLEM} dt:fp16")
+    assert out.splitlines()[3:] == [empty]
+    code, out, _ = run(capsys, monkeypatch, *words, "--table", PROBLEM)
+    assert empty not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--algorithm", "cudnn/gemm[math=tf32]", "--no-tf32"], "computes in tf32, allowed are"),
+        (["--algorithm", "cudnn/algo-0", "--direction", "backward_data", "--deterministic"], "is not deterministic"),
+        (["--algorithm", "cudnn/fft", "--max-workspace", "8"], "bytes of workspace, 8 are allowed"),
+        (["--epilogue", "gelu"], "a C file fuses residual, bias and relu"),
+        (["--name", "pthread"], "the name pthread is one of the headers"),
+    ],
+)
+def test_what_is_named_keeps_to_what_is_asked_for(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code, out, err = run(capsys, monkeypatch, PROBLEM, *words, "--device", "h200", "--out", str(tmp_path))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ def test_the_command_that_finds_out_more_asks_the_same(run: Run) -> None:
 def test_without_a_store_it_says_that_nothing_is_known(run: Run) -> None:
     code, out, _ = run(PROBLEM, "--device", "cpu")
     assert code == 0
-    assert "Nothing has been measured under the present versions" in out
+    assert "Nothing that was measured under the present versions is kept" in out
+    assert "disturbed is not kept" in flat(out)
 
 
 def test_a_device_elsewhere_has_another_name_where_it_is(run: Run) -> None:

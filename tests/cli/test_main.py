@@ -116,3 +116,15 @@ def test_help_and_version_need_no_torch(word: str) -> None:
     script = f"import sys; sys.argv = ['convwright', '{word}']\ntry:\n {MAIN}\nfinally:\n print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr, done.stdout.split()[-1]) == (0, "", "False")
+
+
+@pytest.mark.parametrize(("columns", "boxes"), [("40", False), ("69", False), ("70", True), ("200", True)])
+def test_in_a_narrow_terminal_names_of_options_can_be_read(
+    columns: str, boxes: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for words, option in ((["find"], "--max-workspace <"), (["store", "list"], "--store ")):
+        code, out, _ = run(capsys, monkeypatch, *words, "--help")
+        assert code == 0
+        assert ("╭" in out) == boxes
+        assert boxes or option in out

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,9 @@ def test_list_names_the_problems(run: Run) -> None:
     ]
     code, out, _ = run("list")
     assert code == 0
-    assert KEY in out
-    assert OTHER in out
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["ic4oc4ih9kh3", "ic8oc8ih9kh3"]
+    created = data(run, "list", TEXT)["devices"][DEVICE]["cudnn/gemm"]["created"]
+    assert datetime.fromisoformat(created).tzinfo is not None
 
 
 @pytest.mark.parametrize("problem", [TEXT, KEY])

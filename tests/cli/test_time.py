@@ -50,7 +50,7 @@ def test_a_table(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     head, row = out.splitlines()[:2]
     assert head.split() == ["call", "µs", "±", "%", "overhead", "µs", "samples"]
     assert row.startswith(f"{made}:once ")
-    assert 0.5 < float(row.split()[1]) < 1e4
+    assert 0.5 < float(row.split()[1].replace(",", "")) < 1e4
     measured, versions = out.splitlines()[-2:]
     assert device_facts("cpu").name in measured
     assert re.search(r" · measured [\d-]{10} · cache hot · \d+ samples, 95 % intervals$", measured)
@@ -85,6 +85,43 @@ def test_unstable_is_what_a_search_would_not_believe(
     monkeypatch.setattr(timer, "measure_together", lambda calls, **_: dict.fromkeys(calls, timed))
     _, out, _ = run(capsys, monkeypatch, f"{made}:once", *QUICK)
     assert f"\n{words}: {made}:once: {said}\n" in out
+
+
+@pytest.mark.parametrize(
+    ("call", "overhead_us", "cells"),
+    [
+        (Interval(28611.07, 28000.0, 29000.0), -4450.0, ["28,611.1", "1.7", "–"]),
+        (Interval(28611.07, 28000.0, 29000.0), 1200.0, ["28,611.1", "1.7", "–"]),
+        (Interval(28611.07, 28610.0, 28612.0), 1200.0, ["28,611.1", "0.0", "1,200.0"]),
+        (Interval(2.5, 2.49, 2.51), 1.234, ["2.50", "0.4", "1.23"]),
+    ],
+)
+def test_figures_are_written_as_elsewhere_and_what_may_be_0_is_a_dash(
+    call: Interval, overhead_us: float, cells: list[str], made: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from convwright.measuring import timer
+
+    timed = Timing(call, overhead_us, 50, (2.5,) * 50, None, 0)
+    monkeypatch.setattr(timer, "measure_together", lambda calls, **_: dict.fromkeys(calls, timed))
+    _, out, _ = run(capsys, monkeypatch, f"{made}:once", *QUICK)
+    assert out.splitlines()[1].split()[1:] == [*cells, "50"]
+    assert out.splitlines()[2].startswith("overhead µs: what timing itself costs once in each sample")
+
+
+def test_ctrl_c_ends_it_with_one_line(
+    made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from convwright.measuring import timer
+
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(timer, "measure_together", interrupted)
+    code, out, err = run(capsys, monkeypatch, f"{made}:once", *QUICK)
+    assert (code, out) == (130, "")
+    assert err.startswith("convwright: stopped before all was timed")
+    assert err.count("\n") == 1
 
 
 def test_json(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ def test_the_second_time_everything_is_known(
     code, out, _ = run(capsys, monkeypatch, *SMALL)
     assert code == 0
     assert "5 distinct problems, 5 of them known before" in out
+    assert out.endswith("All are remembered.\n")
 
 
 def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setattr(tuned, "find", interrupted)
     code, out, err = run(capsys, monkeypatch, *SMALL, "--budget", "1")
     assert (code, out) == (130, "")
-    assert err == "convwright: stopped after 2 of 5 problems, which are remembered\n"
+    assert err == "convwright: stopped after 2 of 5 problems; what other work did not disturb is remembered\n"
     monkeypatch.setattr(tuned, "find", find)
     _, out, _ = run(capsys, monkeypatch, *SMALL, "--budget", "1")
     assert "5 distinct problems, 2 of them known before" in out
@@ -164,3 +165,20 @@ def test_another_objective_is_another_question(
         main()
     assert done.value.code == 2
     assert "'beauty'" in capsys.readouterr().err
+
+
+def test_what_other_work_disturbed_is_not_said_to_be_remembered(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: "unstable: 2 rounds: wait")
+    code, out, _ = run(capsys, monkeypatch, f"{own}:made", "--mode", "quick", "--budget", "0.05")
+    assert code == 0
+    assert out.endswith("It is not remembered, since it was disturbed: run it again when the machine is quiet.\n")
+
+
+def test_ctrl_c_ahead_of_the_first_problem(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.write_text("def made():\n    raise KeyboardInterrupt\n")
+    code, out, err = run(capsys, monkeypatch, f"{own}:made")
+    assert (code, out, err) == (130, "", "convwright: stopped before the first problem\n")

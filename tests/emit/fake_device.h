@@ -22,6 +22,7 @@ static size_t fake_used;
 static int fake_handles, fake_mixed;
 static const void *fake_busy[64];
 static int64_t fake_made, fake_destroyed, fake_allocated, fake_freed;
+static int fake_failing_mallocs, fake_failing_memsets, fake_failing_synchronizes;
 static size_t fake_workspace_bytes = 640;
 static cudnnStatus_t fake_workspace_status = CUDNN_STATUS_SUCCESS;
 static struct fake_pack {
@@ -65,6 +66,14 @@ void fake_answer(int status, size_t bytes)
 {
     fake_workspace_status = (cudnnStatus_t)status;
     fake_workspace_bytes = bytes;
+}
+
+/* Let the next calls fail, so many of each. */
+void fake_fail(int mallocs, int memsets, int synchronizes)
+{
+    fake_failing_mallocs = mallocs;
+    fake_failing_memsets = memsets;
+    fake_failing_synchronizes = synchronizes;
 }
 
 int64_t fake_alive(void)
@@ -347,14 +356,22 @@ FAKED cudnnStatus_t fake_fused(const void *one, cudnnTensorDescriptor_t x, const
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Memory. */
+/* Memory. What is allocated holds NaN, as memory may. */
 
 FAKED cudaError_t fake_malloc(void **pointer, size_t bytes)
 {
-    fake_allocated++;
+    size_t whole = (bytes + 255) / 256 * 256;
     fake_say("malloc %zu\n", bytes);
-    *pointer = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    return *pointer == NULL ? cudaErrorMemoryAllocation : cudaSuccess;
+    if (fake_failing_mallocs > 0) {
+        fake_failing_mallocs--;
+        return cudaErrorMemoryAllocation;
+    }
+    *pointer = aligned_alloc(256, whole);
+    if (*pointer == NULL)
+        return cudaErrorMemoryAllocation;
+    fake_allocated++;
+    memset(*pointer, 0xff, whole);
+    return cudaSuccess;
 }
 
 FAKED cudaError_t fake_free(void *pointer)
@@ -366,6 +383,10 @@ FAKED cudaError_t fake_free(void *pointer)
 
 FAKED cudaError_t fake_memset(void *pointer, int value, size_t bytes)
 {
+    if (fake_failing_memsets > 0) {
+        fake_failing_memsets--;
+        return cudaErrorStreamCaptureImplicit;
+    }
     memset(pointer, value, bytes);
     return cudaSuccess;
 }
@@ -373,6 +394,10 @@ FAKED cudaError_t fake_memset(void *pointer, int value, size_t bytes)
 FAKED cudaError_t fake_synchronize(cudaStream_t stream)
 {
     fake_say("synchronize %p\n", (void *)stream);
+    if (fake_failing_synchronizes > 0) {
+        fake_failing_synchronizes--;
+        return cudaErrorStreamCaptureUnsupported;
+    }
     return cudaSuccess;
 }
 

@@ -181,7 +181,7 @@ def test_an_algorithm_in_the_table_is_described_as_python_describes_it(
     candidate = algorithm("winograd-nonfused", f"{text} tag:{layout}")
     monkeypatch.setattr(any_sizes, "best", lambda *_: (candidate, "by a test"))
     cache = Cache(emitted([text], layout=layout), tmp_path)
-    assert cache.choice(candidate.problem) == "cudnn/7 by the table"
+    assert cache.choice(candidate.problem) == "cudnn/winograd-nonfused by the table"
     assert cache.run(candidate.problem) == 3, "the stream has no workspace yet"
     assert cache.library.conv_set_workspace(cache.cache, None, 0x900000, 640) == 0
     assert cache.run(candidate.problem) == 0
@@ -327,6 +327,37 @@ def test_what_is_no_problem_in_the_store_does_not_keep_others_from_the_table() -
     assert [row.problem for row in found.chosen] == [problem]
 
 
+def test_a_store_may_be_named_by_its_path(tmp_path: Path) -> None:
+    problem, path = ConvProblem.parse(SIZES[0]), tmp_path / "findings.sqlite"
+    with Store.open(path) as store:
+        stored(store, problem, proposed(problem)[0].id, 10.0)
+    for place in (path, str(path)):
+        assert [row.problem for row in emit_c_dynamic(device="h200", store=place).chosen] == [problem]
+
+
+def test_the_choice_is_told_with_its_math(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = algorithm("winograd-nonfused", SIZES[0], Arithmetic.TF32)
+    candidate = replace(plain, config=(("math", "tf32"),))
+    monkeypatch.setattr(any_sizes, "best", lambda *_: (candidate, "by a test"))
+    cache = Cache(emitted(SIZES[:1]), tmp_path)
+    assert cache.choice(candidate.problem) == "cudnn/winograd-nonfused[math=tf32] by the table"
+
+
+@pytest.mark.parametrize(
+    ("device", "policy", "said", "allows"),
+    [
+        ("h200", Policy(arithmetic=frozenset({Arithmetic.FP32, Arithmetic.TF32})), "TF32 is allowed", 1),
+        ("h200", Policy(arithmetic=frozenset({Arithmetic.FP32})), "TF32 is not allowed", 0),
+        ("t4", None, "fp32; Tesla T4 has no TF32", 0),
+    ],
+)
+def test_the_header_says_what_fp32_is_computed_in(device: str, policy: Policy | None, said: str, allows: int) -> None:
+    found = emit_c_dynamic([], device=device, policy=policy)
+    (line,) = (line for line in found.header.splitlines() if line.startswith("   arithmetic"))
+    assert line.split(maxsplit=1)[1] == said
+    assert f"#define ALLOWS_TF32 {allows}\n" in found.source
+
+
 def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
     odd = {
         "mb2ic16iw50oc16kw5pw2": "two dimensions",
@@ -337,7 +368,9 @@ def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
         "mb1ic8ih9oc8oh9kh3ph0": "both sides",
         "mb2ic16ih10oc16kh3ph1 tag:nhwc": "dense in nchw",
         "mb2ic16ih10oc16kh3ph1 tag:x=nchw@4,w=nchw,y=nchw": "16 bytes",
-        "mb0ic16ih10oc16kh3ph1": "nothing of cuDNN's serves",
+        "mb0ic16ih10oc16kh3ph1": "empty tensors",
+        "mb2000000000ic16ih10oc16kh3ph1": "GB of memory",
+        "mb1ic16ih10oc16kh1sh4294967296": "sizes up to 2,147,483,647, got 4,294,967,296",
     }
     found = emit_c_dynamic([SIZES[0], *odd, SIZES[0]], device="h200")
     assert len(found.chosen) == 1
@@ -350,12 +383,22 @@ def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"epilogue": "gelu"}, "relu, not gelu"),
+        ({"epilogue": "gelu"}, "fuses residual, bias and relu .* got the epilogue gelu on forward"),
         ({"layout": "strided"}, "layout must be one of nchw, nhwc"),
         ({"dtype": "int4"}, "dtype must be one of"),
         ({"dtype": "int8"}, "a C file computes fp64, fp32, fp16, bf16, not int8"),
         ({"table": "mb2ic16ih10oc16kh3ph1"}, "several problems"),
         ({"table": [3]}, "problems or their texts, got 3"),
+        ({"table": [None]}, "problems or their texts, got None"),
+        ({"table": 5}, "`table` must be several problems or their texts, got 5"),
+        ({"dtype": None}, "dtype must be one of fp64, .*, got None"),
+        ({"dtype": "bf16", "device": "t4"}, "Tesla T4 has no arithmetic for bf16"),
+        ({"layout": None}, "layout must be one of nchw, nhwc, got None"),
+        ({"epilogue": None}, r"`epilogue` must be a text, for example 'bias\+relu', got None"),
+        ({"store": 5}, "`store` must be a Store, its path, or None"),
+        ({"device": 5}, "got '5'"),
+        ({"name": 5}, "the name must be letters, .* got 5"),
+        ({"name": "pthread"}, "the name pthread is one of the headers"),
         ({"device": "cpu"}, "NVIDIA GPU"),
         ({"name": "graph"}, "would make two things be called graph_"),
     ],

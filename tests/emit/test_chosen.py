@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from convwright.backends.cudnn.graph.listing import candidates, finalized
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate
+from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, KindError, Measurement
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.emit import chosen
-from convwright.emit.chosen import best, by_name, gpu
+from convwright.emit.chosen import best, by_name, gpu, has, too_large
 from convwright.emit.one import emit_c
 from convwright.errors import BadInput, Refused
 from convwright.tuning import listing
@@ -82,6 +84,74 @@ def test_what_is_not_cudnns_is_refused_in_a_sentence(name: str) -> None:
     assert name in str(error.value)
 
 
+RULED = ConvProblem.parse("mb2ic16ih10oc16kh3ph1")
+EXACT = frozenset({Arithmetic.FP32})
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "policy", "said"),
+    [
+        ("cudnn/gemm[math=tf32]", RULED, Policy(arithmetic=EXACT), "computes in tf32, allowed are fp32"),
+        ("cudnn/algo-0", RULED.asking(Direction.BACKWARD_DATA), Policy(deterministic=True), "is not deterministic"),
+        ("cudnn/fft", RULED, Policy(max_workspace_bytes=8), "bytes of workspace, 8 are allowed"),
+    ],
+)
+def test_what_is_named_and_breaks_what_was_asked_for_is_refused(
+    name: str, problem: ConvProblem, policy: Policy, said: str
+) -> None:
+    with pytest.raises(BadInput) as error:
+        by_name(name, problem, H200, policy)
+    assert str(error.value).startswith(f"{name} ")
+    assert said in str(error.value)
+    assert by_name(name, problem, H200, Policy()).id == name, "a default refuses nothing that is named"
+
+
+def test_the_default_workspace_refuses_nothing_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    needy = replace(algorithm("gemm", RULED.key), workspace_bytes=1 << 40)
+    monkeypatch.setattr(chosen, "named", lambda *_: needy)
+    assert by_name("cudnn/gemm", RULED, H200, Policy()) == needy
+    with pytest.raises(BadInput, match=r"needs 1,099,511,627,776 bytes of workspace, 1,024 are allowed"):
+        by_name("cudnn/gemm", RULED, H200, Policy(max_workspace_bytes=1024))
+
+
+def test_a_name_without_a_configuration_is_the_first_that_does_what_was_asked_for() -> None:
+    """Of an engine's configurations, the names of which begin alike, some need less workspace than others."""
+    problem = PROBLEM.asking(Direction.BACKWARD_WEIGHT)
+    listed = [offer for offer in candidates(problem, H200, Policy()) if isinstance(offer, Candidate)]
+    families: dict[str, list[Candidate]] = {}
+    for each in listed:
+        families.setdefault(each.algorithm, []).append(each)
+    name, (first, *others) = next(
+        (name, family)
+        for name, family in families.items()
+        if min(each.workspace_bytes or 0 for each in family) < (family[0].workspace_bytes or 0)
+    )
+    limit = min(each.workspace_bytes or 0 for each in others)
+    assert by_name(f"cudnn/{name}", problem, H200, Policy()) == first
+    found = by_name(f"cudnn/{name}", problem, H200, Policy(max_workspace_bytes=limit))
+    assert found == next(each for each in others if (each.workspace_bytes or 0) <= limit)
+    with pytest.raises(BadInput, match="bytes of workspace"):
+        by_name(first.id, problem, H200, Policy(max_workspace_bytes=limit))
+
+
+@pytest.mark.parametrize("name", ["auto", "cudnn/gemm", "cudnn/engine-0"])
+def test_what_cannot_be_on_the_device_is_refused_with_the_numbers(name: str) -> None:
+    text = "mb99999999999999ic64ih32oc64kh3ph1 dt:fp16 tag:nhwc"
+    with pytest.raises(BadInput, match=r"its operands take 26,\d\d\d,\S+ GB, NVIDIA H200 has 1\d\d\.\d GB of memory"):
+        emit_c(text, algorithm=name, device="h200")
+    assert too_large(PROBLEM, H200) is None
+    assert too_large(ConvProblem.parse(text), replace(H200, memory_bytes=None)) is None, "nobody knows"
+
+
+def test_a_device_without_rates_has_what_its_capability_says() -> None:
+    old, new = (replace(H200, peak_flops_per_us=(), architecture=name) for name in ("sm_75", "sm_80"))
+    assert not has(old, Arithmetic.TF32)
+    assert not has(old, Arithmetic.BF16_ACC32)
+    assert has(old, Arithmetic.FP16_ACC32)
+    assert has(new, Arithmetic.TF32)
+    assert has(H200, Arithmetic.TF32)
+
+
 def test_a_name_that_nothing_has_is_bad_input() -> None:
     with pytest.raises(BadInput, match="no algorithm here is called 'cudnn/engine'"):
         by_name("cudnn/engine", PROBLEM, H200, Policy())
@@ -110,6 +180,22 @@ def test_what_is_no_problem_is_bad_input() -> None:
         emit_c(3, device="h200")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="`policy` must be a Policy"):
         emit_c(PROBLEM, device="h200", policy="fast")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": 5}, "the name must be letters, .* got 5"),
+        ({"algorithm": None}, "such as cudnn/gemm or cudnn/engine-48, got None"),
+        ({"algorithm": 7}, "such as cudnn/gemm or cudnn/engine-48, got 7"),
+        ({"store": 5}, "`store` must be a Store, its path, or None"),
+        ({"device": 5}, "got '5'"),
+    ],
+)
+def test_what_is_of_another_kind_is_bad_input(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said) as error:
+        emit_c(**{"problem": PROBLEM, "device": "h200", **arguments})
+    assert "\n" not in str(error.value)
 
 
 def test_a_proposal_that_has_no_plan_on_the_live_device_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from convwright.backends.cudnn.library import Missing, load
+from convwright.core.problem import ConvProblem
 from convwright.emit.any_sizes import emit_c_dynamic
 from convwright.emit.emitted import EmittedC
 from emit.compiled import LANGUAGES, STRICT, complaints, link, missing
@@ -32,6 +34,15 @@ def test_it_compiles_without_a_warning(form: tuple[str, str], language: str, tmp
     kind, text = form
     candidate = engine(text) if kind == "engine" else algorithm(kind, text)
     assert complaints(of(candidate), tmp_path, language) == ""
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_more_groups_than_an_int_holds_compile_without_a_warning(language: str, tmp_path: Path) -> None:
+    groups = 1 << 31
+    text = f"g{groups}mb1ic{groups}ih1oc{groups}kh1 dt:fp16 tag:nhwc"
+    found = of(replace(engine(ENGINES[2]), problem=ConvProblem.parse(text)))
+    assert f"    {groups}, /* groups */" in found.source
+    assert complaints(found, tmp_path, language) == ""
 
 
 def test_a_warning_would_be_noticed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,12 @@ def test_a_file_of_somebody_else_stays(name: str, tmp_path: Path) -> None:
         EMITTED.write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text().startswith("int main")
+
+
+@pytest.mark.parametrize("folder", [None, 7])
+def test_what_is_no_path_is_bad_input(folder: Any) -> None:
+    with pytest.raises(BadInput, match=f"`folder` must be the path of a folder, got {folder}"):
+        EMITTED.write(folder)
 
 
 def test_a_place_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:

@@ -167,6 +167,12 @@ def test_an_engine_that_cudnn_refuses_is_told_at_creation(tmp_path: Path) -> Non
     assert plan.library.fake_alive() == 0, "what was made before is given back"
 
 
+def test_what_the_classic_api_has_no_numbers_for_is_told_at_creation(tmp_path: Path) -> None:
+    plan = Played(algorithm("gemm", "mb2ic16ih10oc16kh1sh4294967296"), tmp_path)
+    assert (plan.created, plan.plan.value) == (1, None)
+    assert plan.library.fake_alive() == 0
+
+
 NEEDY = "mb2ic16ih10oc16kh3ph1 dt:fp16"
 
 

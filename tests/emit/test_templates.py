@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 import convwright
 from convwright.emit.any_sizes import emit_c_dynamic
 from convwright.emit.one import emit_c
-from convwright.emit.templates import assemble, part
+from convwright.emit.templates import assemble, check_name, part
 from convwright.errors import BadInput
+from emit.compiled import LANGUAGES, headers, missing
 
 ROOT = Path(convwright.__file__).parent
 TEMPLATES = sorted(path.name for path in (ROOT / "emit" / "c").iterdir())
@@ -46,6 +48,38 @@ def test_a_name_that_is_taken_is_bad_input(name: str) -> None:
     else:
         with pytest.raises(BadInput, match=f"two things be called {name}_"):
             assemble(parts, name, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["pthread", "pthread_attr", "timer", "cuda", "CUDNN", "cudnn_status", "string", "stdio"]
+)
+def test_a_name_that_a_header_has_is_bad_input(name: str) -> None:
+    with pytest.raises(BadInput, match=f"the name {name} is one of the headers that a C file includes"):
+        assemble(["plan.c"], name, {})
+
+
+INCLUDED = [name for file in TEMPLATES for name in re.findall(r"^#include <(\w+)\.h>", part(file), re.MULTILINE)]
+ENDS = [
+    {end for file in TEMPLATES for end in re.findall(rf"\b{start}_(\w+)", part(file))} for start in ("conv", "CONV")
+]
+# Constants and macros have the name in capitals.
+CLASH = re.compile(rf"([A-Za-z]\w*?)_(?:{'|'.join(ENDS[0])})|([A-Z][A-Z0-9_]*?)_(?:{'|'.join(ENDS[1])})")
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_name_that_would_clash_with_a_header_is_bad_input(language: str) -> None:
+    """Whatever the compiler reads in the headers and ends as a public name does."""
+    source = "".join(f"#include <{name}.h>\n" for name in INCLUDED)
+    command = [*LANGUAGES[language], "-D_GNU_SOURCE", "-E", "-dD", *(f"-I{place}" for place in headers()), "-"]
+    command[1:1] = ["-x", "c"] if language == "C" else []  # which no file's name tells here
+    read = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+    found = (CLASH.fullmatch(word) for word in set(re.findall(r"\w+", read)))
+    taken = {match[1] or match[2] for match in found if match}
+    assert {"pthread", "CUDNN_STATUS"} <= taken
+    for name in [*INCLUDED, *taken]:
+        with pytest.raises(BadInput, match="one of the headers"):
+            check_name(name)
 
 
 @pytest.mark.parametrize("file", TEMPLATES)

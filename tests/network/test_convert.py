@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrizations, parametrize
+from torch.testing import assert_close
 
 import convwright as cw
 from convwright.errors import BadInput, Refused
@@ -212,3 +215,88 @@ def test_what_cannot_be_converted_yet_or_scripted_says_so() -> None:
     with pytest.raises(BadInput, match=r"torch\.jit\.script: call `cw\.revert` on the model before$"):
         torch.jit.script(cw.convert(model))
     assert torch.jit.script(cw.revert(model))(torch.ones(1, 3, 5, 5)).shape == (1, 4, 3, 3)
+
+
+class Doubled(nn.Module):
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return 2 * weight
+
+
+PUT_ON = {
+    "parametrized": lambda layer: parametrize.register_parametrization(layer, "weight", Doubled()),
+    "normed": parametrizations.weight_norm,
+}
+
+
+@pytest.mark.parametrize("then", ["", "revert", "again", "remove", "remove revert", "revert remove", "copy"])
+@pytest.mark.parametrize("how", list(PUT_ON))
+@pytest.mark.parametrize("converted_first", [True, False])
+def test_what_was_put_on_a_layers_class_stays(converted_first: bool, how: str, then: str) -> None:
+    layer, x = Named(6, 4, 3), torch.randn(2, 6, 9, 9)
+    steps = [lambda: cw.convert(layer, choices={"": "reference/gemm"}), lambda: PUT_ON[how](layer)]
+    for step in steps if converted_first else steps[::-1]:
+        step()
+    expected = F.conv2d(x, layer.weight, layer.bias)
+    assert layer.choices == {}
+    assert_close(layer(x), expected)
+    assert layer.choices["forward"] == "reference/gemm"
+    for word in then.split():
+        if word == "revert":
+            cw.revert(layer)
+        elif word == "again":
+            cw.convert(layer, choices={"": "reference/direct"})
+        elif word == "remove":
+            parametrize.remove_parametrizations(layer, "weight")
+        else:
+            layer = copy.deepcopy(layer)
+    assert_close(layer(x), expected)
+    assert isinstance(layer, Converted) == ("revert" not in then)
+    assert isinstance(layer, Named)
+    assert parametrize.is_parametrized(layer) == ("remove" not in then)
+    if then in ("", "again"):
+        assert layer.choices["forward"] == ("reference/direct" if then else "reference/gemm")
+        with pytest.raises(RuntimeError, match="only supported through state_dict"):
+            pickle.dumps(layer)
+
+
+def test_a_class_that_others_put_on_a_converted_layer_is_kept_when_that_is_reverted() -> None:
+    class Sharded:
+        pass
+
+    layer = cw.convert(nn.Conv2d(6, 4, 3))
+    layer.__class__ = type("ShardedConv2d", (Sharded, type(layer)), {})
+    cw.revert(layer)
+    assert isinstance(layer, Sharded)
+    assert type(layer).__mro__[1:3] == (Sharded, nn.Conv2d)
+
+
+def test_a_tracer_leaves_a_converted_layer_whole(net: Net, x: torch.Tensor) -> None:
+    cw.convert(net, choices={"stem": "reference/gemm"})
+    expected = net(x)
+    traced = torch.fx.symbolic_trace(net)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"][0] == "stem"
+    assert_close(traced(x), expected)
+    assert net.stem.choices["forward"] == "reference/gemm"  # type: ignore[attr-defined]
+
+
+def test_choices_are_those_of_the_dtype_that_autocast_computes_in() -> None:
+    layer = cw.convert(nn.Conv2d(6, 4, 3), choices={"": "reference/gemm"})
+    with torch.autocast("cpu"), torch.no_grad():
+        layer(torch.randn(2, 6, 9, 9))
+    assert layer.choices == {"forward": "reference/gemm"}
+    last = cw.last_choice()
+    assert last is not None
+    assert last.candidate.problem.dtype == "bf16"
+
+
+@pytest.mark.parametrize("given", [{"dtype": torch.complex64}, {"device": "meta"}])
+def test_where_only_pytorch_serves_there_is_nothing_to_choose(given: dict[str, Any]) -> None:
+    layer = cw.convert(nn.Conv2d(6, 4, 3, **given))
+    layer(torch.ones(2, 6, 9, 9, **given))
+    assert layer.choices == {}
+
+
+def test_after_an_export_there_is_nothing_that_was_seen() -> None:
+    layer, x = cw.convert(nn.Conv2d(6, 4, 3)), torch.randn(2, 6, 9, 9)
+    torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    assert layer.choices == {}

@@ -348,7 +348,7 @@ def test_a_weight_with_the_id_of_one_that_is_gone_begins_anew(monkeypatch: pytes
     CONV2D.slots.forget()
     x, gone, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3), randn(6, 4, 3, 3, seed=1)
     cw.conv2d(x, gone, algorithm=GEMM)
-    for memory in (CONV2D.slots.latest, CONV2D.slots._owners):
+    for memory in (CONV2D.slots.latest, CONV2D.slots._addresses):
         memory[id(w)] = memory.pop(id(gone))  # type: ignore[index]
     prefer(monkeypatch, TORCH)
     for _ in range(4):

@@ -174,7 +174,8 @@ def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
 
 def test_where_nothing_was_measured_it_says_what_the_first_call_will_do() -> None:
     sections = told([Finding(candidate(TORCH)), Finding(candidate(GEMM))])
-    assert sections[RUNS].startswith("Nothing has been measured under the present versions")
+    assert sections[RUNS].startswith("Nothing that was measured under the present versions is kept")
+    assert "What other work on the machine disturbed is not kept" in sections[RUNS]
     assert "The second call of conv2d on such operands searches for about 200 ms" in sections[RUNS]
     assert sections[NEVER] == "torch/default, reference/gemm"
     assert "Where this is from" not in sections
@@ -187,9 +188,16 @@ def test_where_nothing_is_allowed_or_possible_it_says_so() -> None:
     assert "there is no way of computing this problem" in told([])[RUNS]
 
 
+def test_where_other_work_kept_pytorchs_own_time_out_of_the_store_it_says_so() -> None:
+    said = told([Finding(candidate(TORCH)), known(GEMM, 50.0)])[RUNS]
+    assert said.startswith("Nothing can be said to be fastest: the time of PyTorch's own call is not known")
+    assert "disturbed is not kept" in said
+
+
 def test_a_device_elsewhere_is_measured_where_it_is() -> None:
     sections = told([Finding(candidate(GEMM))], device=profile("h200"))
     assert "first call" not in sections[RUNS]
+    assert "disturbed" not in sections[RUNS]
     more = sections["To find out more"]
     assert more.startswith("NVIDIA H200 is elsewhere. On a machine that has it, run ")
     assert "`convwright store export FILE`" in more

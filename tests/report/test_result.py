@@ -12,6 +12,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.policy import Objective, Policy
+from convwright.core.profiles import profile
 from convwright.report.bench import Summary
 from convwright.report.lines import as_line
 from convwright.report.result import Asked, Outcome, Result, key_of, outcome_of, times_faster
@@ -105,12 +106,30 @@ def test_nothing_is_compared_with_what_was_not_measured() -> None:
         assert times_faster(searched) is None
 
 
+def elsewhere() -> Findings:
+    """What is said of a GPU that is not in the machine: the first may need 1 GB and more, which is not allowed."""
+    sizes = ((1 << 40, "a/large"), (1 << 20, "a/b"), (0, "a/c"))
+    rows = [
+        Finding(replace(OWN.candidate, backend=name[:1], algorithm=name[2:], workspace_bytes=size))
+        for size, name in sizes
+    ]
+    return Findings(ROW.problem, profile("h200"), POLICY, Mode.HEURISTIC, choose(rows, None, POLICY), (), None)
+
+
+def test_where_nothing_ran_the_first_that_is_allowed_stands_there_with_its_workspace() -> None:
+    result = Result.of(json.loads(as_line(asked().record(ROW, elsewhere(), 0.5))))
+    assert (result.first, result.workspace) == ("a/b", "1.05 MB")
+    measured = Result.of(asked().record(ROW, found(OWN), 0.5))
+    assert (measured.first, measured.workspace) == (None, None)
+
+
 def test_a_row_without_a_time_says_why() -> None:
     unmeasured = Finding(OWN.candidate, note="was not timed: a call takes 3 s")
     cases = {
         found(unmeasured): "was not timed: a call takes 3 s",
         found(None, finding("a/b", 1, 2, 3)): "PyTorch's own call is none of the candidates",
         found(None): "there is no way of computing it here",
+        elsewhere(): "NVIDIA H200 is elsewhere, and nothing ran: what comes first is what should need the least",
     }
     for searched, remark in cases.items():
         assert Result.of(asked().record(ROW, searched, 0.5)).remark == remark

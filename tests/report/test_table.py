@@ -11,7 +11,7 @@ from rich.console import Console
 from convwright.core.candidate import Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding
-from convwright.core.policy import Policy
+from convwright.core.policy import Objective, Policy
 from convwright.core.profiles import profile
 from convwright.report.table import print_findings
 from convwright.settings import Mode
@@ -84,7 +84,8 @@ def test_refusals_stand_below_with_reasons_if_wanted() -> None:
 def test_names_and_times_can_be_read_at_any_width(width: int) -> None:
     """A pipe and many terminals are 80 columns wide."""
     text = printed(width)
-    for word in ("torch/default", "reference/gemm", "cudnn/fft-tiling", "50.00", "100.00"):
+    times = ("50.00", "100.00") if width >= 150 else ("53.50", "100.00")
+    for word in ("torch/default", "reference/gemm", "cudnn/fft-tiling", *times):
         assert word in text
 
 
@@ -112,6 +113,27 @@ def test_a_narrow_table_keeps_names_and_reasons_and_has_no_blank_lines(width: in
     assert "why" in head
     assert all(len(row) <= width and row.strip() for row in rows)
     assert "failed: out" in " ".join(rows)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_narrow_table_has_the_time_that_rows_are_ordered_by(width: int) -> None:
+    """Packing counts where weights change, and nothing else where the device's time is asked about."""
+    head, *rows = rows_of(printed(width, refusals=False))
+    assert "call µs" in head
+    assert "53.50" in "".join(row for row in rows if row.startswith("reference/"[:10]))
+
+
+@pytest.mark.parametrize(
+    ("objective", "column", "cell"),
+    [(Objective.WORKSPACE, "workspace", "1.5 MB"), (Objective.DEVICE_TIME, "call µs", "53.50")],
+)
+def test_it_is_another_one_for_another_objective(objective: Objective, column: str, cell: str) -> None:
+    policy = Policy(objective=objective)
+    found = Findings(PROBLEM, CPU, policy, Mode.FULL, choose(ROWS, ROWS[0], policy), (), ROWS[0])
+    out = StringIO()
+    print_findings(found, Console(file=out, width=40))
+    assert column in rows_of(out.getvalue())[0]
+    assert cell in out.getvalue()
 
 
 def test_a_narrow_table_leaves_out_first_what_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:

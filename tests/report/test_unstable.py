@@ -9,12 +9,14 @@ import pytest
 import torch
 from rich.console import Console
 
+from convwright.core.finding import UNSTABLE
+from convwright.network.advice_text import COLUMNS, rows
 from convwright.network.advise import advise
+from convwright.network.disturbed import unstable_lines
 from convwright.network.tuned import tune
 from convwright.report.advice import print_advice
 from convwright.report.table import print_findings
 from convwright.report.tuned import print_tuned
-from convwright.report.unstable import unstable_lines
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 
@@ -43,17 +45,44 @@ def test_below_the_tables_of_find_and_tune() -> None:
     assert any(line.startswith("unstable: torch/default") and line.endswith(WHY[10:]) for line in lines)
     assert f"unstable: Conv2d: {WHY[10:]}" in printed(lambda console: print_tuned(tuned, console))
     assert problem.findings.to_json()["unstable"] == WHY
+    assert any("is not kept, and the search does not count as done" in line for line in lines)
     assert store.summary().devices == (), "nothing is kept"
 
 
 def test_in_advice() -> None:
     advice = advise(torch.nn.Conv2d(2, 4, 3), X, mode="quick", store=Store.open(None))
-    assert f"Conv2d: {WHY}." in str(advice).splitlines()
-    assert f"Conv2d: {WHY}." in printed(lambda console: print_advice(advice, console))
+    said = f"unstable: Conv2d: {WHY[10:]}."
+    assert said in str(advice).splitlines()
+    assert said in printed(lambda console: print_advice(advice, console))
+    (row,) = rows(advice)
+    assert row[COLUMNS.index("gain")] == UNSTABLE
     assert advice.to_json()["layers"][0]["unstable"] == WHY
 
 
 def test_many_are_no_wall_of_text() -> None:
-    lines = unstable_lines((f"row {index}", f"unstable: {index} rounds: wait") for index in range(9))
+    lines = unstable_lines((f"row {index}", f"unstable: {'x' * index} rounds: wait") for index in range(9))
     assert len(lines) == 7
     assert lines[-1] == "unstable: and 3 more"
+
+
+def test_causes_that_differ_in_figures_alone_are_said_once() -> None:
+    causes = ("a call took 32.1 ms at 54% of load 3.9", "a call took 5 ms at 66% of load 3.9", "2 rounds were timed")
+    lines = unstable_lines((f"row {index}", f"unstable: {why}: wait") for index, why in enumerate(causes))
+    assert lines == [
+        "unstable: row 0, row 1: a call took 5 to 32.1 ms at 54 to 66% of load 3.9: wait",
+        "unstable: row 2: 2 rounds were timed: wait",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "cure"), [("quick", "stop other work, or take mode full."), ("full", "stop other work.")]
+)
+def test_advice_names_no_cure_that_it_has_no_option_for(mode: str, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "unstable: 2 rounds: stop other work, or give a larger budget"
+    monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: said)
+    monkeypatch.setattr("convwright.tuning.find.FULL_BUDGET_US", 20_000.0)
+    for name in ("_MODEL_BUDGET_US", "_WHATIF_BUDGET_US"):
+        monkeypatch.setattr(f"convwright.network.advise.{name}", {Mode.QUICK: 20_000.0, Mode.FULL: 20_000.0})
+    text = str(advise(torch.nn.Conv2d(2, 4, 3), X, mode=mode, store=Store.open(None)))
+    assert f"unstable: Conv2d: 2 rounds: {cure}" in text
+    assert "budget" not in text

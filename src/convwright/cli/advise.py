@@ -11,6 +11,8 @@ from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.naming import one_of
 
+# What is done before the first search, some seconds long.
+LOADING, MAKING, RECORDING = "loading PyTorch", "making the model", "recording the model"
 TARGET = "module:function or path/to/file.py:function, which returns a model and an example of its input."
 
 
@@ -35,9 +37,6 @@ def advise(
 
     from convwright.cli.targets import called, load, stdout_kept
     from convwright.core.policy import Objective, Policy
-    from convwright.network.advise import advise as look
-    from convwright.network.example import Subject
-    from convwright.report.advice import print_advice
     from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
@@ -50,8 +49,14 @@ def advise(
         finite_inputs=finite_inputs,
     )
     kept = stoppable("before all was measured; searches that were done are remembered")
-    with with_tf32(tf32), kept, stdout_kept(as_json), progress_bar() as progress:
+    with kept, stdout_kept(as_json), progress_bar(LOADING) as progress, with_tf32(tf32):
+        from convwright.network.advise import advise as look
+        from convwright.network.example import Subject
+        from convwright.report.advice import print_advice
+
+        progress(0, 0, MAKING)
         subject = Subject.made(called(target, load(target)), by=target)
+        progress(0, 0, RECORDING)
         advice = look(
             subject.model, subject.example,
             device=device, backward=backward, mode=mode, policy=policy, top=top, progress=progress,

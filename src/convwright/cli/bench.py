@@ -10,6 +10,7 @@ import typer
 
 from convwright.cli.interrupt import stopped
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.problem_text import direction_word, layout_word
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.errors import BadInput
 from convwright.naming import one_of
@@ -89,7 +90,7 @@ def bench(
             check_above_0(option, given)
     sweeps = [Sweep.parse(text) for text in sweep or ()]
     suite = suites.asked_for(what, {each.size: each.values[0] for each in sweeps}).with_(
-        batch=batch, dtype=dtype, layout=layout, direction=direction, epilogue=epilogue
+        batch=batch, dtype=dtype, layout=layout_word(layout), direction=direction_word(direction), epilogue=epilogue
     )
     suite = swept(suite, sweeps)
     if limit is not None and limit < len(suite.rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from convwright.core.policy import Policy
     from convwright.core.problem import ConvProblem
     from convwright.emit.emitted import EmittedC
+
+_EMPTY = "the table is empty: every size goes by cuDNN's heuristic"
 
 
 def emit_c(
@@ -80,6 +82,8 @@ def emit_c(
             policy = _policy(asked.dtype, tf32, max_workspace, deterministic=deterministic)
             emitted = emit(asked, algorithm=algorithm or AUTO, device=device, name=name, policy=policy, store=store)
     _say(emitted, emitted.write(out), dynamic=dynamic, as_json=as_json)
+    if dynamic and not emitted.chosen and not as_json:
+        print(_EMPTY + ("; give --table" if table is None else ""))
 
 
 def _check(
@@ -109,16 +113,26 @@ def _parsed(
 
 
 def _problems(table: Sequence[str], dtype: str | None, layout: str | None, epilogue: str | None) -> list[ConvProblem]:
-    """The problems of the table, of the one kind that the options say whatever they say of themselves."""
+    """The problems of the table, of the kind that the options say where they say nothing of themselves."""
     from convwright import suites
+    from convwright.core.problem import ConvProblem
 
-    asked = [
-        suites.asked_for(each).with_(
-            dtype=dtype or "fp32", layout=layout or "nchw", direction="forward", epilogue=epilogue or "none"
-        )
-        for each in table
-    ]
-    return [row.problem for suite in asked for row in suite.rows]
+    kind = {"dt": dtype, "tag": layout, "ep": epilogue}
+    rows = [row for each in table for row in suites.asked_for(each).rows]
+    return [ConvProblem.parse(_filled_in(row.text, kind)) for row in rows]
+
+
+def _filled_in(text: str, words: Mapping[str, str | None]) -> str:
+    """``text`` with those of ``words`` that it has not. One in another direction fits no table, and keeps its epilogue.
+
+    >>> _filled_in("ic8ih9oc8kh3 dt:fp32", {"dt": "fp16", "tag": "nhwc", "ep": None})
+    'ic8ih9oc8kh3 dt:fp32 tag:nhwc'
+    """
+    said = dict(word.split(":", 1) for word in text.split()[1:])
+    if said.get("dir", "forward") != "forward":
+        said.setdefault("ep", "none")
+    added = [f"{name}:{word}" for name, word in words.items() if word is not None and name not in said]
+    return " ".join([text, *added])
 
 
 def _policy(dtype: str, tf32: bool | None, max_workspace: int | None, *, deterministic: bool) -> Policy:

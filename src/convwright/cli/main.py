@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +30,8 @@ from convwright.errors import BadInput, ConvwrightError, StoreWarning
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 # What a full disk, a file that may not grow, a closed file and a terminal that is gone answer to a write.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
+# The columns from which on help stands in boxes.
+_BOXES_FROM = 70
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,9 +68,15 @@ def _convwright(
 
 
 @cache
-def _command(of: typer.Typer) -> Callable[..., Any]:
+def _command(of: typer.Typer, markup: Literal["rich"] | None) -> Callable[..., Any]:
     """Click's form of it, which takes as long to make as a short command to run."""
+    of.rich_markup_mode = markup
     return typer.main.get_command(of)
+
+
+def _markup() -> Literal["rich"] | None:
+    """How help is drawn: where a terminal is narrow, without boxes, in which names of options would be cut short."""
+    return "rich" if shutil.get_terminal_size().columns >= _BOXES_FROM else None
 
 
 def main() -> None:
@@ -77,7 +86,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _shown(warnings.showwarning)
-            code = _command(app)(standalone_mode=False)
+            code = _command(app, _markup())(standalone_mode=False)
         sys.stdout.flush()  # What cannot be written shows here, and not when Python ends.
     except _USAGE_ERROR as error:
         _end(_mistake(error), 2)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from convwright.cli.advise import LOADING, MAKING
 from convwright.cli.interrupt import stoppable
 
 TARGET = "module:function or path/to/file.py:function, which returns a model, or a model and an example of its input."
@@ -42,16 +43,18 @@ def quantize(
     from convwright.cli.targets import called, load, stdout_kept
     from convwright.core.policy import Policy
     from convwright.errors import BadInput
-    from convwright.network.example import Subject
-    from convwright.network.quantize import quantize as make
     from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
-    from convwright.report.quantized import print_quantized
 
     policy = Policy(max_workspace_bytes=max_workspace, deterministic=deterministic)
     kept = stoppable("before the model was calibrated; searches that were done are remembered")
-    with kept, stdout_kept(as_json), progress_bar() as progress:
+    with kept, stdout_kept(as_json), progress_bar(LOADING) as progress:
+        from convwright.network.example import Subject
+        from convwright.network.quantize import quantize as make
+        from convwright.report.quantized import print_quantized
+
+        progress(0, 0, MAKING)
         model = called(target, load(target))
         given = None if samples is None else called(samples, load(samples))
         if isinstance(model, tuple):

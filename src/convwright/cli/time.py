@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from convwright.cli.interrupt import stoppable
 from convwright.errors import BadInput
-from convwright.report.amounts import percent_text
+from convwright.report.amounts import microseconds, percent_text
 
 if TYPE_CHECKING:
+    from convwright.core.finding import Interval
     from convwright.measuring.compare import Verdict
     from convwright.measuring.timing import Timing
 
 _REDRAW_EVERY_S = 0.2
+_OVERHEAD = "overhead µs"
+_WHAT_OVERHEAD_IS = (
+    "what timing itself costs once in each sample, and no part of a call's time; – where it may be nothing"
+)
 
 
 def time_(
@@ -39,8 +45,6 @@ def time_(
 ) -> None:
     """What a call takes: its time with an interval, and how that of others compares with the first one's."""
     from convwright.cli.targets import called, load, stdout_kept
-    from convwright.measuring.compare import compare
-    from convwright.measuring.timer import measure_together
     from convwright.naming import check_above_0
 
     if len(set(targets)) < len(targets):
@@ -52,7 +56,11 @@ def time_(
         )
     check_above_0("--budget", budget)
     check_above_0("--precision", precision)
-    with stdout_kept(as_json), _progress() as progress:
+    done = stoppable("before all was timed, so that there is nothing to show; a smaller --budget ends sooner")
+    with done, stdout_kept(as_json), _progress() as progress:
+        from convwright.measuring.compare import compare
+        from convwright.measuring.timer import measure_together
+
         calls: dict[str, Callable[..., Any]] = {target: load(target) for target in targets}
         for target, call in calls.items():
             called(target, call)  # A mistake in it shows here, in words.
@@ -118,6 +126,8 @@ def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> No
     for target, cells in rows.items():
         table.add_row(target, *(cells[name] for name in names))
     console.print(table)
+    if _OVERHEAD in names:
+        console.print(f"{_OVERHEAD}: {_WHAT_OVERHEAD_IS}", style="dim", soft_wrap=True)
     for target, timing in timings.items():
         if timing.unstable:
             console.print(f"{_how_unstable(timing)}: {target}: {timing.unstable}", style="yellow", soft_wrap=True)
@@ -132,13 +142,20 @@ def _how_unstable(timing: Timing) -> str:
     return f"may be {UNSTABLE}" if doubt(timing, 0.0) is None else UNSTABLE
 
 
+def _overhead(overhead_us: float, call_us: Interval) -> str:
+    """A dash where it may be nothing: the intercept of a line through samples of at least one, two and three calls is
+    known no better than three calls are."""
+    open_us = 3 * (call_us.high - call_us.low) / 2
+    return microseconds(overhead_us) if overhead_us > open_us else "–"
+
+
 def _cells(timing: Timing, verdict: Verdict | None) -> dict[str, str]:
     """The figures of one call by column; empty where something is not known or was not asked for."""
     energy, extra_bytes = timing.energy, timing.peak_extra_bytes
     return {
-        "µs": f"{timing.call_us.value:.4g}",
+        "µs": microseconds(timing.call_us.value),
         "± %": percent_text(timing.call_us),
-        "overhead µs": "" if timing.overhead_us is None else f"{timing.overhead_us:.3g}",
+        _OVERHEAD: "" if timing.overhead_us is None else _overhead(timing.overhead_us, timing.call_us),
         "samples": str(timing.samples),
         "extra KiB": "" if extra_bytes is None else f"{extra_bytes / 1024:.0f}",
         "mJ": "" if energy is None else f"{energy.call_mj.value:.4g}",

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from convwright.cli.advise import TARGET
-from convwright.cli.interrupt import stopped
+from convwright.cli.advise import LOADING, MAKING, RECORDING, TARGET
+from convwright.cli.interrupt import stoppable, stopped
 from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.errors import BadInput
@@ -45,12 +45,9 @@ def tune(
     from convwright.cli.targets import called, load, stdout_kept
     from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
-    from convwright.network.example import Subject
-    from convwright.network.tuned import tune as search
     from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
-    from convwright.report.tuned import print_tuned
 
     if budget is not None and plan_only:
         raise BadInput("--plan-only measures nothing, so that --budget would be ignored")
@@ -64,8 +61,15 @@ def tune(
         finite_inputs=finite_inputs,
     )
     done, steps = 0, 0
-    with with_tf32(tf32), stdout_kept(as_json), progress_bar() as bar:
+    early = stoppable("before the first problem")
+    with early, stdout_kept(as_json), progress_bar(LOADING) as bar, with_tf32(tf32):
+        from convwright.network.example import Subject
+        from convwright.network.tuned import tune as search
+        from convwright.report.tuned import print_tuned
+
+        bar(0, 0, MAKING)
         subject = Subject.made(called(target, load(target)), by=target)
+        bar(0, 0, RECORDING)
 
         def progress(step: int, total: int, what: str) -> None:
             nonlocal done, steps
@@ -79,7 +83,8 @@ def tune(
                 budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
-            got_to = f"after {done} of {steps} problems, which are remembered" if steps else "before the first problem"
+            kept = "what other work did not disturb is remembered"
+            got_to = f"after {done} of {steps} problems; {kept}" if steps else "before the first problem"
             raise stopped(got_to) from None
     if as_json:
         print(strict_json(tuned.to_json()))

@@ -5,44 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
-from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.epilogue import Epilogue
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.emit.about import about_cache, adds_zeros, cudnn_version, on_the_host
-from convwright.emit.chosen import best, check_epilogue, gpu
+from convwright.emit.chosen import best, check_arithmetic, gpu, has, too_large
 from convwright.emit.emitted import EmittedC
 from convwright.emit.literals import (
     NO_ALGORITHM,
     NO_ENGINE,
     NO_SIZES,
     check_dtype,
+    check_epilogue,
     kind_literal,
     row_literal,
     row_sizes,
 )
-from convwright.emit.templates import assemble, header
+from convwright.emit.templates import assemble, check_name, header
 from convwright.errors import BadInput, Refused
 from convwright.naming import one_of
 from convwright.tuning.find import resolved
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.session import session
+from convwright.tuning.session import using
 
 _BEGIN = ("head.c", "failure.c", "problem.c", "device.c")
 _REST = (
     "graph.c", "operations.c", "engine.c", "pack.c", "classic.c",
     "kind.c", "sizes.c", "heuristic.c", "cache_parts.c", "data.c", "planning.c", "cache.c",
 )  # fmt: skip
-_FUSED = (Activation.NONE, Activation.RELU)
+# Sizes in a call may be as large.
+_LARGEST = 2**31 - 1
 _ZEROS = "Zeros for the bias that cuDNN adds go to the device."
 _NO_ZEROS = "On the device it takes what its kernels take."
 # C has no empty arrays.
-_NO_ROW = f"{{{NO_SIZES}, false, {NO_ENGINE}, {NO_ALGORITHM}}}"
+_NO_ROW = f'{{{NO_SIZES}, false, {NO_ENGINE}, {NO_ALGORITHM}, ""}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ class _Kind:
             return f"the table is of padding that is the same on both sides, got {problem.padding}"
         if problem != problem.in_layout(self.layout):
             return f"the table is of operands that are dense in {self.layout} and aligned to 16 bytes"
+        if max(row_sizes(problem)) > _LARGEST:
+            return f"the table is of sizes up to {_LARGEST:,}, got {max(row_sizes(problem)):,}"
         return None
 
 
@@ -79,42 +84,54 @@ def emit_c_dynamic(
     device: str | DeviceFacts | None = None,
     name: str = "conv",
     policy: Policy | None = None,
-    store: Store | None = None,
+    store: Store | Path | str | None = None,
 ) -> EmittedC:
     """Forward convolutions in two dimensions, of sizes that are told at the call, as a C source file and its header.
 
     What runs for the sizes of the problems in ``table`` is chosen now, as ``emit_c`` chooses, and written into the
-    file; by default these are all problems of this kind that ``store`` knows on ``device``. For other sizes cuDNN's
-    heuristic is asked when they are met, within the arithmetic that ``policy`` permits. ``left_out`` of the result says
-    which of the problems have no row, and why.
+    file; by default these are all problems of this kind that ``store``, a ``Store`` or its path, knows on ``device``.
+    For other sizes cuDNN's heuristic is asked when they are met, within the arithmetic that ``policy`` permits.
+    ``left_out`` of the result says which of the problems have no row, and why.
 
     >>> emitted = emit_c_dynamic(["mb1ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc"], dtype="fp16", layout="nhwc", device="h200")
     >>> len(emitted.chosen), "int conv_run(conv_cache *cache, int64_t n" in emitted.header
     (1, True)
     """
-    kind = _Kind(
-        DType.parse(dtype), one_of(Layout, "layout", layout, but=Layout.STRIDED), Epilogue.parse(epilogue)
-    )  # fmt: skip
-    check_dtype(kind.dtype)
-    if kind.epilogue.activation not in _FUSED:
-        raise BadInput(f"cuDNN's compiled pattern can fuse relu, not {kind.epilogue.activation}")
-    check_epilogue(kind.problem())
+    check_name(name)
+    kind = _kind_of(dtype, layout, epilogue)
     check_policy(policy)
     facts, allowed = gpu(device), policy or Policy()
-    known = store or session().store
-    problems = _asked(table) if table is not None else list(_stored(kind, facts, known))
-    rows, left_out = _rows(problems, kind, facts, allowed, known)
+    check_arithmetic(kind.dtype, facts)
+    with using(store) as known:
+        problems = _asked(table) if table is not None else list(_stored(kind, facts, known))
+        rows, left_out = _rows(problems, kind, facts, allowed, known)
     permitted = resolved(allowed, kind.problem(), facts)
     return _emitted(kind, facts, name, permitted, rows, left_out)
+
+
+def _kind_of(dtype: str, layout: str, epilogue: str) -> _Kind:
+    """The kind in a user's words, where it is one that a file can be written for."""
+    if not isinstance(epilogue, str):
+        raise BadInput(f"`epilogue` must be a text, for example 'bias+relu', got {epilogue!r}")
+    kind = _Kind(
+        DType.parse(dtype) if isinstance(dtype, str) else one_of(DType, "dtype", dtype),
+        one_of(Layout, "layout", layout, but=Layout.STRIDED),
+        Epilogue.parse(epilogue),
+    )
+    check_dtype(kind.dtype)
+    check_epilogue(kind.problem())
+    return kind
 
 
 def _asked(table: Iterable[ConvProblem | str]) -> list[ConvProblem]:
     if isinstance(table, str):
         raise BadInput(f"`table` must be several problems, got one text {table!r}")
+    if not isinstance(table, Iterable):
+        raise BadInput(f"`table` must be several problems or their texts, got {table!r}")
     problems = [ConvProblem.parse(each) if isinstance(each, str) else each for each in table]
-    strange = next((each for each in problems if not isinstance(each, ConvProblem)), None)
-    if strange is not None:
-        raise BadInput(f"`table` must hold problems or their texts, got {strange!r}")
+    for each in problems:
+        if not isinstance(each, ConvProblem):
+            raise BadInput(f"`table` must hold problems or their texts, got {each!r}")
     return problems
 
 
@@ -135,7 +152,7 @@ def _rows(
     rows: dict[tuple[int, ...], Candidate] = {}
     left_out = []
     for problem in problems:
-        reason = kind.objection(problem)
+        reason = kind.objection(problem) or too_large(problem, device)
         if reason is None and row_sizes(problem) not in rows:
             try:
                 rows[row_sizes(problem)] = best(problem, device, policy, store)[0]
@@ -155,8 +172,9 @@ def _emitted(
     left_out: tuple[tuple[str, str], ...],
 ) -> EmittedC:
     problem, zeros = kind.problem(), adds_zeros(kind.problem())
-    tf32 = policy.arithmetic is not None and Arithmetic.TF32 in policy.arithmetic
-    said = ["TF32 is allowed" if tf32 else "TF32 is not allowed"] if kind.dtype is DType.FP32 else [kind.dtype]
+    permitted = policy.arithmetic is not None and Arithmetic.TF32 in policy.arithmetic
+    tf32 = permitted and has(device, Arithmetic.TF32)
+    said = [_fp32(device, permitted=permitted) if kind.dtype is DType.FP32 else str(kind.dtype)]
     said += ["only what is deterministic"] * policy.deterministic
     words = {
         "about": about_cache(name, problem, kind.layout, device, len(rows), said),
@@ -167,6 +185,13 @@ def _emitted(
     }
     parts = [*_BEGIN, *(["zeros.c"] if zeros else []), *_REST]
     return EmittedC(name, header("cache.h", name, words), assemble(parts, name, words), rows, left_out)
+
+
+def _fp32(device: DeviceFacts, *, permitted: bool) -> str:
+    """In words, what fp32 is computed in."""
+    if not has(device, Arithmetic.TF32):
+        return f"fp32; {device.name} has no TF32"
+    return "TF32 is allowed" if permitted else "TF32 is not allowed"
 
 
 def _kind(problem: ConvProblem, layout: Layout, *, tf32: bool, deterministic: bool) -> str:
@@ -184,13 +209,13 @@ def _kind(problem: ConvProblem, layout: Layout, *, tf32: bool, deterministic: bo
 
 
 def _table(rows: tuple[Candidate, ...]) -> str:
-    lines = [f"    {row_literal(row)}, /* {row.id} */" for row in rows] or [f"    {_NO_ROW},"]
+    lines = [f"    {row_literal(row)}," for row in rows] or [f"    {_NO_ROW},"]
     return "\n".join(
         [
             "/* The version of cuDNN by which the table's engines are numbered. */",
             f"#define CHOSEN_WITH_CUDNN {cudnn_version()}",
             "",
-            "/* n c h w k r s, padding, stride, dilation, groups; algorithm or engine; the engine; the algorithm. */",
+            "/* n c h w k r s, padding, stride, dilation, groups; which of the two; engine; algorithm; id. */",
             f"#define ROWS {len(rows)}",
             "static const struct row TABLE[] = {",
             *lines,

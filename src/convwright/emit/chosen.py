@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from sys import maxsize
 
 from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
 from convwright.backends.cudnn.graph.listing import finalized
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.fusing import is_rare
+from convwright.core.dtype import Arithmetic, DType, native_arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.emit.literals import is_engine
+from convwright.emit.literals import check_epilogue, is_engine
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops.face import find
@@ -23,6 +26,8 @@ from convwright.tuning.session import named
 
 _BACKEND = "cudnn"
 AUTO = "auto"
+# From which compute capability on devices have what not all have.
+_FIRST_WITH = {Arithmetic.TF32: 80, Arithmetic.BF16_ACC32: 80}
 
 
 def gpu(device: str | DeviceFacts | None) -> DeviceFacts:
@@ -34,37 +39,78 @@ def gpu(device: str | DeviceFacts | None) -> DeviceFacts:
     return facts
 
 
-def check_epilogue(problem: ConvProblem) -> None:
-    """Refuse an epilogue that no template writes."""
-    if is_rare(problem):
-        raise BadInput(
-            "a C file fuses residual, bias and relu behind a forward convolution, "
-            f"got the epilogue {problem.epilogue} on {problem.direction}"
-        )
+def has(device: DeviceFacts, arithmetic: Arithmetic) -> bool:
+    """Whether a GPU has an arithmetic: where its rates are not known, by its compute capability."""
+    if device.peak_flops_per_us:
+        return device.peak(arithmetic) is not None
+    capability = int("".join(filter(str.isdigit, device.architecture)) or 0)
+    return capability >= _FIRST_WITH.get(arithmetic, 0)
+
+
+def check_arithmetic(dtype: DType, device: DeviceFacts) -> None:
+    """Refuse operands that a GPU cannot multiply."""
+    if not has(device, native_arithmetic(dtype, tf32=False)):
+        raise BadInput(f"{device.name} has no arithmetic for {dtype}")
+
+
+def too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
+    """Why the operands of a problem cannot be on a device; None where they can, or its memory is not known."""
+    needed = sum(max(spec.nbytes, spec.span_bytes) for spec in (problem.x, problem.w, problem.y))
+    if device.memory_bytes is None or needed <= device.memory_bytes:
+        return None
+    needed_gb, there_gb = needed / 1e9, device.memory_bytes / 1e9
+    return f"its operands take {needed_gb:,.1f} GB, {device.name} has {there_gb:,.1f} GB of memory"
 
 
 def by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate called ``algorithm``, or the reason why there is no C for it."""
-    if not algorithm.startswith(f"{_BACKEND}/"):
+    if not isinstance(algorithm, str) or not algorithm.startswith(f"{_BACKEND}/"):
         raise BadInput(
             f"a C file runs an algorithm or an engine of cuDNN's, such as cudnn/gemm or cudnn/engine-48, "
             f"got {algorithm!r}"
         )
-    check_epilogue(problem)
-    candidate = named(algorithm, problem, device, resolved(policy, problem, device))
+    _check(problem, device)
+    candidate = _permitted_by_name(algorithm, problem, device, policy)
     reason = _objection(candidate)
     if reason is not None:
         raise BadInput(f"{candidate.id}: {reason}")
     return candidate
 
 
-def best(problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store | None) -> tuple[Candidate, str]:
+def _permitted_by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
+    """What has this name and does what ``policy`` asks for: what that leaves open refuses nothing that is named. A name
+    without its configuration stands for each of them."""
+    known = resolved(policy, problem, device)
+    asked = policy if policy.max_workspace_bytes is not None else replace(policy, max_workspace_bytes=maxsize)
+    first = named(algorithm, problem, device, known)
+    reason = listing.objection(first, asked)
+    if reason is None:
+        return first
+    name = first.id.partition("[")[0]
+    if listing.spelled(listing.spaced(algorithm), problem) != first.id:
+        for other in listing.candidates(listing.of_family(name, problem, device, known)):
+            if other.id.partition("[")[0] == name and listing.objection(other, asked) is None:
+                return other
+    raise BadInput(f"{first.id} {reason}")
+
+
+def _check(problem: ConvProblem, device: DeviceFacts) -> None:
+    """Refuse what no file can compute on a device, whatever runs it."""
+    check_epilogue(problem)
+    reason = too_large(problem, device)
+    if reason is not None:
+        raise BadInput(f"{problem.key}: {reason}")
+
+
+def best(
+    problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store | Path | str | None
+) -> tuple[Candidate, str]:
     """The best of cuDNN's candidates that is known without measuring, and in words how it is known.
 
     What the store has a time of comes first, then engines in cuDNN's own order, then the classic API's algorithms,
     which have no order.
     """
-    check_epilogue(problem)
+    _check(problem, device)
     found = find(problem, device=device, policy=policy, mode=Mode.HEURISTIC, store=store)
     listed = list(_permitted(found))
     measured = next((candidate for candidate, is_measured in listed if is_measured), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from convwright.core.candidate import Candidate
@@ -27,11 +28,13 @@ class EmittedC(Record):
     chosen: tuple[Candidate, ...]
     left_out: tuple[tuple[str, str], ...] = ()
 
-    def write(self, folder: str | Path = ".") -> tuple[Path, Path]:
+    def write(self, folder: str | PathLike[str] = ".") -> tuple[Path, Path]:
         """Write both files into ``folder``, which is made, and return their paths, the source's first.
 
         What an earlier call wrote is replaced; any other file of that name is not.
         """
+        if not isinstance(folder, str | PathLike):
+            raise BadInput(f"`folder` must be the path of a folder, got {folder!r}")
         place = Path(folder)
         paths = place / f"{self.name}.c", place / f"{self.name}.h"
         try:

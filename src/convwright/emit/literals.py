@@ -11,6 +11,7 @@ from convwright.backends.cudnn.graph.tensor import GraphTensor, common_layout
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
+from convwright.core.fusing import is_rare
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import BadInput
@@ -30,6 +31,7 @@ _MATH_TYPE = {
     Arithmetic.BF16_ACC32: "CUDNN_TENSOR_OP_MATH",
 }
 _FORMAT = {Layout.NCHW: "CUDNN_TENSOR_NCHW", Layout.NHWC: "CUDNN_TENSOR_NHWC"}
+_FUSED = (Activation.NONE, Activation.RELU)
 _ENGINE = "engine-"
 # What stands where there is none.
 NO_SIZES, NO_ENGINE = "{" + ", ".join("0" * 14) + "}", "{0, 0, {{0, 0}}}"
@@ -64,11 +66,20 @@ def check_dtype(dtype: DType) -> None:
         raise BadInput(f"a C file computes {', '.join(_DATA_TYPE)}, not {dtype}")
 
 
+def check_epilogue(problem: ConvProblem) -> None:
+    """Refuse an epilogue that no template writes."""
+    if is_rare(problem) or problem.epilogue.activation not in _FUSED:
+        raise BadInput(
+            "a C file fuses residual, bias and relu behind a forward convolution, "
+            f"got the epilogue {problem.epilogue} on {problem.direction}"
+        )
+
+
 def row_literal(candidate: Candidate) -> str:
-    """The candidate and its problem's sizes, as ``struct row``."""
+    """The candidate, its problem's sizes and its id, as ``struct row``."""
     engine, sizes = is_engine(candidate), _braced(row_sizes(candidate.problem))
     choices = (_engine(candidate), NO_ALGORITHM) if engine else (NO_ENGINE, _algorithm(candidate))
-    return _braced((sizes, _boolean(not engine), *choices))
+    return _braced((sizes, _boolean(not engine), *choices, f'"{candidate.id}"'))
 
 
 def row_sizes(problem: ConvProblem) -> tuple[int, ...]:
@@ -79,6 +90,7 @@ def row_sizes(problem: ConvProblem) -> tuple[int, ...]:
 
 
 def _problem(problem: ConvProblem, tensors: Mapping[str, GraphTensor], *, sized: bool = True) -> str:
+    check_epilogue(problem)
     epilogue, computed = problem.epilogue, DType.FP64 if problem.dtype is DType.FP64 else DType.FP32
     # One dimension is computed as two of height 1.
     height = 1 if problem.rank == 1 else 0

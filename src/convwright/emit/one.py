@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy, check_policy
@@ -10,7 +12,7 @@ from convwright.emit.about import about_plan, adds_zeros, cudnn_version, on_the_
 from convwright.emit.chosen import AUTO, best, by_name, gpu
 from convwright.emit.emitted import EmittedC
 from convwright.emit.literals import check_dtype, choice_literal, is_engine, problem_literal
-from convwright.emit.templates import assemble, header
+from convwright.emit.templates import assemble, check_name, header
 from convwright.errors import BadInput
 from convwright.tuning.keeping.store import Store
 
@@ -29,14 +31,14 @@ def emit_c(
     device: str | DeviceFacts | None = None,
     name: str = "conv",
     policy: Policy | None = None,
-    store: Store | None = None,
+    store: Store | Path | str | None = None,
 ) -> EmittedC:
     """A convolution of cuDNN's as a C source file and its header, which need neither Python nor PyTorch.
 
-    ``algorithm`` is an algorithm of cuDNN's classic API or an engine of its graph API; "auto" is the best that
-    ``store`` knows under ``policy``, or else the first that cuDNN's heuristic proposes. ``device`` is the GPU that the
-    file will run on, here or elsewhere. ``name`` is what the files are called, and what every name in the header begins
-    with.
+    ``algorithm`` is an algorithm of cuDNN's classic API or an engine of its graph API, which has to keep to what
+    ``policy`` says; "auto" is the best that ``store``, a ``Store`` or its path, knows under ``policy``, or else the
+    first that cuDNN's heuristic proposes. ``device`` is the GPU that the file will run on, here or elsewhere. ``name``
+    is what the files are called, and what every name in the header begins with.
 
     >>> emitted = emit_c("mb32ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc ep:bias+relu", device="h200")
     >>> "int conv_run(conv_plan *plan, const void *first" in emitted.header
@@ -45,6 +47,7 @@ def emit_c(
     asked = ConvProblem.parse(problem) if isinstance(problem, str) else problem
     if not isinstance(asked, ConvProblem):
         raise BadInput(f"emit_c takes a problem or its text, got {problem!r}")
+    check_name(name)
     check_policy(policy)
     check_dtype(asked.dtype)
     facts, allowed = gpu(device), policy or Policy()

@@ -13,13 +13,20 @@ from importlib import resources
 from convwright.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+# What the headers that a file includes are called, and what in them begins as a public name here would.
+_TAKEN = re.compile(
+    r"pthread\w*|timer|cuda|cuda_(device_)?runtime(_api)?|cudnn|cudnn_(adv|cnn|graph|knob|ops|rnn|status|version)\w*|"
+    r"(builtin|device|driver|library|surface|texture|vector)_types|host_(config|defines)|"
+    r"std(arg|bool|def|int|io|lib)|strings?|alloca|byteswap|endian|features|limits|sched|select|setjmp|time|types|wchar",
+    re.IGNORECASE,
+)
 _IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*")
 _WORD = re.compile(r"(?:/\*)?@(\w+)@(?:\*/)?")
 
 
 def assemble(parts: Sequence[str], name: str, words: Mapping[str, str]) -> str:
     """The files ``parts``, one after the other, with ``words`` in their places and ``name`` for ``conv``."""
-    _check_name(name)
+    check_name(name)
     template = "\n".join(part(each).strip() + "\n" for each in parts)
     known = set(_IDENTIFIER.findall(template))
     clash = known & {_renamed(each, name) for each in known if each != _renamed(each, name)}
@@ -38,9 +45,14 @@ def part(file: str) -> str:
     return (resources.files(__package__) / "c" / file).read_text(encoding="utf-8")
 
 
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
+def check_name(name: str) -> None:
+    """Refuse what cannot be the beginning of names in C, or is that of names which a file gets from elsewhere."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(f"the name must be letters, digits and underscores, at most 40, a letter first, got {name!r}")
+    if _TAKEN.fullmatch(name):
+        raise BadInput(
+            f"the name {name} is one of the headers that a C file includes, or of what they declare: give another"
+        )
 
 
 def _renamed(text: str, name: str) -> str:

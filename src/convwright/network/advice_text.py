@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from convwright.core.finding import UNSTABLE
 from convwright.measuring.conditions import Conditions
 from convwright.network.compact import compact
 from convwright.network.conditions_text import Measured, compared_in, conditions_lines, permitted_in, without_tf32
+from convwright.network.disturbed import unstable_lines
+from convwright.settings import Mode
 
 if TYPE_CHECKING:
     from convwright.network.advice import Advice, LayerAdvice
@@ -16,6 +19,8 @@ COLUMNS = ("layers", "problem", "calls", "now µs", "limit µs", "best µs", "ga
 LEFT = ("layers", "problem", "candidate")
 UNKNOWN = "–"
 _MOST_NAMES = 2
+# A cure that `advise` has no option for, but one like it.
+_LARGER, _LIKE_IT = "give a larger budget", "take mode full"
 
 
 def title(advice: Advice) -> str:
@@ -48,7 +53,8 @@ def summary(advice: Advice) -> list[str]:
         return ["The model runs no convolution that is known here."]
     left = len(advice.layers) - len(rows(advice))
     said = [f"{left} more distinct problems are not shown."] if left else []
-    said += [f"{_which(layer, advice)}: {layer.unstable}." for layer in advice.layers if layer.unstable is not None]
+    unstable = ((_which(layer, advice), layer.unstable) for layer in advice.layers)
+    said += [f"{curable(line, advice.mode)}." for line in unstable_lines(unstable)]
     if advice.convolutions_us is not None and advice.best_us is not None:
         return [
             *said,
@@ -58,6 +64,19 @@ def summary(advice: Advice) -> list[str]:
     if advice.limit_us is not None:
         said.append(f"{_count(advice)}: none of these candidates takes less than {duration(advice.limit_us)} for all.")
     return said
+
+
+def curable(unstable: str, mode: Mode) -> str:
+    """What is said of an unstable time, with the cures that there are in ``mode``.
+
+    >>> curable("unstable: wait, or give a larger budget", Mode.QUICK)
+    'unstable: wait, or take mode full'
+    >>> curable("unstable: give a larger budget, or wait", Mode.FULL)
+    'unstable: wait'
+    """
+    if mode is Mode.FULL:
+        return unstable.replace(f", or {_LARGER}", "").replace(f"{_LARGER}, or ", "")
+    return unstable.replace(_LARGER, _LIKE_IT)
 
 
 def suggestion_lines(number: int, suggestion: Suggestion) -> list[str]:
@@ -147,6 +166,7 @@ def _three_digits(value: float) -> str:
 
 
 def _row(layer: LayerAdvice) -> tuple[str, ...]:
+    unstable = layer.unstable is not None
     return (
         names(layer.names),
         compact(layer.problem),
@@ -154,8 +174,8 @@ def _row(layer: LayerAdvice) -> tuple[str, ...]:
         _figure(layer.now_us.value if layer.now_us else None),
         _figure(layer.limit_us),
         _figure(layer.best_us.value if layer.best_us else None),
-        UNKNOWN if layer.speedup is None else f"{layer.speedup:.2f}x",
-        _figure(layer.gain_us),
+        UNSTABLE if unstable else UNKNOWN if layer.speedup is None else f"{layer.speedup:.2f}x",
+        _figure(None if unstable else layer.gain_us),
         UNKNOWN if layer.candidate is None else layer.candidate.id,
     )
 

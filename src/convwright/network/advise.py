@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from convwright.measuring.machine import device_facts
 from convwright.naming import one_of
 from convwright.network import whatif
 from convwright.network.advice import Advice, LayerAdvice
+from convwright.network.advice_text import curable
 from convwright.network.compact import compact
 from convwright.network.conditions_text import conditions_now
 from convwright.network.distinct import Posed, distinct
@@ -123,7 +125,7 @@ def _advice(
         model_host_us=whole.host_us,
         enabled_us=whole.device_us.times(under.ratio) if whole.device_us and under else None,
         suggestions=tuple(sorted(suggestions, key=lambda suggestion: -suggestion.gain_us)),
-        notes=(*_notes(recording, facts, wanted), *whole.notes),
+        notes=(*_notes(recording, facts, wanted, layers), *(curable(note, wanted) for note in whole.notes)),
         conditions=(*conditions_now(facts), *today()),
         top=top,
     )
@@ -213,8 +215,10 @@ def _at_home(facts: DeviceFacts, recording: Recording) -> bool:
     return recording.device is not None and device_facts(recording.device) == facts
 
 
-def _notes(recording: Recording, facts: DeviceFacts, mode: Mode) -> list[str]:
+def _notes(recording: Recording, facts: DeviceFacts, mode: Mode, layers: Sequence[LayerAdvice]) -> list[str]:
     notes = [f"{name} is left out: {reason}." for name, reason in recording.left_out]
+    if not layers:
+        return notes
     if not facts.present:
         notes.append(f"{facts.name} is elsewhere: limits and candidates are known, times are not.")
     elif mode is Mode.HEURISTIC:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrize import is_parametrized
 
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy
@@ -19,9 +20,12 @@ from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
 from convwright.ops import functional
 from convwright.ops.ambient import AUTO, algorithms
+from convwright.ops.autocast import autocasting, lowered_dtype
+from convwright.ops.composite import COMPUTED_ON
 from convwright.ops.describe import problem_of, transposed_problem_of
 from convwright.ops.fused_gradients import fused_choices, fused_problems
 from convwright.ops.posed import Wanted, gradient_problems
+from convwright.tensors import SERVED
 from convwright.tuning.session import Choice, session
 
 _FUNCTIONS: dict[tuple[bool, int], Callable[..., Tensor]] = {
@@ -74,8 +78,9 @@ class Converted:
         surely faster. PyTorch's own call may still serve in its place where a layer's shapes never come again, or where
         finding the choice would cost the host more than it saves.
         """
-        if self._seen is None:
+        if not self._seen_in_full():
             return {}
+        assert self._seen is not None
         device, wish, wanted = device_facts(self._seen[3]), self._wish, self._seen[-1]
         policy, problem = wish.policy or Policy(), self._problem()
 
@@ -89,6 +94,16 @@ class Converted:
         every = (choice.candidate for choice in (main, *chosen) if choice is not None)
         return {str(candidate.problem.direction): candidate.id for candidate in every}
 
+    def _seen_in_full(self) -> bool:
+        """Whether there was a call, and not a compiler's or a tracer's, or one that only PyTorch serves."""
+        if self._seen is None:
+            return False
+        shape, strides, dtype, device, *_ = self._seen
+        return (
+            isinstance(device, torch.device) and device.type in COMPUTED_ON and dtype in SERVED
+            and {int}.issuperset(map(type, (*shape, *strides)))
+        )  # fmt: skip
+
     @property
     def _direction(self) -> Direction:
         return Direction.BACKWARD_DATA if self._form[0] else Direction.FORWARD
@@ -97,7 +112,8 @@ class Converted:
         assert self._seen is not None
         shape, strides, dtype, _, window, *_ = self._seen
         x = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-        weight, bias = self.weight.to("meta"), None if self.bias is None else self.bias.to("meta")
+        weight = self.weight.to("meta", dtype)
+        bias = None if self.bias is None else self.bias.to("meta", dtype)
         if x.dim() == self.weight.dim() - 1:
             x = x.unsqueeze(0)
         names = ("stride", "padding", "dilation", "groups")
@@ -108,8 +124,12 @@ class Converted:
 
     def _compute(self, x: Tensor, weight: Tensor, bias: Tensor | None, *window: Any) -> Tensor:
         wish = self._wish
+        if not isinstance(x, Tensor):  # what a tracer follows a call by: the choice becomes a part of that
+            named = wish.named(self._direction, self._direction)
+            return _FUNCTIONS[self._form](x, weight, bias, *window, algorithm=named, policy=wish.policy)
         # Set as an attribute it would be looked for among parameters and modules first, which took 1.7 µs (a Xeon).
-        self.__dict__["_seen"] = (x.shape, x.stride(), x.dtype, x.device, window, Wanted.of(x, weight, bias))
+        dtype = lowered_dtype(x) if autocasting(x) else x.dtype
+        self.__dict__["_seen"] = (x.shape, x.stride(), dtype, x.device, window, Wanted.of(x, weight, bias))
         if not wish.algorithms:
             return _FUNCTIONS[self._form](x, weight, bias, *window, policy=wish.policy)
         with wish.around(self._direction):
@@ -142,6 +162,8 @@ class Converted:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copied and pickled as what it was, with its wish: the class is made here and can be found nowhere."""
+        if "_original" not in vars(type(self)):
+            return super().__reduce_ex__(protocol)  # whoever put a class on it says how, or that it cannot be
         return _rebuilt, (self._original, {**self.__dict__, "_seen": None})
 
 
@@ -156,14 +178,16 @@ def is_convertible(layer: Any) -> bool:
 
 def to_converted(layer: Any, wish: Wish) -> None:
     """Let ``layer`` be computed by convwright from now on."""
-    original: Any = layer._original if isinstance(layer, Converted) else type(layer)
-    layer.__class__ = _converted(original)
+    if not isinstance(layer, Converted):
+        beneath = _unparametrized(layer)
+        layer.__class__ = _exchanged(type(layer), beneath, _converted(beneath))
     layer.__dict__["_wish"] = wish
 
 
 def to_original(layer: Any) -> None:
     """Give ``layer`` the class back that it had."""
-    layer.__class__ = layer._original
+    made: Any = next(kind for kind in type(layer).__mro__ if "_original" in vars(kind))
+    layer.__class__ = _exchanged(type(layer), made, made._original)
     for attribute in ("_wish", "_seen"):
         layer.__dict__.pop(attribute, None)
 
@@ -172,7 +196,25 @@ def to_original(layer: Any) -> None:
 def _converted(original: Any) -> Any:
     """``original`` with what a converted layer adds, so that it still is one."""
     form = next(form for kind, form in _FORMS.items() if issubclass(original, kind))
-    return type(original.__name__, (Converted, original), {"_original": original, "_form": form})
+    # Tracers tell PyTorch's own modules, which they leave whole, by where their class is from.
+    namespace = {"_original": original, "_form": form, "__module__": original.__module__}
+    return type(original.__name__, (Converted, original), namespace)
+
+
+def _unparametrized(layer: Any) -> Any:
+    """The class of ``layer`` below the one that PyTorch's parametrizations put on it, and take off again."""
+    kind = type(layer)
+    return kind.__bases__[0] if is_parametrized(layer) and kind.__name__.startswith("Parametrized") else kind
+
+
+def _exchanged(kind: Any, old: Any, new: Any) -> Any:
+    """``kind`` with ``new`` in the place of ``old``, which others, such as parametrizations and sharding, may have put
+    a class on."""
+    if kind is old:
+        return new
+    bases = tuple(_exchanged(base, old, new) if issubclass(base, old) else base for base in kind.__bases__)
+    own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    return type(kind)(kind.__name__, bases, own)
 
 
 def _rebuilt(original: Any, state: dict[str, Any]) -> Any:

@@ -21,6 +21,8 @@ from convwright.uncompiled import uncompiled
 
 _C: Any = torch._C
 _COMPUTED_ON = ("cpu", "cuda")
+# Of PyTorch's convolution modules.
+_LACKING = ("weight", "_conv_forward", "transposed", "output_padding")
 
 
 class Int8Conv(nn.Module):
@@ -37,7 +39,7 @@ class Int8Conv(nn.Module):
     input_scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, merged: Merged, limit: float, policy: Policy | None = None) -> None:
+    def __init__(self, merged: Merged, limit: float, policy: Policy | None = None, path: str = "") -> None:
         super().__init__()
         conv = merged.conv
         self.in_channels, self.out_channels, self.kernel_size = conv.in_channels, conv.out_channels, conv.kernel_size
@@ -56,9 +58,22 @@ class Int8Conv(nn.Module):
             "stride": conv.stride, "padding": conv.padding if self.padding_mode == "zeros" else 0,
             "dilation": conv.dilation, "groups": conv.groups,
         }  # fmt: skip
+        self.path = path
         self._calls = Int8Calls(window, self.activation, policy)
         self._seen: tuple[Any, ...] | None = None
         self.eval()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            if name not in _LACKING:
+                raise
+            kept = f"keep=[{self.path!r}]" if self.path else "keep=[…]"
+            raise AttributeError(
+                f"{self.path or 'a convolution'} computes in int8 and has no `{name}`, which the model asks it for: "
+                f"`{kept}` leaves it as it is"
+            ) from error
 
     @property
     def limit(self) -> float:

@@ -139,7 +139,7 @@ class _Work:
             samples.run(self.model, "ranges", {self.merged[name].conv: _cutting(cut) for name, cut in cuts.items()})
             limits = {name: cut.best for name, cut in cuts.items()}
         for name, limit in limits.items():
-            self.ready[name] = Int8Conv(self.merged[name], limit, policy)
+            self.ready[name] = Int8Conv(self.merged[name], limit, policy, name)
 
     def compare(self, samples: Samples, max_layer_error: float) -> None:
         """Compute each layer in int8 as well, on the inputs of the model as it is, and keep what is too far off."""

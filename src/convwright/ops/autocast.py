@@ -8,12 +8,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+_USUAL = ("cpu", "cuda")
 _Result = TypeVar("_Result")
 Operands = tuple[Tensor, Tensor, Tensor | None]
 
 
 def autocasting(x: Tensor) -> bool:
-    return torch.is_autocast_enabled(x.device.type)
+    """False on devices that have no autocast, of which PyTorch does not let one ask."""
+    kind = x.device.type
+    return (kind in _USUAL or torch.amp.is_autocast_available(kind)) and torch.is_autocast_enabled(kind)
 
 
 def lowered_dtype(tensor: Tensor) -> torch.dtype:

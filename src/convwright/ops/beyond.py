@@ -14,7 +14,16 @@ from convwright.errors import BadInput, NothingLeft
 from convwright.ops.ambient import AUTO, freely
 from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
 from convwright.ops.call import Call, as_batch
-from convwright.ops.composite import EMPTY, PLAIN, check_tensors, composite, foreign, refuse_algorithm
+from convwright.ops.composite import (
+    EMPTY,
+    PLAIN,
+    check_like,
+    check_tensors,
+    composite,
+    foreign,
+    is_transformed,
+    refuse_algorithm,
+)
 from convwright.ops.decide import decide, own_runner, when_proved
 from convwright.ops.form import Form
 from convwright.ops.meetings import Verdict, meetings
@@ -48,8 +57,12 @@ def beyond(
         call = _checked(Call(form, x, w, bias, residual, out, request))
         if (why := _foreign_dtype(call)) is not None:
             return _pytorchs(call, why)
-        y = traced(call)
-        return y if out is None else out.copy_(y)
+        _refuse_out_with_gradient(call)
+        y = composite(replace(call, out=None)) if is_transformed() else traced(call)
+        if out is None:
+            return y
+        check_like(y, "out", out)
+        return out.copy_(y)
     plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
     if plain and x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
         if residual is None and out is None:
@@ -74,6 +87,16 @@ def beyond(
         with freely(form.direction):
             return beyond(form, x, w, bias, request._replace(algorithm=None), residual, out)
     return _looked_at(_checked(Call(form, x, w, bias, residual, out, request.kept())))
+
+
+def explain(
+    form: Form, x: Tensor, w: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: Any,
+    output_padding: Any = 0,
+) -> None:  # fmt: skip
+    """Refuse in one sentence what PyTorch's own function has refused, where what it was given is wrong."""
+    request = Request(bias is None, stride, padding, dilation, groups, output_padding=output_padding)
+    call = _checked(Call(form, x, w, bias, None, None, request.kept()))
+    (call if x.dim() == w.dim() else replace(call, x=x.unsqueeze(0))).problem()
 
 
 def _image(form: Form, x: Tensor, w: Tensor, bias: Tensor | None, request: Request) -> Tensor:
@@ -126,10 +149,7 @@ def _under_policy(
 @uncompiled("what is chosen at a call is no part of a graph")
 def _looked_at(call: Call) -> Tensor:
     """The long way, for a call that may never have been seen."""
-    if call.out is not None and call.trains:
-        raise BadInput(
-            "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
-        )
+    _refuse_out_with_gradient(call)
     why = _foreign_dtype(call) or foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
     if why is not None:
         return _pytorchs(call, why)
@@ -140,6 +160,13 @@ def _looked_at(call: Call) -> Tensor:
         return _run(_decided(call), call) if verdict is Verdict.DECIDE else _undecided(call, verdict)
     except NothingLeft:
         return _composite(call)  # an empty tensor, or for some dtypes and devices an error
+
+
+def _refuse_out_with_gradient(call: Call) -> None:
+    if call.out is not None and call.trains:
+        raise BadInput(
+            "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
+        )
 
 
 def _pytorchs(call: Call, why: str) -> Tensor:

@@ -24,7 +24,7 @@ from convwright.tensors import activate
 
 _C: Any = torch._C
 PLAIN = {Tensor, torch.nn.Parameter}
-_COMPUTED_ON = ("cpu", "cuda")
+COMPUTED_ON = ("cpu", "cuda")
 _LAYOUTS = (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
 EMPTY = "an operand is empty"
 Around = Callable[[Call, Callable[[], Tensor]], Tensor]
@@ -42,7 +42,7 @@ def foreign(*operands: Tensor | None) -> str | None:
     odd = next(filter(None, map(_oddity, tensors)), None)
     if odd is not None:
         return odd
-    if tensors[0].device.type not in _COMPUTED_ON:
+    if tensors[0].device.type not in COMPUTED_ON:
         return f"its operands are on device {tensors[0].device}"
     if tensors[0].is_cuda and flags.cuda_lost():
         return "this process was forked off one that used CUDA"
@@ -51,9 +51,14 @@ def foreign(*operands: Tensor | None) -> str | None:
     return "a TorchFunctionMode watches PyTorch's functions" if watched() else None
 
 
+def is_transformed() -> bool:
+    """Whether this is inside a transform of torch.func, which a compiler sees as well."""
+    return _C._functorch.peek_interpreter_stack() is not None
+
+
 def transformed() -> str | None:
     """Inside of what transform or mode this is: tensors there may have no memory to compute on."""
-    if _C._functorch.peek_interpreter_stack() is not None:
+    if is_transformed():
         return "it is inside a transform of torch.func, such as vmap"
     return "it is inside a dispatch mode, as in torch.export" if _C._len_torch_dispatch_stack() > 0 else None
 

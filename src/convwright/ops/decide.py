@@ -23,7 +23,7 @@ from convwright.ops.call import Call
 from convwright.ops.fused_gradients import FusedGradients, fused_choices, fused_problems
 from convwright.ops.look_cost import LONG_LOOK_US, look_host_us
 from convwright.ops.node_cost import node_host_us
-from convwright.ops.posed import FROM_OUTPUT, Wanted, gradient_problems
+from convwright.ops.posed import FROM_OUTPUT, Wanted, gradient_problems, with_dense_output
 from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.relief import bound
 from convwright.ops.runner import Runner
@@ -72,6 +72,12 @@ def training(call: Call) -> Training:
     problem, facts = call.problem(), device_facts(call.x.device)
     main = _choice(problem, facts, call, call.request.algorithm)
     return _trained(problem, main, _gradient_choices(problem, call, facts), call)
+
+
+def torchs_training(call: Call) -> Training:
+    """All three of PyTorch's own, for a call about which nothing is decided yet."""
+    problem = call.problem()
+    return Training(problem, with_dense_output(problem).output, call.form, call.request, torchs_own(call), None, None)
 
 
 def _choice(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: str | None) -> Choice:

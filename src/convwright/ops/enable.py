@@ -21,9 +21,10 @@ from convwright.ops import ambient
 from convwright.ops.beyond import beyond
 from convwright.ops.composite import refuse_algorithm
 from convwright.ops.form import Form, stand_ins
-from convwright.ops.functional import FAILURES, PASSES, Padding, convolution, named_after, transposed_convolution
+from convwright.ops.functional import PASSES, Padding, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
 from convwright.ops.request import Request
+from convwright.settings import settings
 from convwright.uncompiled import uncompiled
 
 _lock = threading.RLock()
@@ -108,6 +109,7 @@ def is_enabled() -> bool:
 
 
 def _check(policy: object) -> None:
+    settings()  # what is wrong with the environment is said here, and not at calls, of which each would ask again
     if policy is not None and not isinstance(policy, Policy):
         raise BadInput(f"`policy` must be a Policy, got {type(policy).__name__}")
 
@@ -136,7 +138,7 @@ def _is_left_alone(name: str) -> bool:
 def _looking(form: Form) -> Any:
     """Ours, for what is to be looked at."""
     make = transposed_convolution if form.transposed else convolution
-    return make(form, _or_torchs_own, looks_first=False)
+    return make(form, _or_torchs_own, _in_torchs_words, looks_first=False)
 
 
 @cache
@@ -161,10 +163,7 @@ def _stand_in(form: Form) -> Any:
             not is_compiling() and id(weight) in resting and type(input) is tensor
             and passes() and not deterministic()
         ):  # fmt: skip
-            try:
-                return own(input, weight, bias, stride, padding, dilation, groups)
-            except FAILURES:
-                pass
+            return own(input, weight, bias, stride, padding, dilation, groups)
         result: Tensor = looking(input, weight, bias, stride, padding, dilation, groups)
         return result
 
@@ -182,10 +181,7 @@ def _stand_in(form: Form) -> Any:
             not is_compiling() and id(weight) in resting and type(input) is tensor
             and passes() and not deterministic()
         ):  # fmt: skip
-            try:
-                return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
-            except FAILURES:
-                pass
+            return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
         result: Tensor = looking(input, weight, bias, stride, padding, output_padding, groups, dilation)
         return result
 
@@ -193,6 +189,10 @@ def _stand_in(form: Form) -> Any:
     # Pickled where it stands, it is whatever stands there when it is loaded.
     function.__module__, function.__doc__ = "torch.nn.functional", form.own.__doc__
     return function
+
+
+def _in_torchs_words(*_: object) -> None:
+    """Whoever calls PyTorch's functions expects its errors."""
 
 
 def _or_torchs_own(

@@ -22,7 +22,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.ops import form as forms
 from convwright.ops.ambient import asked, contexts
-from convwright.ops.beyond import beyond
+from convwright.ops.beyond import beyond, explain
 from convwright.ops.form import Form
 from convwright.ops.function_modes import modes
 from convwright.ops.request import Request
@@ -31,6 +31,7 @@ from convwright.ops.slots import Slot
 _jit: Any = torch.jit._builtins
 Padding = IntOrTuple | str
 Beyond = Callable[[Form, Tensor, Tensor, Tensor | None, Request, Tensor | None, Tensor | None], Tensor]
+Explain = Callable[..., None]
 
 
 class Convolution(Protocol):
@@ -76,8 +77,11 @@ class TransposedConvolution(Protocol):
     ) -> Tensor: ...
 
 
-def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True) -> Convolution:
-    """The function of ``form``: a first look for a remembered call, and ``beyond`` for everything else.
+def convolution(
+    form: Form, beyond: Beyond = beyond, explain: Explain = explain, *, looks_first: bool = True
+) -> Convolution:
+    """The function of ``form``: a first look for a remembered call, and ``beyond`` for everything else. What PyTorch's
+    own function refuses ``explain`` may refuse in better words.
 
     It is made here for each form, so that the first look is a call of its own and not one more inside another. Unless
     it ``looks_first`` another function has looked whether a weight's calls need no look.
@@ -117,7 +121,8 @@ def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True
                         return own(input, weight, bias, stride, padding)
                     return own(input, weight, bias)
                 except FAILURES:
-                    pass
+                    explain(form, input, weight, bias, stride, padding, dilation, groups)
+                    raise
             try:
                 slots = latest[known]
             except KeyError:
@@ -148,7 +153,8 @@ def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True
                                 if slot.varied is None or slot.varied.passes(input):
                                     return own(input, weight, bias, stride, padding, dilation, groups)
                             except FAILURES:
-                                break
+                                explain(form, input, weight, bias, stride, padding, dilation, groups)
+                                raise
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
                         and slot.flags == slot.state()
@@ -163,7 +169,9 @@ def convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True
     return made
 
 
-def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: bool = True) -> TransposedConvolution:
+def transposed_convolution(
+    form: Form, beyond: Beyond = beyond, explain: Explain = explain, *, looks_first: bool = True
+) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
     own, latest, rest = form.own, form.slots.latest, form.slots.rest
     resting = form.slots.resting if looks_first else _NOTHING
@@ -196,7 +204,8 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: 
                 try:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
                 except FAILURES:
-                    pass
+                    explain(form, input, weight, bias, stride, padding, dilation, groups, output_padding)
+                    raise
             try:
                 slots = latest[known]
             except KeyError:
@@ -229,7 +238,8 @@ def transposed_convolution(form: Form, beyond: Beyond = beyond, *, looks_first: 
                             try:
                                 return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
                             except FAILURES:
-                                break
+                                explain(form, input, weight, bias, stride, padding, dilation, groups, output_padding)
+                                raise
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
                         and slot.flags == slot.state()
@@ -252,7 +262,7 @@ _NOTHING: frozenset[int] = frozenset()
 # and more, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). Which ones is drawn
 # by lot, once, since layers and shapes that come in turn would hide behind each other.
 PASSES = tuple(Random(7).choices((True, False), (30, 1), k=4099))
-# A slot of PyTorch's own function does not look at weight and bias; what is wrong with them is said by a longer look.
+# A slot of PyTorch's own function does not look at weight and bias; what is wrong with them is said behind the call.
 FAILURES = (RuntimeError, TypeError, ValueError)
 
 

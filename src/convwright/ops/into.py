@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from convwright.core.epilogue import activation_named
 from convwright.core.policy import Policy
@@ -21,13 +20,15 @@ from convwright.ops.autograd import Training
 from convwright.ops.beyond import beyond
 from convwright.ops.call import Call, as_batch
 from convwright.ops.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
-from convwright.ops.decide import training
+from convwright.ops.decide import torchs_training, training
 from convwright.ops.form import CONV2D
 from convwright.ops.meetings import Verdict, meetings
 from convwright.ops.posed import FROM_OUTPUT
 from convwright.ops.regions import Kept, base_of, check_apart, log_write, version_of
 from convwright.ops.request import Request
 from convwright.ops.slots import Slot
+
+_aten: Any = torch.ops.aten
 
 
 def conv2d_into(
@@ -48,7 +49,8 @@ def conv2d_into(
     """``out`` becomes the convolution and is returned, as an in-place operation that autograd follows.
 
     ``out`` may be a slice of a buffer of which ``input`` is another slice, as in densely connected networks: the
-    gradient is right as long as nothing writes over what a backward pass still needs, and an error where it does.
+    gradient is right as long as nothing writes over what a backward pass still needs, and an error where it does. It
+    has a gradient of its own where the two are not of one buffer.
 
     >>> import torch
     >>> buffer, weight = torch.ones(1, 3, 4, 4), torch.ones(1, 2, 1, 1, requires_grad=True)
@@ -125,8 +127,7 @@ def _training(call: Call) -> Training | None:
     if slot is not None and isinstance(slot.run, Training):
         return slot.run
     if meetings.judge(call) is not Verdict.DECIDE:
-        call.problem()  # refuses bad input in one sentence
-        return None
+        return torchs_training(call)
     made = training(call)
     slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, made, extra))
     return made
@@ -158,13 +159,21 @@ class Into(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         training: Training = ctx.training
-        inner = training.before_activation(dy, ctx.y.intact() if ctx.y else None)
         needs = ctx.needs_input_grad
-        made = training.gradients(inner, ctx.x.intact() if ctx.x else x, w, needs[1:4])
+        y = ctx.y.intact() if ctx.y else None
+        if torch.is_grad_enabled():  # only PyTorch's formulas have a second derivative
+            if ctx.x:
+                raise RuntimeError(
+                    "conv2d_into has no second derivative where its input and its output lie in one buffer"
+                )
+            inner = dy if y is None else _aten.threshold_backward(dy, y, 0)
+            made = training.torchs_gradients(inner, x, w, needs[1:4])
+        else:
+            inner = training.before_activation(dy, y)
+            made = training.gradients(inner, ctx.x.intact() if ctx.x else x, w, needs[1:4])
         # Zero, not None: for a slice, None would drop the gradient of the whole buffer.
         return (torch.zeros_like(dy) if needs[0] else None, *made, inner if needs[4] else None, None, None)
 

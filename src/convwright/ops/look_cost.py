@@ -36,7 +36,7 @@ def look_host_us(kind: str) -> float:
     looks = convolution(form)
     _kept.append(looks)
     x, w, y = (torch.zeros(shape, device=kind) for shape in ((1, 4, 4, 4), (4, 4, 3, 3), (1, 4, 2, 2)))
-    form.slots.remember(w, (x, w), Slot((x, w), Request(True, 1, 0, 1, 1, None, None, None), lambda *operands: y))
+    form.slots.remember(w, (x, w), Slot((x, w), Request(True, 1, 0, 1, 1), lambda *operands: y))
     company = Company("cpu")
 
     def host_us(call: Callable[[], object]) -> float:

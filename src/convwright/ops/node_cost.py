@@ -30,7 +30,7 @@ def node_host_us(kind: str) -> tuple[float, float]:
     """
     x, w = (torch.zeros(shape, device=kind, requires_grad=True) for shape in ((1, 4, 4, 4), (4, 4, 3, 3)))
     dy, problem = torch.zeros(1, 4, 2, 2, device=kind), problem_of(x, w)
-    request = Request(True, 1, 0, 1, 1, None, None, None)
+    request = Request(True, 1, 0, 1, 1)
     node = Training(problem, problem.y, CONV2D, request, TorchPlan(torch_candidate(problem)), None, None)
 
     def timer_of(forward: Callable[..., Tensor]) -> Timer:

@@ -58,14 +58,14 @@ def trained(problem: ConvProblem, wanted: Wanted) -> ConvProblem:
 
 def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem | None]:
     """For the input and for the weight of a call that poses ``problem``, None where no gradient is wanted."""
-    behind = _with_dense_output(problem)
+    behind = with_dense_output(problem)
     return [
-        _with_dense_output(behind.asking(direction)) if is_wanted else None
+        with_dense_output(behind.asking(direction)) if is_wanted else None
         for direction, is_wanted in zip(_GRADIENTS[problem.direction], (wanted.x, wanted.w), strict=True)
     ]
 
 
-def _with_dense_output(problem: ConvProblem) -> ConvProblem:
+def with_dense_output(problem: ConvProblem) -> ConvProblem:
     """The problem with a dense result. The gradient that is to come is dense, and so is one that is made, however its
     operand lies: elements of that may share memory."""
     output = problem.output

@@ -19,9 +19,9 @@ class Request(NamedTuple):
     padding: IntOrTuple | str
     dilation: IntOrTuple
     groups: int
-    activation: str | None
-    algorithm: str | None
-    policy: Policy | None
+    activation: str | None = None
+    algorithm: str | None = None
+    policy: Policy | None = None
     output_padding: IntOrTuple = 0
 
     def kept(self) -> Request:
@@ -58,7 +58,7 @@ def _check_algorithm(given: object) -> None:
 def _kept(name: str, value: object) -> object:
     if value is None or isinstance(value, int | str | tuple | Policy):
         return value
-    if isinstance(value, list):
+    if isinstance(value, list) and not any(isinstance(each, list) for each in value):
         return [*value]
     try:
         return index(value)  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import Tensor
@@ -109,7 +108,7 @@ class Slots:
         ambient.contexts.unlooked.append(self.resting)
         self.forgotten = 0  # how often everything was
         self._hidden: dict[int, tuple[Slot, ...]] = {}
-        self._owners: dict[int, ref[Tensor]] = {}
+        self._addresses: dict[int, int] = {}
         self._by_shape: dict[object, list[Slot]] = {}
 
     def matching(self, weight: Tensor, request: Request, tensors: tuple[Tensor, ...], extra: object) -> Slot | None:
@@ -194,7 +193,7 @@ class Slots:
         """Drop every slot, so that the next call of each kind decides anew."""
         self.forgotten += 1
         self.resting.clear()
-        for memory in (self.latest, self._hidden, self._owners, self._by_shape):
+        for memory in (self.latest, self._hidden, self._addresses, self._by_shape):
             memory.clear()
 
     def show(self, shown: bool) -> None:
@@ -213,11 +212,12 @@ class Slots:
         if len(self.latest) >= _MOST_WEIGHTS:
             self.latest.clear()
             self.resting.clear()
-            self._owners.clear()
+            self._addresses.clear()
         self.resting.discard(id(weight))
-        known, owner = self.latest.get(id(weight)), self._owners.get(id(weight))
-        if known is None or owner is None or owner() is not weight:  # an id is used again
-            self.latest[id(weight)], self._owners[id(weight)] = (slot,), ref(weight)
+        known, address = self.latest.get(id(weight)), weight.data_ptr()
+        # An id is used again, most likely. A weak reference would know, and keep PyTorch from swapping the weight.
+        if known is None or self._addresses.get(id(weight)) != address:
+            self.latest[id(weight)], self._addresses[id(weight)] = (slot,), address
             return
         others = [other for other in known if other is not slot]
         decided = [other for other in others if other.varied is None]

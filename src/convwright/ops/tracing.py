@@ -107,7 +107,7 @@ def _asked(
 ) -> tuple[Form, Request]:
     window = (tuple(stride), tuple(padding), tuple(dilation), groups)
     added = tuple(output_padding) if transposed else 0
-    return _FORMS[x.dim() - 2, transposed], Request(True, *window, None, None, None, added)
+    return _FORMS[x.dim() - 2, transposed], Request(True, *window, output_padding=added)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -6,12 +6,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from convwright.core.finding import UNSTABLE
 from convwright.network.advice import Advice
-from convwright.network.advice_text import COLUMNS, LEFT, measured, present, rows, suggestion_lines, summary, title
+from convwright.network.advice_text import (
+    COLUMNS,
+    LEFT,
+    UNKNOWN,
+    measured,
+    present,
+    rows,
+    suggestion_lines,
+    summary,
+    title,
+)
 from convwright.report.amounts import singular
 from convwright.report.conditions import print_conditions
 
 _WINNING = "bold green"
+# Of what a row gains; all else is a winner's.
+_STYLES = {UNKNOWN: "", "1.00x": "", UNSTABLE: "yellow"}
 _DECISIVE = ("layers", "now µs", "best µs", "gain", "candidate")
 _WIDE = 140
 _GAIN = COLUMNS.index("gain")
@@ -43,6 +56,6 @@ def _table(advice: Advice, width: int) -> Table:
             table.add_column(name, justify="right", no_wrap=True)
     for row in rows(advice):
         cells = dict(zip(COLUMNS, row, strict=True))
-        style = _WINNING if row[_GAIN] not in ("–", "1.00x") else ""
+        style = _STYLES.get(row[_GAIN], _WINNING)
         table.add_row(*(Text(cells[name], style=style) for name in shown))
     return table

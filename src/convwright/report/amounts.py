@@ -28,6 +28,15 @@ def figure(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.3g}"
 
 
+def microseconds(value: float) -> str:
+    """A time of microseconds as a table's cell has it.
+
+    >>> microseconds(28611.07), microseconds(12.345), microseconds(0.0039421)
+    ('28,611.1', '12.35', '0.00394')
+    """
+    return f"{value:,.1f}" if abs(value) >= 100 else figure(value)
+
+
 def percent_text(interval: Interval) -> str:
     """Half the width of an interval, in percent of its middle.
 
@@ -74,6 +83,18 @@ def date_text(seconds: float) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):  # no year of a calendar: somebody else wrote it
         return f"{seconds:g} s since 1970"
+
+
+def iso_text(seconds: float) -> str | None:
+    """A moment in seconds since 1970 as data have it; None for no year of a calendar.
+
+    >>> iso_text(1.7e9), iso_text(1e30)
+    ('2023-11-14T22:13:20+00:00', None)
+    """
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def age_text(seconds: float) -> str:

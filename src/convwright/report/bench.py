@@ -17,7 +17,7 @@ from convwright.errors import BadInput
 from convwright.measuring.conditions import Conditions
 from convwright.network.compact import compact
 from convwright.network.conditions_text import Measured
-from convwright.report.amounts import figure, percent_text
+from convwright.report.amounts import figure, microseconds, percent_text
 from convwright.report.columns import fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions
 from convwright.report.groups import grouped
@@ -26,12 +26,12 @@ from convwright.report.unstable import print_unstable
 
 _UNKNOWN = "–"
 _COLUMNS = (
-    "name", "problem", "PyTorch µs", "winner", "µs", "times faster", "95 %", "outcome", "limit µs", "share",
-    "rel. L2", "PyTorch's",
+    "name", "problem", "PyTorch µs", "winner", "µs", "times faster", "95 %", "outcome", "first candidate", "workspace",
+    "limit µs", "share", "rel. L2", "PyTorch's",
 )  # fmt: skip
-_FOLDED = ("name", "problem", "winner")
-_DECISIVE = ("name", "PyTorch µs", "winner", "µs", "times faster", "outcome")
-_KEPT = ("name", "outcome", "winner", "times faster")
+_FOLDED = ("name", "problem", "winner", "first candidate")
+_DECISIVE = ("name", "PyTorch µs", "winner", "µs", "times faster", "outcome", "first candidate", "workspace")
+_KEPT = ("name", "outcome", "first candidate", "winner", "times faster")
 _WIDE = 150
 _STYLES = {Outcome.FASTER: "bold green", Outcome.SLOWER: "red", Outcome.AMBIGUOUS: "yellow"}
 
@@ -174,6 +174,8 @@ def _cells(result: Result) -> dict[str, str]:
         if result.choice != result.baseline:
             cells["95 %"] = f"{ratio.low:.2f} to {ratio.high:.2f}"
     return cells | {
+        "first candidate": result.first or _UNKNOWN,
+        "workspace": result.workspace or _UNKNOWN,
         "limit µs": _UNKNOWN if result.limit_us is None else figure(result.limit_us),
         "share": _UNKNOWN if result.share is None else f"{result.share:.0%}",
         "rel. L2": _UNKNOWN if result.error is None else f"{result.error:.1e}",
@@ -182,5 +184,4 @@ def _cells(result: Result) -> dict[str, str]:
 
 
 def _time(interval: Interval) -> str:
-    time_us = f"{interval.value:,.1f}" if interval.value >= 100 else figure(interval.value)
-    return f"{time_us} ± {percent_text(interval)} %"
+    return f"{microseconds(interval.value)} ± {percent_text(interval)} %"

@@ -16,7 +16,7 @@ from convwright.core.policy import Objective, Policy
 from convwright.errors import first_line
 from convwright.measuring.conditions import Conditions
 from convwright.network.conditions_text import Measured, conditions_now, without_tf32
-from convwright.report.amounts import singular
+from convwright.report.amounts import bytes_text, singular
 from convwright.suites.suite import Point, Row
 from convwright.tuning.choose import TIE, device_us, eager_us
 from convwright.tuning.find import Findings
@@ -155,6 +155,8 @@ def _remark(found: Findings) -> str | None:
         return None
     if not found.verdicts:
         return "there is no way of computing it here"
+    if all(verdict.finding.measurement is None for verdict in found.verdicts) and not found.device.present:
+        return f"{found.device.name} is elsewhere, and nothing ran: what comes first is what should need the least"
     base = next((verdict for verdict in found.verdicts if verdict.finding is found.baseline), None)
     if base is not None and base.finding.measurement is None:
         return base.reason
@@ -189,6 +191,8 @@ class Result:
     measured: tuple[Measured, ...] = ()
     present: Conditions = ()
     disallowed: frozenset[str] = frozenset()
+    first: str | None = None
+    workspace: str | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Result:
@@ -196,7 +200,7 @@ class Result:
         if record["failure"] is not None:
             return cls(record["name"], record["problem"], at, record["failure"], present=_present(record))
         errors = {row["id"]: _normal_error(row["measurement"]) for row in record["candidates"]}
-        ratio, outcome = record["times_faster"], record["outcome"]
+        ratio, outcome, first = record["times_faster"], record["outcome"], _first(record)
         return cls(
             record["name"], record["problem"], at, None, record["baseline"], record["choice"],
             times_us={name: _interval(each) for name, each in record["times_us"].items()},
@@ -207,6 +211,7 @@ class Result:
             unstable=record.get("unstable"), remark=record.get("remark"),
             measured=_measured(record), present=_present(record),
             disallowed=frozenset(row["id"] for row in record["candidates"] if not row.get("allowed", True)),
+            first=None if first is None else first["id"], workspace=None if first is None else _workspace(first),
         )  # fmt: skip
 
     def time_us(self, candidate: str | None) -> Interval | None:
@@ -222,6 +227,17 @@ class Result:
         else:
             family = [each for name, each in times_us.items() if name.partition("[")[0] == candidate]
         return min(family, key=lambda each: each.value, default=None)
+
+
+def _first(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The most promising candidate of a row of which nothing was measured."""
+    if record["times_us"]:
+        return None
+    return next((row for row in record["candidates"] if row.get("permitted", True)), None)
+
+
+def _workspace(row: Mapping[str, Any]) -> str:
+    return bytes_text(row.get("workspace_bytes"), at_most=row.get("workspace_is_bound", False))
 
 
 def _measured(record: Mapping[str, Any]) -> tuple[Measured, ...]:

@@ -9,7 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convwright.report.amounts import date_text, singular, time_text
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
+from convwright.network.compact import compact
+from convwright.report.amounts import date_text, iso_text, singular, time_text
 from convwright.tuning.keeping.quarantine import Place, Quarantined
 from convwright.tuning.keeping.store import Stored
 from convwright.tuning.keeping.upkeep import KnownProblem, Summary
@@ -39,8 +42,8 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def summary_to_json(summary: Summary) -> dict[str, Any]:
-    """The same as data; times are in seconds since 1970."""
-    names = ("device", "problems", "findings", "failures", "oldest", "newest")
+    """The same as data; dates are in ISO 8601, and a device's key is what it is called in findings."""
+    counts = ("problems", "findings", "failures")
     return {
         "path": str(summary.path) if summary.path else None,
         "schema": summary.schema,
@@ -48,14 +51,20 @@ def summary_to_json(summary: Summary) -> dict[str, Any]:
         "note": summary.note,
         "searches": summary.searches,
         "quarantined": summary.quarantined,
-        "devices": [{name: getattr(each, name) for name in names} for each in summary.devices],
+        "devices": [
+            _device_to_json(each.device)
+            | {name: getattr(each, name) for name in counts}
+            | {"oldest": iso_text(each.oldest), "newest": iso_text(each.newest)}
+            for each in summary.devices
+        ],
     }
 
 
 def print_problems(problems: Iterable[KnownProblem], console: Console) -> None:
     """One row per problem and device."""
     rows = [
-        (each.problem, singular(each.device), each.findings, each.failures, date_text(each.newest)) for each in problems
+        (_short(each.problem), singular(each.device), each.findings, each.failures, date_text(each.newest))
+        for each in problems
     ]
     if rows:
         console.print(_table(("problem", "device", "findings", "of them failures", "newest"), rows))
@@ -64,9 +73,13 @@ def print_problems(problems: Iterable[KnownProblem], console: Console) -> None:
 
 
 def problems_to_json(problems: Iterable[KnownProblem]) -> list[dict[str, Any]]:
-    """The same as data."""
-    names = ("problem", "device", "findings", "failures", "newest")
-    return [{name: getattr(each, name) for name in names} for each in problems]
+    """The same as data, with the problem as the store knows it; dates are in ISO 8601."""
+    return [
+        {"problem": each.problem}
+        | _device_to_json(each.device)
+        | {"findings": each.findings, "failures": each.failures, "newest": iso_text(each.newest)}
+        for each in problems
+    ]
 
 
 def print_known(key: str, known: Mapping[str, Mapping[str, Stored]], console: Console) -> None:
@@ -97,7 +110,14 @@ def known_to_json(key: str, known: Mapping[str, Mapping[str, Stored]]) -> dict[s
 def print_quarantine(kept: Mapping[Place, Quarantined], console: Console) -> None:
     """One row per candidate, with the reason."""
     rows = [
-        (place.candidate, place.problem, singular(place.device), each.fingerprint, date_text(each.since), each.why)
+        (
+            place.candidate,
+            _short(place.problem),
+            singular(place.device),
+            each.fingerprint,
+            date_text(each.since),
+            each.why,
+        )
         for place, each in kept.items()
     ]
     if rows:
@@ -109,15 +129,27 @@ def print_quarantine(kept: Mapping[Place, Quarantined], console: Console) -> Non
 def quarantine_to_json(kept: Mapping[Place, Quarantined]) -> list[dict[str, Any]]:
     """The same as data."""
     return [
-        {**place._asdict(), "fingerprint": each.fingerprint, "since": each.since, "why": each.why}
+        {**place._asdict(), "fingerprint": each.fingerprint, "since": iso_text(each.since), "why": each.why}
         for place, each in kept.items()
     ]
+
+
+def _device_to_json(key: str) -> dict[str, str]:
+    return {"device": singular(key), "device_key": key}
+
+
+def _short(key: str) -> str:
+    """A problem's key as people write it, where it is one."""
+    try:
+        return compact(ConvProblem.parse(key))
+    except BadInput:
+        return key
 
 
 def _stored_to_json(stored: Stored) -> dict[str, Any]:
     return {
         "fingerprint": stored.fingerprint,
-        "created": stored.created,
+        "created": iso_text(stored.created),
         "failure": stored.failure,
         "measurement": stored.measurement.to_json() if stored.measurement else None,
     }

@@ -8,14 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convwright.core.finding import UNSTABLE
+from convwright.core.finding import UNSTABLE, Finding
 from convwright.core.limits import limits
+from convwright.core.policy import Objective, Policy
 from convwright.network.conditions_text import conditions_now, measured_in, permitted_in
 from convwright.report.amounts import bytes_text, figure, percent_text, singular
 from convwright.report.columns import fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions
 from convwright.report.unstable import print_unstable
-from convwright.tuning.choose import Verdict, host_us
+from convwright.tuning.choose import Verdict, device_us, eager_us, host_us
 from convwright.tuning.find import NOT_MEASURED, Findings
 
 _UNKNOWN = "–"
@@ -33,7 +34,7 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
     measured = measured_in(found, (verdict.finding for verdict in found.verdicts))
     print_conditions(measured, console, permitted_in([found], conditions_now(found.device)))
     _print_limited(listed, console)
-    print_unstable(((v.finding.candidate.id, v.finding.unstable) for v in found.verdicts), console)
+    _print_unstable(found, console)
     not_allowed = [(v.finding.candidate.id, v.reason) for v in found.verdicts if v not in listed]
     _print_reasons("not allowed", not_allowed, console)
     if refusals:
@@ -47,6 +48,14 @@ def _print_limited(verdicts: Sequence[Verdict], console: Console) -> None:
         named = ", ".join(sorted(limited))
         said = "a number 2^28 times smaller than the largest that it shares a power of two with loses bits"
         console.print(Text(f"{named} (range_limited): {said}", style="dim"))
+
+
+def _print_unstable(found: Findings, console: Console) -> None:
+    """What other work disturbed, and what becomes of that."""
+    print_unstable(((v.finding.candidate.id, v.finding.unstable) for v in found.verdicts), console)
+    if any(verdict.finding.unstable is not None for verdict in found.verdicts):
+        said = "What is unstable is not kept, and the search does not count as done: the next one measures again."
+        console.print(Text(said, style="yellow"), soft_wrap=True)
 
 
 def _amount(found: Findings) -> str:
@@ -70,7 +79,7 @@ def _table(found: Findings, verdicts: Sequence[Verdict], width: int) -> Table:
     """All columns where there is room for them, else those that decide."""
     table = Table(box=None, pad_edge=False)
     rows = [_cells(verdict, found) for verdict in verdicts]
-    shown = _shown(rows, width)
+    shown = _shown(rows, found.policy.objective, width)
     for name in shown:
         if name in _FOLDED:
             table.add_column(name, overflow="fold", min_width=least_width(width))
@@ -81,15 +90,20 @@ def _table(found: Findings, verdicts: Sequence[Verdict], width: int) -> Table:
     return table
 
 
-def _shown(rows: Sequence[dict[str, str]], width: int) -> list[str]:
+def _shown(rows: Sequence[dict[str, str]], objective: Objective, width: int) -> list[str]:
     wide = width >= _WIDE
     if is_empty(rows, "device µs"):
         alike = len({row["why"] for row in rows}) == 1
         known = [name for name in _BEFORE if not is_empty(rows, name) and not (alike and name == "why")]
         return fitting(rows, known, kept=("candidate",), folded=_FOLDED, width=width)
-    names = [name for name in _COLUMNS if wide or name in _DECISIVE]
-    known = [name for name in names if name in _KEPT or not is_empty(rows, name) or (wide and name not in _IF_ANY)]
-    return fitting(rows, known, kept=_KEPT, folded=_FOLDED, width=width)
+    if wide:
+        known = [name for name in _COLUMNS if not (name in _IF_ANY and is_empty(rows, name))]
+        return fitting(rows, known, kept=_FOLDED, folded=_FOLDED, width=width)
+    first, *rest, last = _DECISIVE
+    decides = _DECIDES.get(objective, _CALL)
+    names = list(dict.fromkeys((first, decides, *rest, last)))
+    known = [name for name in names if name in _FOLDED or not is_empty(rows, name)]
+    return fitting(rows, known, kept=(first, decides, last), folded=_FOLDED, width=width)
 
 
 def _why_nothing(found: Findings) -> str | None:
@@ -109,15 +123,19 @@ _COLUMNS = (
 _IF_ANY = ("peak", "energy mJ")
 # What is known where nothing was measured, as of a device that is elsewhere.
 _BEFORE = ("candidate", "workspace", "arithmetic", "limit µs", "why")
-_DECISIVE = ("candidate", "device µs", "limit µs", "why")
-_KEPT = _FOLDED = ("candidate", "why")
+_FOLDED = ("candidate", "why")
+# Where there is no room for the parts of a call, what it takes with all of them.
+_CALL = "call µs"
+_DECISIVE = ("candidate", _CALL, "limit µs", "why")
+# What rows are ordered by, where that is no time.
+_DECIDES = {Objective.WORKSPACE: "workspace", Objective.ENERGY: "energy mJ"}
 _WIDE = 150
 
 
 def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     candidate, measured = verdict.finding.candidate, verdict.finding.measurement
     bound = limits(candidate, found.device)
-    cells = dict.fromkeys(_COLUMNS, _UNKNOWN) | {
+    cells = dict.fromkeys((*_COLUMNS, _CALL), _UNKNOWN) | {
         "candidate": candidate.id,
         "limit µs": _figure(bound.limit_us),
         "workspace": bytes_text(candidate.workspace_bytes, at_most=candidate.workspace_is_bound),
@@ -132,6 +150,7 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     return cells | {
         "workspace": bytes_text(measured.workspace_bytes),
         "device µs": figure(measured.device_us.value),
+        _CALL: figure(_call_us(verdict.finding, found.policy)),
         "± %": percent_text(measured.device_us),
         "host µs": _figure(host.value if host else None),
         "pack µs": _figure(measured.prepare_us.value if measured.prepare_us else None),
@@ -141,6 +160,11 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
         "energy mJ": _UNKNOWN if measured.energy_mj is None else f"{measured.energy_mj:.3g}",
         "scaled": _figure(max(error.scaled_max for error in measured.errors)) if measured.errors else _UNKNOWN,
     }
+
+
+def _call_us(finding: Finding, policy: Policy) -> float:
+    """What a call takes in all, as the policy counts it."""
+    return (device_us if policy.objective is Objective.DEVICE_TIME else eager_us)(finding, policy).value
 
 
 def _figure(value: float | None) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,23 +17,33 @@ from convwright.network.compact import compact
 from convwright.network.conditions_text import compared_in, conditions_now, permitted_in
 from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.amounts import bytes_text, singular
-from convwright.report.columns import is_empty
+from convwright.report.columns import Row, fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions
 from convwright.report.unstable import print_unstable
 from convwright.settings import Mode
 from convwright.tuning.choose import device_us
+from convwright.tuning.compiling.beside import BEING_COMPILED
 
 _LEFT = ("layers", "problem", "candidate")
 _COLUMNS = ("layers", "problem", "calls", "candidate", "µs", "torch µs", "workspace", "search s")
 # Where nothing ran; times are those of earlier searches, and shown where there are any.
 _PLANNED = ("layers", "problem", "calls", "candidates", "candidate", "µs", "workspace")
+# What is left where a terminal has no room for more, the first longest.
+_KEPT = ("layers", "candidate", "µs", "torch µs")
+_PLANNED_KEPT = ("layers", "candidate", "workspace")
+# Where there is less room than that, a candidate's configuration is cut short.
+_WIDE = 150
+_MOST_KNOBS = 3
+_DISTURBED = "disturbed"
+_SHORT = "short of memory"
+_WAITING = "still being compiled for"
 
 
 def print_tuned(tuned: Tuned, console: Console) -> None:
     """One row for each distinct problem, and what it all took."""
     console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
     if tuned.problems:
-        console.print(_table(tuned))
+        console.print(_table(tuned, console.width))
         found = [each.findings for each in tuned.problems]
         measured = [time for each in found for time in compared_in(each)]
         print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
@@ -39,18 +53,46 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
     console.print(Text(singular(_sentence(tuned))))
 
 
-def _table(tuned: Tuned) -> Table:
+def _table(tuned: Tuned, width: int) -> Table:
+    """All columns where there is room for them, else those that decide."""
     table, rows = Table(box=None, pad_edge=False), [_cells(each) for each in tuned.problems]
-    planned = tuned.mode is Mode.HEURISTIC
-    shown = [name for name in _PLANNED if name != "µs" or not is_empty(rows, name)] if planned else _COLUMNS
+    if width < _WIDE:
+        rows = [row | {"candidate": _brief(row["candidate"])} for row in rows]
+    shown = _shown(rows, width, planned=tuned.mode is Mode.HEURISTIC)
     for name in shown:
         if name in _LEFT:
-            table.add_column(name, overflow="fold", min_width=12)
+            table.add_column(name, overflow="fold", min_width=least_width(width))
         else:
             table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(row[name]) for name in shown))
     return table
+
+
+def _shown(rows: Sequence[Row], width: int, *, planned: bool) -> Sequence[str]:
+    names_ = [name for name in _PLANNED if name != "µs" or not is_empty(rows, name)] if planned else list(_COLUMNS)
+    if _needed(rows, names_) <= width:
+        return names_
+    return fitting(rows, names_, kept=_PLANNED_KEPT if planned else _KEPT, folded=_LEFT, width=width)
+
+
+def _needed(rows: Sequence[Row], columns: Sequence[str]) -> int:
+    """How wide a table is of which no cell is broken over lines."""
+    return sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in columns) - 2
+
+
+def _brief(id_: str) -> str:
+    """A candidate's name with the first settings of each configuration.
+
+    >>> _brief("relayout(nhwc, cudnn/engine-38[k2=8,k13=1,k14=4,k18=0])"), _brief("cudnn/engine-0[k2=8]")
+    ('relayout(nhwc, cudnn/engine-38[k2=8,k13=1,k14=4,…])', 'cudnn/engine-0[k2=8]')
+    """
+
+    def cut(settings: re.Match[str]) -> str:
+        knobs = settings[1].split(",")
+        return settings[0] if len(knobs) <= _MOST_KNOBS else f"[{','.join(knobs[:_MOST_KNOBS])},…]"
+
+    return re.sub(r"\[([^][]*)\]", cut, id_)
 
 
 def _cells(each: TunedProblem) -> dict[str, str]:
@@ -84,4 +126,35 @@ def _sentence(tuned: Tuned) -> str:
     if tuned.mode is Mode.HEURISTIC:
         return f"{len(tuned.problems)} distinct problems; nothing ran. Workspace that all share: {workspace}."
     said = f"{len(tuned.problems)} distinct problems, {tuned.known} of them known before, in {tuned.seconds:.1f} s"
-    return f"{said}; workspace that all share: {workspace}."
+    return f"{said}; workspace that all share: {workspace}. {_remembered(tuned)}"
+
+
+def _remembered(tuned: Tuned) -> str:
+    """How many of the searches count as done, so that the next process needs none, and why the others do not."""
+    why = [_left_open(each) for each in tuned.problems]
+    open_, count, kept = Counter(each for each in why if each is not None), len(why), why.count(None)
+    if not open_:
+        return "It is remembered." if count == 1 else "All are remembered."
+    again = f"run it again{' when the machine is quiet' if _DISTURBED in open_ else ''}"
+    if count == 1:
+        return f"It is not remembered, since it was {why[0]}: {again}."
+    if len(open_) > 1:
+        causes = ", ".join(f"{number} {_were(number)} {cause}" for cause, number in open_.items())
+    else:
+        others = "all" if not kept else "the other" if count - kept == 1 else "the others"
+        causes = f"{others} {_were(count - kept)} {next(iter(open_))}"
+    return f"{kept or 'None'} of {count} {'are' if kept > 1 else 'is'} remembered; {causes}: {again}."
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _left_open(each: TunedProblem) -> str | None:
+    """Why a search is not done, and what was found is looked for again; None where it is."""
+    rows = [verdict.finding for verdict in each.findings.verdicts]
+    if any(row.unstable is not None for row in rows):
+        return _DISTURBED
+    if any(row.is_open for row in rows):
+        return _SHORT
+    return _WAITING if any(row.note == BEING_COMPILED for row in rows) else None

@@ -46,8 +46,13 @@ def _without_winner(found: Findings) -> tuple[str, ...]:
     if not found.verdicts:
         return ("Nothing: there is no way of computing this problem on this device.",)
     if any(verdict.finding.measurement for verdict in found.verdicts):
+        if any(verdict.allowed for verdict in found.verdicts):
+            own = "Nothing can be said to be fastest: the time of PyTorch's own call is not known"
+            return (f"{own}. What other work on the machine disturbed is not kept.",)
         return ("Nothing that was measured is allowed.",)
-    lines = ["Nothing has been measured under the present versions, so what is fastest is not known."]
+    lines = ["Nothing that was measured under the present versions is kept, so what is fastest is not known."]
+    if found.device.present:
+        lines.append("What other work on the machine disturbed is not kept: it has to be measured again.")
     if found.device.present and not found.problem.dtype.narrow:
         lines.append(
             "The second call of conv2d on such operands searches for about 200 ms and keeps what it finds "

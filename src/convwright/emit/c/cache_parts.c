@@ -4,12 +4,13 @@
 
 #define BUCKETS 1024
 
-/* A row of the table: what serves these sizes. */
+/* A row of the table: what serves these sizes, and what convwright calls it. */
 struct row {
     conv_sizes sizes;
     bool classic;
     struct graph_choice engine;
     struct classic_choice algorithm;
+    const char *id;
 };
 
 /* One size. It never moves, and what is not planned yet is planned by the first who holds the lock. */

@@ -17,18 +17,23 @@ struct classic_plan {
     cudnnActivationDescriptor_t activation;
 };
 
-static void narrowed(int *narrow, const int64_t *wide, int count)
+/* Numbers as this API takes them, where they are not too large for it. */
+static int narrow(int *narrowed, const int64_t *wide, int count)
 {
     int i;
-    for (i = 0; i < count; i++)
-        narrow[i] = (int)wide[i];
+    for (i = 0; i < count; i++) {
+        if (wide[i] > INT32_MAX)
+            return CONV_BAD_ARGUMENT;
+        narrowed[i] = (int)wide[i];
+    }
+    return CONV_OK;
 }
 
 static int describe_tensor(cudnnTensorDescriptor_t *made, const struct tensor *tensor, cudnnDataType_t type)
 {
     int sizes[MOST_DIMS], strides[MOST_DIMS];
-    narrowed(sizes, tensor->sizes, tensor->dims);
-    narrowed(strides, tensor->strides, tensor->dims);
+    TRY(narrow(sizes, tensor->sizes, tensor->dims));
+    TRY(narrow(strides, tensor->strides, tensor->dims));
     CUDNN(cudnnCreateTensorDescriptor, (made));
     CUDNN(cudnnSetTensorNdDescriptor, (*made, type, tensor->dims, sizes, strides));
     return CONV_OK;
@@ -38,7 +43,7 @@ static int describe_weight(struct classic_plan *plan, const struct classic_choic
 {
     const struct problem *problem = plan->problem;
     int sizes[MOST_DIMS];
-    narrowed(sizes, problem->w.sizes, problem->w.dims);
+    TRY(narrow(sizes, problem->w.sizes, problem->w.dims));
     CUDNN(cudnnCreateFilterDescriptor, (&plan->w));
     CUDNN(cudnnSetFilterNdDescriptor, (plan->w, problem->stored, choice->weight_format, problem->w.dims, sizes));
     return CONV_OK;
@@ -48,14 +53,15 @@ static int describe_window(struct classic_plan *plan, const struct classic_choic
 {
     const struct problem *problem = plan->problem;
     cudnnConvolutionMode_t mode = problem->flip ? CUDNN_CONVOLUTION : CUDNN_CROSS_CORRELATION;
-    int padding[MOST_SPATIAL], stride[MOST_SPATIAL], dilation[MOST_SPATIAL];
-    narrowed(padding, problem->before, problem->spatial);
-    narrowed(stride, problem->stride, problem->spatial);
-    narrowed(dilation, problem->dilation, problem->spatial);
+    int padding[MOST_SPATIAL], stride[MOST_SPATIAL], dilation[MOST_SPATIAL], groups;
+    TRY(narrow(padding, problem->before, problem->spatial));
+    TRY(narrow(stride, problem->stride, problem->spatial));
+    TRY(narrow(dilation, problem->dilation, problem->spatial));
+    TRY(narrow(&groups, &problem->groups, 1));
     CUDNN(cudnnCreateConvolutionDescriptor, (&plan->window));
     CUDNN(cudnnSetConvolutionNdDescriptor,
           (plan->window, problem->spatial, padding, stride, dilation, mode, problem->computed));
-    CUDNN(cudnnSetConvolutionGroupCount, (plan->window, problem->groups));
+    CUDNN(cudnnSetConvolutionGroupCount, (plan->window, groups));
     CUDNN(cudnnSetConvolutionMathType, (plan->window, choice->math));
     return CONV_OK;
 }

@@ -27,16 +27,15 @@ static int plan_by_row(struct entry *entry, const struct row *row, cudnnHandle_t
     if (row->classic) {
         TRY(classic_build(&entry->algorithm, &entry->problem, &row->algorithm, handle));
         *bytes = entry->algorithm.workspace_bytes;
-        put_number(entry->words, "cudnn/", row->algorithm.algorithm);
     } else {
         if (cudnnGetVersion() != CHOSEN_WITH_CUDNN)
             return CONV_OTHER_CUDNN;
         TRY(graph_build(&entry->graph, &entry->problem, &row->engine, handle));
         *bytes = entry->graph.workspace_bytes;
-        put_engine(entry->words, &row->engine);
     }
     if (*bytes > limit)
         return CONV_NO_WORKSPACE;
+    put(entry->words, row->id);
     put(entry->words, " by the table");
     return CONV_OK;
 }
@@ -55,20 +54,18 @@ static int plan_entry(struct entry *entry, cudnnHandle_t handle, size_t limit)
 {
     const struct row *row = find_row(&entry->sizes);
     int code = CONV_NOT_SUPPORTED;
-    if (row != NULL) {
+    if (row != NULL)
         code = plan_by_row(entry, row, handle, limit);
-        if (code != CONV_OK)
-            release_plans(entry);
-    }
     if (code != CONV_OK) {
+        release_plans(entry);
         code = plan_by_heuristic(entry, handle, limit);
-        if (code != CONV_OK)
-            release_plans(entry);
     }
 #if ADDS_ZEROS
     if (code == CONV_OK && entry->zeros == NULL)
         code = make_zeros(&entry->problem, &entry->zeros);
 #endif
+    if (code != CONV_OK)
+        release_plans(entry); /* the next call begins anew */
     entry->planned = code == CONV_OK;
     return code;
 }

@@ -25,7 +25,7 @@ struct problem {
     int spatial;
     int64_t before[MOST_SPATIAL], after[MOST_SPATIAL]; /* padding */
     int64_t stride[MOST_SPATIAL], dilation[MOST_SPATIAL];
-    int groups;
+    int64_t groups;
     bool flip;     /* a true convolution, not the cross-correlation that is usually meant */
     bool residual; /* is added first, */
     bool bias_given; /* then the bias, */

@@ -81,7 +81,7 @@ static void set_window(struct problem *problem, const conv_sizes *sizes)
     problem->stride[1] = sizes->stride_w;
     problem->dilation[0] = sizes->dilation_h;
     problem->dilation[1] = sizes->dilation_w;
-    problem->groups = (int)sizes->groups;
+    problem->groups = sizes->groups;
 }
 
 /* The problem as cuDNN is told of it. Where all operands lie alike in both layouts, its graph API is told of the one

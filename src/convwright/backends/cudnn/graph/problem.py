@@ -64,8 +64,11 @@ def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
         raise Refused(reason)
     if activation not in (Activation.NONE, *_POINTWISE_MODE):
         raise Refused(f"cuDNN can fuse {', '.join(_POINTWISE_MODE)}, not {activation}")
+    operands = graph_operands(problem)
+    if any(spec.numel == 0 for spec in operands.values()):
+        raise Refused("cuDNN has no descriptors for empty tensors")
     layout = common_layout(problem)
-    seen = {role: GraphTensor.of(spec, layout) for role, spec in graph_operands(problem).items()}
+    seen = {role: GraphTensor.of(spec, layout) for role, spec in operands.items()}
     tensors = {role: tensor.descriptor(UID[role]) for role, tensor in seen.items()}
     output = problem.direction.output
     steps = _epilogue(problem, tensors)

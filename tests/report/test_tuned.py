@@ -1,0 +1,138 @@
+"""What tuning a model found: how much of it is remembered, and a table for terminals of any width."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from convwright.core.finding import Finding
+from convwright.core.policy import Policy
+from convwright.network.distinct import Posed
+from convwright.network.layers import LayerCall
+from convwright.network.tuned import Tuned, TunedProblem, tune
+from convwright.report.tuned import print_tuned
+from convwright.settings import Mode
+from convwright.tuning.choose import choose
+from convwright.tuning.compiling.beside import BEING_COMPILED
+from convwright.tuning.find import Findings
+from tuning.made import CPU, PROBLEM, candidate, finding
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tune.md"
+OWN = finding("torch/default", 14_801.4)
+FAST = finding("cudnn/engine-38", 19_888.9, (("k2", 8), ("k13", 1), ("k14", 4), ("k18", 0)))
+LOOKED = Finding(candidate("reference/gemm"), note="unstable: a call took 32 ms at a first look: wait")
+SHORT = Finding(candidate("reference/gemm"), note="out of memory")
+WAITING = Finding(candidate("triton/direct"), note=BEING_COMPILED)
+
+
+def shaken(row: Finding) -> Finding:
+    assert row.measurement is not None
+    return replace(row, measurement=replace(row.measurement, doubt="unstable: 2 rounds: wait"))
+
+
+def problem(name: str, *rows: Finding) -> TunedProblem:
+    found = Findings(PROBLEM, CPU, Policy(), Mode.QUICK, choose(rows, rows[0], Policy()), (), rows[0])
+    return TunedProblem(Posed(PROBLEM, (LayerCall(name, PROBLEM, False, 1),)), found, 0.25)
+
+
+def printed(*problems: TunedProblem, width: int = 300) -> list[str]:
+    out = StringIO()
+    print_tuned(Tuned(CPU, Mode.QUICK, problems, (), 5.2), Console(file=out, width=width))
+    return out.getvalue().splitlines()
+
+
+DONE, SHAKEN, OPEN = problem("a", OWN), problem("b", shaken(OWN)), problem("c", OWN, LOOKED)
+QUIET = "run it again when the machine is quiet."
+CASES = [
+    ([DONE], "It is remembered."),
+    ([DONE, DONE], "All are remembered."),
+    ([SHAKEN], f"It is not remembered, since it was disturbed: {QUIET}"),
+    ([DONE, DONE, SHAKEN, OPEN], f"2 of 4 are remembered; the others were disturbed: {QUIET}"),
+    ([DONE, OPEN], f"1 of 2 is remembered; the other was disturbed: {QUIET}"),
+    ([SHAKEN, OPEN], f"None of 2 is remembered; all were disturbed: {QUIET}"),
+    ([DONE, problem("d", OWN, WAITING)], "1 of 2 is remembered; the other was still being compiled for: run it again."),
+    (
+        [DONE, SHAKEN, problem("d", OWN, SHORT)],
+        f"1 of 3 is remembered; 1 was disturbed, 1 was short of memory: {QUIET}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("problems", "said"), CASES, ids=[said for _, said in CASES])
+def test_the_last_line_says_how_many_are_remembered_and_why_others_are_not(
+    problems: list[TunedProblem], said: str
+) -> None:
+    assert printed(*problems)[-1].endswith(f"workspace that all share: 0 B. {said}")
+
+
+def table(width: int) -> list[str]:
+    lines = printed(problem("stages.0.conv1", FAST), problem("stages.1.shortcut.0", FAST), width=width)
+    return lines[1 : next(index for index, line in enumerate(lines) if "rounds" in line or "samples" in line)]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 300])
+def test_a_table_fits_and_says_which_layer_it_is_of_and_what_it_takes(width: int) -> None:
+    head, *rows = table(width)
+    assert all(len(row) <= width for row in (head, *rows))
+    assert head.split()[0] == "layers"
+    assert "19,888.9" in rows[0]
+    assert ("search s" in head) == (width == 300)
+    assert "torch µs" in head or width < 60
+
+
+def test_a_configuration_is_cut_short_where_there_is_less_room() -> None:
+    assert "cudnn/engine-38[k2=8,k13=1,k14=4,k18=0]" in table(300)[1]
+    assert "cudnn/engine-38[k2=8,k13=1,k14=4,…]" in table(140)[1]
+
+
+def test_a_plan_fits_and_keeps_the_workspace() -> None:
+    model = torch.nn.Conv2d(64, 64, 3, padding=1).to("meta")
+    planned = tune(model, torch.empty(1, 64, 56, 56, device="meta"), device="h200", plan_only=True)
+    out = StringIO()
+    print_tuned(planned, Console(file=out, width=80))
+    head, *rows = out.getvalue().splitlines()[1:]
+    assert {"layers", "candidate", "workspace"} <= set(head.split())
+    assert all(len(row) <= 80 for row in (head, *rows))
+
+
+def test_the_table_on_the_page_is_what_the_command_prints() -> None:
+    page = PAGE.read_text()
+    versions = next(line.strip() for line in page.splitlines() if line.startswith("    nothing was measured · "))
+    layers = torch.nn.ModuleList(
+        [
+            torch.nn.Conv2d(64, 64, 3, padding=1, bias=False),
+            torch.nn.Conv2d(512, 512, 3, padding=1, bias=False),
+            torch.nn.Conv2d(256, 512, 1, 2, bias=False),
+        ]
+    ).to("meta")
+
+    class Shown(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = layers
+
+        def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+            return [layer(x) for layer, x in zip(self.layers, inputs, strict=True)]
+
+    inputs = tuple(torch.empty(1, c, n, n, device="meta") for c, n in ((64, 56), (512, 7), (256, 14)))
+    out = StringIO()
+    print_tuned(tune(Shown(), inputs, device="h200", plan_only=True), Console(file=out, width=149))
+    lines = out.getvalue().splitlines()
+    if versions not in lines:
+        pytest.skip("other versions are installed than those of the page")
+    told = {cells(line)[1]: cells(line)[3:] for line in lines if " ic" in line}
+    shown = {cells(line)[1]: cells(line)[3:] for line in page.splitlines() if re.match(r" {4}stages\.\S+.* ic\d", line)}
+    assert shown == told, "convwright tune examples/advise_model.py:resnet_like --device h200 --plan-only prints it"
+    first = next(iter(shown.values()))
+    assert f"`{first[0]}` candidates" in " ".join(page.split())
+    assert lines[-1].rpartition(";")[2] in page
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r" {2,}", line.strip())
