@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import re
-import runpy
 from pathlib import Path
 
 import pytest
+import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-MADE = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
-TABLES = MADE["TABLES"]
-TEXT = "".join(page.read_text() for page in MADE["PAGES"])
+TEXT = "".join(file.read_text() for file in tables.SHOWN_ON)
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", [name for name, (record, _) in TABLES.items() if record.exists()])
+@pytest.mark.parametrize("name", [name for name, table in tables.TABLES.items() if table.text() is not None])
 def test_tables_are_made_from_the_record(name: str) -> None:
-    _, make = TABLES[name]
-    assert f"<!-- table: {name} -->\n{make()}\n{MADE['END']}" in TEXT, "python benchmarks/tables.py --write"
+    text = tables.TABLES[name].text()
+    assert f"<!-- table: {name} -->\n{text}\n{tables.END}" in TEXT, "python benchmarks/tables.py --write"
 
 
 def test_every_table_is_one_of_those() -> None:
-    assert set(re.findall(r"<!-- table: (.*?) -->", TEXT)) <= set(TABLES)
+    assert set(re.findall(r"<!-- table: (.*?) -->", TEXT)) <= set(tables.TABLES)
 
 
 def test_there_are_examples() -> None:

@@ -274,7 +274,7 @@ def test_a_tracer_leaves_a_converted_layer_whole(net: Net, x: torch.Tensor) -> N
     cw.convert(net, choices={"stem": "reference/gemm"})
     expected = net(x)
     traced = torch.fx.symbolic_trace(net)
-    assert [node.target for node in traced.graph.nodes if node.op == "call_module"][0] == "stem"
+    assert next(node.target for node in traced.graph.nodes if node.op == "call_module") == "stem"
     assert_close(traced(x), expected)
     assert net.stem.choices["forward"] == "reference/gemm"  # type: ignore[attr-defined]
 

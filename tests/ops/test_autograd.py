@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -122,3 +123,20 @@ def test_operands_whose_elements_share_memory(algorithm: str, transposed: bool) 
             wanted = torch.autograd.grad(expected.square().sum(), leaves)
             assert_close([found, *made], [expected, *wanted])
             assert [each.stride() for each in made] == [each.stride() for each in wanted]
+
+
+@pytest.mark.parametrize("function", [cw.conv2d, cw.conv_transpose2d])
+def test_a_gradient_has_a_tangent(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Tensor]) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = randn(2, 4, 8, 8).requires_grad_(), randn(4, 4, 3, 3, seed=1).requires_grad_()
+    own = {cw.conv2d: F.conv2d, cw.conv_transpose2d: F.conv_transpose2d}[function]
+    tangents = []
+    for each in (own, function, function):
+        y = each(x, w)
+        with forward_ad.dual_level():
+            dy = forward_ad.make_dual(torch.ones_like(y), torch.full_like(y, 2.0))
+            made = torch.autograd.grad(y, (x, w), dy)
+            tangents.append([forward_ad.unpack_dual(gradient).tangent for gradient in made])
+    for found in tangents[1:]:
+        for ours, expected in zip(found, tangents[0], strict=True):
+            assert_close(ours, expected, rtol=1e-4, atol=1e-4)

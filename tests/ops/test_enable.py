@@ -18,8 +18,10 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.core.policy import Policy, Weights
+from convwright.errors import BadInput
 from convwright.ops.enable import _looking, is_enabled
 from convwright.ops.form import CONV2D, FORMS, stand_ins
+from convwright.settings import settings
 from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
 from ops.resnet import ResNet, trained
 
@@ -289,3 +291,43 @@ def test_under_a_policy_every_call_is_looked_at() -> None:
     for _ in range(100):
         cw.conv2d(x, w, policy=policy)
     assert id(w) not in CONV2D.slots.resting
+
+
+def test_a_hook_that_fails_is_called_once() -> None:
+    layer, x, called = nn.Conv2d(6, 8, 3), torch.randn(2, 6, 9, 9), []
+
+    def fails(tensor: torch.Tensor) -> torch.Tensor:
+        called.append(tensor)
+        raise RuntimeError("disk full")
+
+    for call in (layer, lambda x: cw.conv2d(x, layer.weight, layer.bias)):
+        with cw.enabled():
+            for _ in range(40):
+                call(x)
+            for _ in range(40):
+                called.clear()
+                with (
+                    pytest.raises(RuntimeError, match="disk full"),
+                    torch.autograd.graph.saved_tensors_hooks(fails, lambda tensor: tensor),
+                ):
+                    call(x)
+                assert len(called) == 1
+
+
+def test_what_is_wrong_with_the_environment_is_said_where_it_is_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVWRIGHT_MODE", "quik")
+    settings.cache_clear()
+    with pytest.raises(BadInput, match=r"CONVWRIGHT_MODE must be one of .*, got 'quik'"):
+        cw.enable()
+    assert not is_enabled()
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+def test_a_weight_that_was_used_can_be_swapped() -> None:
+    layer, x = nn.Conv2d(6, 8, 3), torch.randn(2, 6, 9, 9)
+    with torch.no_grad(), cw.enabled():
+        for _ in range(3):
+            layer(x)
+    torch.utils.swap_tensors(layer.weight, nn.Parameter(torch.zeros(8, 6, 3, 3)))
+    assert_close(layer(x), layer.bias.detach()[:, None, None].expand(2, 8, 7, 7))

@@ -230,3 +230,15 @@ def test_numbers_of_other_kinds(value: Any, algorithm: str, monkeypatch: pytest.
     assert_close(cw.conv2d(*fresh, torch.tensor(2)), F.conv2d(x, w, b, 2))  # which cannot be compared with that
     with pytest.raises(BadInput, match=r"`stride` must be an int or a tuple of ints, got array\(\[2, 2\]\)"):
         cw.conv2d(x, w, b, numpy.array([2, 2]))
+
+
+def test_a_result_of_one_dimension_can_be_changed_in_place_and_lies_as_pytorchs() -> None:
+    x, w = torch.randn(2, 6, 20), torch.randn(8, 6, 3)
+    with torch.no_grad():
+        y = cw.conv1d(x, w, algorithm="as-2d(torch/default)")
+    y.add_(torch.ones(1, requires_grad=True))
+    w.requires_grad_()
+    F.relu_(cw.conv1d(x, w, algorithm="as-2d(torch/default)")).sum().backward()
+    wide = torch.randn(2, 1, 9, 9).expand(2, 6, 9, 9)
+    found = cw.conv2d(wide, torch.randn(8, 6, 3, 3), padding=1, algorithm="pad-c(8, torch/default)")
+    assert found.stride() == (648, 81, 9, 1)

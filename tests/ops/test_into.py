@@ -386,3 +386,27 @@ def test_a_write_without_a_gradient_beside_what_a_backward_pass_needs(*, batched
         else:
             with pytest.raises(RuntimeError, match="was written over after it was used"):
                 y.sum().backward()
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_it_is_differentiated_again_at_each_call(activation: str | None) -> None:
+    x, w = randn(2, 4, 8, 8).requires_grad_(), randn(6, 4, 3, 3, seed=1).requires_grad_()
+
+    def twice(y: Tensor) -> tuple[Tensor, ...]:
+        once = torch.autograd.grad(y.square().sum(), (x, w), create_graph=True)
+        return torch.autograd.grad(once[0].square().sum() + once[1].square().sum(), (x, w))
+
+    own = F.conv2d(x, w)
+    expected = twice(own if activation is None else F.relu(own))
+    for _ in range(3):
+        found = twice(cw.conv2d_into(torch.zeros(2, 6, 6, 6, dtype=x.dtype), x, w, activation=activation))
+        assert_close(found, expected, rtol=1e-4, atol=1e-2)
+
+
+def test_within_one_buffer_each_call_says_that_it_cannot_be() -> None:
+    w = randn(2, 4, 3, 3).requires_grad_()
+    for _ in range(3):
+        buffer = randn(2, 6, 8, 8)
+        y = cw.conv2d_into(buffer[:, 4:], buffer[:, :4], w, padding=1)
+        with pytest.raises(RuntimeError, match="no derivative of its gradient where its input and its output lie"):
+            torch.autograd.grad(y.square().sum(), w, create_graph=True)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
-from convwright.errors import Refused
+from convwright.errors import BadInput, Refused
 from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
 
 BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
@@ -425,3 +425,30 @@ def test_a_jit_trace_holds_the_convolution() -> None:
     assert "conv" in str(traced.graph)
     x = randn(3, 4, 7, 7, seed=3)
     assert_close(traced(x), F.conv2d(x, w).relu())
+
+
+def test_a_transform_inside_of_what_is_compiled_and_around_it() -> None:
+    x, w = randn(2, 6, 9, 9), randn(8, 6, 3, 3, seed=1)
+    expected = torch.func.grad(lambda x: F.conv2d(x, w).sum())(x)
+    inside = torch.compile(lambda x: torch.func.grad(lambda x: cw.conv2d(x, w).sum())(x), backend="aot_eager")
+    assert_close(inside(x), expected)
+    around = torch.func.grad(torch.compile(lambda x: cw.conv2d(x, w).sum(), backend="eager"))
+    assert_close(around(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (torch.empty(4, 2, 8, 7, 7, dtype=torch.float64), "`out` must have the output's shape"),
+        (torch.empty(2, 8, 7, 7, dtype=torch.int32), "`out` must be torch.float64"),
+    ],
+)
+def test_what_cannot_be_written_to_is_refused_where_it_is_compiled(out: Tensor, said: str) -> None:
+    compiled = torch.compile(lambda x, w, out: cw.conv2d(x, w, out=out), backend="eager")
+    with pytest.raises(BadInput, match=said):
+        compiled(randn(2, 6, 9, 9), randn(8, 6, 3, 3), out)
+
+
+def test_a_residual_without_memory() -> None:
+    x, w = torch.empty(2, 6, 9, 9, device="meta"), torch.empty(8, 6, 3, 3, device="meta")
+    assert cw.conv2d(x, w, padding=1, residual=torch.empty(2, 8, 9, 9, device="meta")).shape == (2, 8, 9, 9)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from convwright.backends.torch_native.own import gradients
 from convwright.core.direction import Direction
@@ -139,8 +140,8 @@ class Convolution(torch.autograd.Function):
         x, w, y = ctx.saved_tensors
         training: Training = ctx.training
         needs = ctx.needs_input_grad
-        # Only PyTorch's formulas have a second derivative, and can be mapped over a batch of gradients.
-        if torch.is_grad_enabled() or transformed() is not None or not _is_in_memory(dy):
+        # Only PyTorch's formulas have a second derivative, a tangent, and can be mapped over a batch of gradients.
+        if is_differentiated() or transformed() is not None or not _is_in_memory(dy):
             if y is not None:
                 dy = _aten.threshold_backward(dy, y, 0)
             made = training.torchs_gradients(dy, x, w, needs[:3])
@@ -151,6 +152,11 @@ class Convolution(torch.autograd.Function):
             dy = training.before_activation(dy, y)
             made = training.gradients(dy, x, w, needs[:3])
         return (*made, dy if needs[3] else None, None)
+
+
+def is_differentiated() -> bool:
+    """Whether a derivative is taken of what is computed now, in either mode."""
+    return torch.is_grad_enabled() or forward_ad._current_level >= 0
 
 
 def _is_in_memory(dy: Tensor) -> bool:

@@ -53,7 +53,8 @@ def foreign(*operands: Tensor | None) -> str | None:
 
 def is_transformed() -> bool:
     """Whether this is inside a transform of torch.func, which a compiler sees as well."""
-    return _C._functorch.peek_interpreter_stack() is not None
+    depth: int = _C._functorch.get_dynamic_layer_stack_depth()  # which torch.compile knows as a constant
+    return depth > 0
 
 
 def transformed() -> str | None:

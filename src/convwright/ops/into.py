@@ -16,7 +16,7 @@ from convwright.core.window import Padding
 from convwright.errors import BadInput
 from convwright.ops.ambient import AUTO, freely
 from convwright.ops.autocast import autocasting
-from convwright.ops.autograd import Training
+from convwright.ops.autograd import Training, is_differentiated
 from convwright.ops.beyond import beyond
 from convwright.ops.call import Call, as_batch
 from convwright.ops.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
@@ -50,7 +50,7 @@ def conv2d_into(
 
     ``out`` may be a slice of a buffer of which ``input`` is another slice, as in densely connected networks: the
     gradient is right as long as nothing writes over what a backward pass still needs, and an error where it does. It
-    has a gradient of its own where the two are not of one buffer.
+    can be differentiated again where the two are not of one buffer.
 
     >>> import torch
     >>> buffer, weight = torch.ones(1, 3, 4, 4), torch.ones(1, 2, 1, 1, requires_grad=True)
@@ -164,10 +164,10 @@ class Into(torch.autograd.Function):
         training: Training = ctx.training
         needs = ctx.needs_input_grad
         y = ctx.y.intact() if ctx.y else None
-        if torch.is_grad_enabled():  # only PyTorch's formulas have a second derivative
+        if is_differentiated():  # as only PyTorch's formulas can be
             if ctx.x:
                 raise RuntimeError(
-                    "conv2d_into has no second derivative where its input and its output lie in one buffer"
+                    "conv2d_into has no derivative of its gradient where its input and its output lie in one buffer"
                 )
             inner = dy if y is None else _aten.threshold_backward(dy, y, 0)
             made = training.torchs_gradients(inner, x, w, needs[1:4])
