@@ -111,6 +111,21 @@ def test_output_that_cannot_be_written_is_one_sentence(command: str) -> None:
     assert (code, err) == (1, "convwright: the output cannot be written: No space left on device\n")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape", "iso-8859-5"])
+def test_an_output_without_some_letters_gets_the_nearest(encoding: str) -> None:
+    words = ["find", "ic2ih4oc2kh3ph1", "--device", "h200", "--mode", "heuristic", "--no-refusals", "µ"]
+    script = f"import sys; sys.argv[0] = 'convwright'; {MAIN}"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", script, *words[:-1]], capture_output=True, env=environment)
+    printed = done.stdout.decode(encoding.partition(":")[0])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "NVIDIA H200 . " in printed
+    assert "limit us" in printed
+    assert "?" not in printed
+    wrong = subprocess.run([sys.executable, "-c", script, words[0], words[-1]], capture_output=True, env=environment)
+    assert (wrong.returncode, wrong.stderr.split()[-1]) == (2, b"'u'")
+
+
 @pytest.mark.parametrize("word", ["--help", "--version"])
 def test_help_and_version_need_no_torch(word: str) -> None:
     script = f"import sys; sys.argv = ['convwright', '{word}']\ntry:\n {MAIN}\nfinally:\n print('torch' in sys.modules)"

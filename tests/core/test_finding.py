@@ -69,5 +69,18 @@ def test_relative_halfwidth() -> None:
     assert Interval(0.0, 0.0, 0.0).relative_halfwidth == inf
 
 
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        (Interval(2.0, 1.0, 3.0), Interval(2.0, 1.0, 3.0)),
+        (Interval(2.0, -1.0, 5.0), Interval(2.0, 0.0, 5.0)),
+        (Interval(-1.0, -3.0, 1.0), Interval(-1.0, -1.0, 1.0)),
+        (Interval(1.0, -inf, inf), Interval(1.0, 0.0, inf)),
+    ],
+)
+def test_known_above_0(interval: Interval, expected: Interval) -> None:
+    assert interval.known_above_0() == expected
+
+
 def test_a_packing_time_below_0_makes_no_call_shorter() -> None:
     assert measured(140.0, prepare=-90.0).eager_us(weights_change=True) == Interval(140.0, 139.0, 141.0)

@@ -20,20 +20,21 @@ axes = st.builds(
 ).filter(lambda axis: axis.out > 0)
 
 
-def reads(axis: Axis) -> list[int]:
-    """The input position of each pair of output position and tap, padding left out."""
-    positions = [
-        position * axis.stride + tap * axis.dilation - axis.pad[0]
+def reads(axis: Axis) -> list[tuple[int, int, int]]:
+    """Each pair of output position and tap with the input position that they meet, padding left out."""
+    triples = [
+        (position, tap, position * axis.stride + tap * axis.dilation - axis.pad[0])
         for position in range(axis.out)
         for tap in range(axis.taps)
     ]
-    return [position for position in positions if 0 <= position < axis.size]
+    return [triple for triple in triples if 0 <= triple[-1] < axis.size]
 
 
 @given(axes)
-def test_products_and_touched_are_what_counting_gives(axis: Axis) -> None:
+def test_what_meets_is_what_counting_gives(axis: Axis) -> None:
+    outputs, taps, inputs = (set(each) for each in zip(*reads(axis), strict=True)) if reads(axis) else ((), (), ())
     assert axis.products() == len(reads(axis))
-    assert axis.touched() == len(set(reads(axis)))
+    assert (axis.outputs_met(), axis.taps_met(), axis.touched()) == (len(outputs), len(taps), len(inputs))
 
 
 @given(axes)
@@ -68,3 +69,5 @@ def test_a_filter_of_any_size_is_counted_at_once() -> None:
     axis = Axis(10**15, 10**15, 1, (0, 0), 1)
     assert axis.products() == 10**15
     assert axis.touched() == 10**15
+    assert axis.taps_met() == 10**15
+    assert axis.outputs_met() == 1

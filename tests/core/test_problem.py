@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -222,6 +223,18 @@ def test_bytes_count_only_elements_that_are_read() -> None:
     fused = ConvProblem.of((2, 3, 4), (5, 3, 1), epilogue="residual+bias")
     assert fused.bytes == 4 * (24 + 15 + 40 + 5 + 40)
     assert strided.asking(Direction.BACKWARD_DATA).bytes == 2 * (5 + 1 + 9)
+
+
+def test_bytes_count_no_taps_and_no_gradients_that_meet_padding_alone() -> None:
+    center = ConvProblem.of((1, 4, 1, 1), (8, 4, 3, 3), padding=1)
+    assert center.bytes == 4 * (4 + 8 * 4 * 1 + 8)
+    assert center.asking(Direction.BACKWARD_DATA).bytes == 4 * (8 + 8 * 4 * 1 + 4)
+    assert center.asking(Direction.BACKWARD_WEIGHT).bytes == 4 * (4 + 8 + 8 * 4 * 9)
+    apart = ConvProblem.of((1, 4, 1), (8, 4, 1), padding=1)
+    assert apart.bytes == 4 * (4 + 8 * 4 + 8 * 3)
+    assert apart.asking(Direction.BACKWARD_DATA).bytes == 4 * (8 + 8 * 4 + 4)
+    with_bias = replace(apart.asking(Direction.BACKWARD_WEIGHT), epilogue=Epilogue(bias=True))
+    assert with_bias.bytes == 4 * (4 + 8 * 3 + 8 + 8 * 4)
 
 
 def test_bytes_do_not_depend_on_gaps() -> None:

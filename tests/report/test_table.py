@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from io import StringIO
 
@@ -19,6 +20,7 @@ from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings
 from tuning.made import CPU, PROBLEM, candidate, finding
 
+ROUNDING = "(rounds_sums): sums of some of the products may be rounded to fewer bits before they are added up"
 ROWS = [
     finding("torch/default", 100.0),
     finding("reference/gemm", 50.0, workspace_bytes=1_500_000, host_us=7.25, prepare_us=3.5),
@@ -169,3 +171,10 @@ def test_a_count_of_one_is_singular() -> None:
     print_findings(found, Console(file=out, width=200))
     assert "1 thread ·" in out.getvalue()
     assert device.key.endswith("1 threads")
+
+
+def test_it_says_which_candidates_round_partial_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "rounds_sums" not in printed()
+    rounding = replace(candidate("cudnn/engine-47"), rounds_sums=True)
+    monkeypatch.setattr(sys.modules[__name__], "ROWS", [*ROWS, replace(ROWS[1], candidate=rounding)])
+    assert f"cudnn/engine-47 {ROUNDING}" in printed()

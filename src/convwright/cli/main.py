@@ -19,6 +19,7 @@ from convwright.cli.bench import bench
 from convwright.cli.emit_c import emit_c
 from convwright.cli.explain import explain
 from convwright.cli.find import find
+from convwright.cli.letters import print_with_what_there_is
 from convwright.cli.quantize import quantize
 from convwright.cli.show_env import show_env
 from convwright.cli.store import store_app
@@ -83,6 +84,7 @@ def main() -> None:
     """Run the command line. A user's mistake is one sentence and exit code 2."""
     if sys.stdout is None:  # as Python leaves it where the shell has closed it
         _end("standard output is closed, so nothing can be printed", 1)
+    print_with_what_there_is()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _shown(warnings.showwarning)

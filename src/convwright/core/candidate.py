@@ -38,9 +38,10 @@ class Candidate(Record):
     What stands here is known before anything is built. ``workspace_bytes`` None means that only building tells, and
     ``workspace_is_bound`` that it may need less; ``saves_products`` that the algorithm may multiply less often than the
     problem says, as Winograd's and Fourier's do, and ``products`` how often it does, where that is known; ``tiled`` how
-    many products a matrix kernel's tiles hold, idle ones too; ``compiles`` that building it takes tenths of a second,
-    and ``links`` that its first run does, in which a library links kernels. ``estimated_us`` is what its backend would
-    guess that it takes, for an order among its own; None where it does not.
+    many products a matrix kernel's tiles hold, idle ones too; ``rounds_sums`` that it may round sums of some of the
+    products to fewer bits than ``arithmetic`` adds in, before it adds those up; ``compiles`` that building it takes
+    tenths of a second, and ``links`` that its first run does, in which a library links kernels. ``estimated_us`` is
+    what its backend would guess that it takes, for an order among its own; None where it does not.
 
     >>> problem = ConvProblem.parse("ic8ih9oc8kh3")
     >>> leaf = Candidate(problem, "triton", "implicit-gemm", (("bm", 64),), Arithmetic.TF32X3, 0, True, Source.RULE)
@@ -62,6 +63,7 @@ class Candidate(Record):
     saves_products: bool = False
     products: int | None = None
     tiled: int | None = None
+    rounds_sums: bool = False
     compiles: bool = False
     links: bool = False
     workspace_is_bound: bool = False

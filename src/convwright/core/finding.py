@@ -49,6 +49,10 @@ class Interval(Record):
         """The same figure, known so much less well."""
         return Interval(self.value, self.low - by, self.high + by)
 
+    def known_above_0(self) -> Interval:
+        """The same of what cannot be less than nothing, such as a time. A value that noise made negative stays."""
+        return Interval(self.value, max(self.low, min(self.value, 0.0)), self.high)
+
     def or_more(self, other: Interval) -> Interval:
         """The greater of both, bound by bound."""
         return Interval(max(self.value, other.value), max(self.low, other.low), max(self.high, other.high))

@@ -48,6 +48,23 @@ class Axis:
             counted[remainder] = max(end, known)
         return total
 
+    def taps_met(self) -> int:
+        """Taps that meet the input at least once, not padding alone."""
+        return self.taps if self.taps > _MOST_TAPS else sum(map(bool, map(self._positions, range(self.taps))))
+
+    def outputs_met(self) -> int:
+        """Output positions of which at least one tap meets the input."""
+        if self.taps > _MOST_TAPS:
+            return max(self.out, 0)
+        total = known = 0
+        for tap in reversed(range(self.taps)):  # from the last to the first, no range of positions begins earlier
+            if positions := self._positions(tap):
+                first = (positions.start + self.pad[0] - tap * self.dilation) // self.stride
+                end = first + len(positions)
+                total += max(0, end - max(first, known))
+                known = max(end, known)
+        return total
+
     def _positions(self, tap: int) -> range:
         """Input positions that ``tap`` reads, one per output position that does not fall into padding."""
         first = tap * self.dilation - self.pad[0]

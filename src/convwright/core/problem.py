@@ -279,11 +279,17 @@ class ConvProblem(Record):
 
     @once
     def bytes(self) -> int:
-        total = sum(spec.nbytes for spec in self.operands.values())
-        if Role.X in self.operands:
-            touched = self.n * self.c * prod(axis.touched() for axis in self.axes)
-            total -= self.x.nbytes - touched * self.dtype.nbytes
-        return total
+        """What has to be read and written at least once: all of an output, of other operands what meets another."""
+        axes, images, channels = self.axes, self.n, prod(self.w.shape[:2])
+        met = {
+            Role.X: images * self.c * prod(axis.touched() for axis in axes),
+            Role.W: channels * prod(axis.taps_met() for axis in axes),
+        }
+        if Role.DB not in self.outputs:
+            met[Role.DY] = images * self.k * prod(axis.outputs_met() for axis in axes)
+        return sum(
+            met[role] * spec.dtype.nbytes if role in met else spec.nbytes for role, spec in self.operands.items()
+        )
 
 
 def _dense(

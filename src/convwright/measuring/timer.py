@@ -160,7 +160,10 @@ def measure_calls(
     rounds.run(end_us, precision, progress or (lambda _: None))
     causes, run = () if background is None else background.causes(), next(_run_numbers)
     timings = {name: _timing(subject, rounds, watch, precision, causes, run) for name, subject in subjects.items()}
-    return {name: replace(each, call_us=each.call_us.wider(clock.steady_to_us)) for name, each in timings.items()}
+    return {
+        name: replace(each, call_us=each.call_us.wider(clock.steady_to_us).known_above_0())
+        for name, each in timings.items()
+    }
 
 
 def _check_threads(threads: int | None) -> None:

@@ -42,12 +42,16 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
 
 
 def _print_limited(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Which arithmetic keeps fewer bits of some numbers, and of which."""
+    """Which arithmetic keeps fewer bits of some numbers, and of which; and which candidates keep fewer of some sums."""
     limited = {v.finding.candidate.arithmetic for v in verdicts if v.finding.candidate.range_limited}
     if limited:
         named = ", ".join(sorted(limited))
         said = "a number 2^28 times smaller than the largest that it shares a power of two with loses bits"
         console.print(Text(f"{named} (range_limited): {said}", style="dim"))
+    rounding = [v.finding.candidate.id for v in verdicts if v.finding.candidate.rounds_sums]
+    if rounding:
+        said = "sums of some of the products may be rounded to fewer bits before they are added up"
+        console.print(Text(f"{', '.join(rounding)} (rounds_sums): {said}", style="dim"))
 
 
 def _print_unstable(found: Findings, console: Console) -> None:

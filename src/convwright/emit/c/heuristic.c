@@ -38,16 +38,17 @@ static int get(descriptor whole, cudnnBackendAttributeName_t name, cudnnBackendA
     return CONV_OK;
 }
 
-/* Whether the engine's arithmetic is allowed. Tensor cores take no fp32, so what uses them for it rounds its inputs. */
+/* Whether the engine's arithmetic is allowed. Tensor cores take no fp32, so what uses them for it rounds its inputs: to
+   TF32, or where the engine converts them itself, to fp16, which TF32's permission does not cover. */
 static int check_notes(const struct problem *problem, descriptor engine)
 {
     cudnnBackendNumericalNote_t notes[MOST_NOTES];
     int64_t count = 0, i;
     TRY(get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &count, notes));
     for (i = 0; i < count; i++) {
-        bool rounds = notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
-                      notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
-        if (rounds && problem->stored == CUDNN_DATA_FLOAT && !ALLOWS_TF32)
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && problem->stored == CUDNN_DATA_FLOAT && !ALLOWS_TF32)
+            return CONV_NOT_SUPPORTED;
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS && problem->stored == CUDNN_DATA_FLOAT)
             return CONV_NOT_SUPPORTED;
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC && ONLY_DETERMINISTIC)
             return CONV_NOT_SUPPORTED;

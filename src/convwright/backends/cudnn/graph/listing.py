@@ -182,6 +182,7 @@ def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool)
         deterministic=NumericalNote.NONDETERMINISTIC not in engine.notes,
         source=Source.PLANNER,
         saves_products=bool(engine.notes & _FEWER_PRODUCTS),
+        rounds_sums=NumericalNote.REDUCED_PRECISION_REDUCTION in engine.notes,
         compiles=engine.compiles,
     )
     if final:
