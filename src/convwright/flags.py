@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType, permitted_arithmetic
+from convwright.core.dtype import Arithmetic, DType, permitted_arithmetic
 from convwright.core.policy import Policy
 
 _C: Any = torch._C
 _allow_tf32: Callable[[], bool] = _C._get_cudnn_allow_tf32
+_cudnn_enabled: Callable[[], bool] = _C._get_cudnn_enabled
 _precision = _C._get_fp32_precision_getter
 _set_precision = _C._set_fp32_precision_setter
 _in_bad_fork: Callable[[], bool] = torch.cuda._is_in_bad_fork
@@ -27,7 +28,11 @@ _without_tf32 = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
 
 
 def tf32_allowed() -> bool:
-    """True where PyTorch may compute fp32 convolutions on a GPU in TF32, which is its default."""
+    """True where PyTorch may compute fp32 convolutions on a GPU in TF32, as is its default: it does so by cuDNN."""
+    return _cudnn_enabled() and _tf32_flag()
+
+
+def _tf32_flag() -> bool:
     if _without_tf32:
         return False
     try:
@@ -86,6 +91,11 @@ def deterministic() -> bool:
     return bool(_C._get_deterministic_algorithms() or _C._get_cudnn_deterministic())
 
 
+def against_cudnn() -> str | None:
+    """What is said where PyTorch is told to compute on a GPU without cuDNN."""
+    return None if _cudnn_enabled() else "torch.backends.cudnn.enabled says that cuDNN is switched off"
+
+
 def onednn_enabled() -> bool:
     """False where PyTorch is told to compute convolutions on a CPU without oneDNN."""
     return bool(_C._get_mkldnn_enabled())
@@ -94,10 +104,10 @@ def onednn_enabled() -> bool:
 def state() -> tuple[object, ...]:
     """All flags that bear on the choice for a CUDA tensor, as one comparable value."""
     return (
-        tf32_allowed(),
+        _tf32_flag(),
         _C._get_cudnn_deterministic(),
         _C._get_deterministic_algorithms(),
-        _C._get_cudnn_enabled(),
+        _cudnn_enabled(),
         _C._get_cudnn_benchmark(),
     )
 
@@ -111,5 +121,6 @@ def resolved(policy: Policy, dtype: DType, device: DeviceFacts) -> Policy:
     """``policy`` with what it leaves open filled in from PyTorch's flags."""
     arithmetic = policy.arithmetic
     if arithmetic is None:
-        arithmetic = permitted_arithmetic(dtype, tf32=device.kind == "cuda" and tf32_allowed())
+        tf32 = device.kind == "cuda" and device.computes(Arithmetic.TF32) and tf32_allowed()
+        arithmetic = permitted_arithmetic(dtype, tf32=tf32)
     return replace(policy, arithmetic=arithmetic, deterministic=policy.deterministic or deterministic())

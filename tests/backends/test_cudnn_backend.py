@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 
 import pytest
+import torch
 
 from convwright.backends.cudnn.backend import Cudnn
 from convwright.backends.cudnn.graph import listing as graph
@@ -43,6 +44,15 @@ def test_at_hand_only_the_first_engine_comes_before_the_classic_algorithms(monke
     assert here.present
     ids = [offer.id for offer in Cudnn().candidates(PROBLEM, here, Policy())]
     assert ids == ["a-0", "b-0", "b-1", "a-1", "c-0", "c-1"]
+
+
+def test_where_pytorch_does_without_cudnn_it_serves_nothing_here() -> None:
+    here, said = replace(H200, torch_name="cuda:0"), "torch.backends.cudnn.enabled says that cuDNN is switched off"
+    with torch.backends.cudnn.flags(enabled=False):
+        assert list(Cudnn().candidates(PROBLEM, here, Policy())) == [Refusal("cudnn", said)]
+        for name in ("cudnn/engine-1", "cudnn/gemm"):
+            assert Cudnn().configured(name, PROBLEM, here, Policy()) == Refusal(name, said)
+        assert candidates(list(Cudnn().candidates(PROBLEM, H200, Policy())))
 
 
 def test_a_list_begins_with_cudnns_first_engine_and_ends_with_what_policy_does_not_allow() -> None:

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from convwright.backends.torch_native import cudnn as torch_cudnn
-from convwright.core.candidate import Candidate, Source
+from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
 from convwright.measuring.machine import device_facts
 from convwright.ops.runner import runner
 from convwright.tuning.ranges import Ranged
@@ -48,10 +49,15 @@ def test_it_says_nothing_where_there_is_no_gpu() -> None:
     assert not list(torch_cudnn.offers(ConvProblem.parse("ic4ih9oc4kh3"), device_facts("cpu")))
 
 
+def test_it_is_refused_where_cudnn_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    with torch.backends.cudnn.flags(enabled=False):
+        (offer,) = torch_cudnn.offers(ConvProblem.parse("ic8ih9oc8kh3"), profile("h200"))
+    assert offer == Refusal("torch/cudnn", "torch.backends.cudnn.enabled says that cuDNN is switched off")
+
+
 def test_fp32_stands_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_cudnn.torch.backends.cudnn, "is_available", lambda: True)
-    from convwright.core.profiles import profile
-
     found = [
         offer
         for offer in torch_cudnn.offers(ConvProblem.parse("ic4ih9oc4kh3"), profile("h200"))

@@ -16,7 +16,7 @@ from convwright.core.finding import Interval, KindError, Measurement
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.emit import chosen
-from convwright.emit.chosen import best, by_name, gpu, has, too_large
+from convwright.emit.chosen import best, by_name, gpu, too_large
 from convwright.emit.one import emit_c
 from convwright.errors import BadInput, Refused
 from convwright.tuning import listing
@@ -141,15 +141,6 @@ def test_what_cannot_be_on_the_device_is_refused_with_the_numbers(name: str) -> 
         emit_c(text, algorithm=name, device="h200")
     assert too_large(PROBLEM, H200) is None
     assert too_large(ConvProblem.parse(text), replace(H200, memory_bytes=None)) is None, "nobody knows"
-
-
-def test_a_device_without_rates_has_what_its_capability_says() -> None:
-    old, new = (replace(H200, peak_flops_per_us=(), architecture=name) for name in ("sm_75", "sm_80"))
-    assert not has(old, Arithmetic.TF32)
-    assert not has(old, Arithmetic.BF16_ACC32)
-    assert has(old, Arithmetic.FP16_ACC32)
-    assert has(new, Arithmetic.TF32)
-    assert has(H200, Arithmetic.TF32)
 
 
 def test_a_name_that_nothing_has_is_bad_input() -> None:

@@ -139,6 +139,7 @@ def test_lines_are_short_at_any_width(width: int) -> None:
         (DType.FP32, profile("h200"), {Arithmetic.FP32}, "TF32 not allowed"),
         (DType.FP16, profile("h200"), {Arithmetic.FP16_ACC32, Arithmetic.TF32}, None),
         (DType.FP32, CPU, {Arithmetic.FP32}, None),
+        (DType.FP32, profile("t4"), {Arithmetic.FP32, Arithmetic.TF32}, None),
     ],
 )
 def test_tf32_is_what_the_search_permitted_where_that_is_a_question(

@@ -224,6 +224,8 @@ def test_flags_are_read_at_the_call() -> None:
         with flags.tf32(False):
             assert "tf32" not in flags.resolved(Policy(), DType.FP32, gpu).arithmetic  # type: ignore[operator]
         assert flags.tf32_allowed()
+        with torch.backends.cudnn.flags(enabled=False, allow_tf32=True):  # and PyTorch's own kernels know no TF32
+            assert not flags.tf32_allowed()
     assert "tf32" not in flags.resolved(Policy(), DType.FP32, CPU).arithmetic  # type: ignore[operator]
 
 

@@ -8,6 +8,9 @@ from typing import ClassVar
 from convwright.core.dtype import Arithmetic
 from convwright.core.record import Record
 
+# The first compute capability of NVIDIA's that has what not all have.
+_FIRST_WITH = {Arithmetic.TF32: 80, Arithmetic.BF16_ACC32: 80}
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts(Record):
@@ -46,6 +49,13 @@ class DeviceFacts(Record):
     def peak(self, arithmetic: Arithmetic) -> float | None:
         """Floating-point operations per microsecond of the unit that ``arithmetic`` runs on."""
         return dict(self.peak_flops_per_us).get(arithmetic.unit)
+
+    def computes(self, arithmetic: Arithmetic) -> bool:
+        """Whether a GPU has an arithmetic: where its rates are not known, by its compute capability."""
+        if self.peak_flops_per_us:
+            return self.peak(arithmetic) is not None
+        capability = int("".join(filter(str.isdigit, self.architecture)) or 0)
+        return capability >= _FIRST_WITH.get(arithmetic, 0)
 
     def peaks_with(self, sm_count: int, clock_mhz: int) -> tuple[tuple[Arithmetic, float], ...]:
         """What the peaks would be with so many multiprocessors at such a clock: of a slice, or of a faster card."""

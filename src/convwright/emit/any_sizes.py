@@ -16,7 +16,7 @@ from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.emit.about import about_cache, adds_zeros, cudnn_version, on_the_host
-from convwright.emit.chosen import best, check_arithmetic, gpu, has, too_large
+from convwright.emit.chosen import best, check_arithmetic, gpu, too_large
 from convwright.emit.emitted import EmittedC
 from convwright.emit.literals import (
     NO_ALGORITHM,
@@ -173,7 +173,7 @@ def _emitted(
 ) -> EmittedC:
     problem, zeros = kind.problem(), adds_zeros(kind.problem())
     permitted = policy.arithmetic is not None and Arithmetic.TF32 in policy.arithmetic
-    tf32 = permitted and has(device, Arithmetic.TF32)
+    tf32 = permitted and device.computes(Arithmetic.TF32)
     said = [_fp32(device, permitted=permitted) if kind.dtype is DType.FP32 else str(kind.dtype)]
     said += ["only what is deterministic"] * policy.deterministic
     words = {
@@ -189,7 +189,7 @@ def _emitted(
 
 def _fp32(device: DeviceFacts, *, permitted: bool) -> str:
     """In words, what fp32 is computed in."""
-    if not has(device, Arithmetic.TF32):
+    if not device.computes(Arithmetic.TF32):
         return f"fp32; {device.name} has no TF32"
     return "TF32 is allowed" if permitted else "TF32 is not allowed"
 

@@ -11,7 +11,7 @@ from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
 from convwright.backends.cudnn.graph.listing import finalized
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import Arithmetic, DType, native_arithmetic
+from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.emit.literals import check_epilogue, is_engine
@@ -26,8 +26,6 @@ from convwright.tuning.session import named
 
 _BACKEND = "cudnn"
 AUTO = "auto"
-# From which compute capability on devices have what not all have.
-_FIRST_WITH = {Arithmetic.TF32: 80, Arithmetic.BF16_ACC32: 80}
 
 
 def gpu(device: str | DeviceFacts | None) -> DeviceFacts:
@@ -39,17 +37,9 @@ def gpu(device: str | DeviceFacts | None) -> DeviceFacts:
     return facts
 
 
-def has(device: DeviceFacts, arithmetic: Arithmetic) -> bool:
-    """Whether a GPU has an arithmetic: where its rates are not known, by its compute capability."""
-    if device.peak_flops_per_us:
-        return device.peak(arithmetic) is not None
-    capability = int("".join(filter(str.isdigit, device.architecture)) or 0)
-    return capability >= _FIRST_WITH.get(arithmetic, 0)
-
-
 def check_arithmetic(dtype: DType, device: DeviceFacts) -> None:
     """Refuse operands that a GPU cannot multiply."""
-    if not has(device, native_arithmetic(dtype, tf32=False)):
+    if not device.computes(native_arithmetic(dtype, tf32=False)):
         raise BadInput(f"{device.name} has no arithmetic for {dtype}")
 
 

@@ -157,7 +157,8 @@ def _labelled(told: Mapping[str, Sequence[str]], names: Iterable[str]) -> list[s
 
 def _tf32(found: Findings) -> Conditions:
     """Whether TF32 was permitted, where that is a question."""
-    if found.device.kind != "cuda" or found.problem.dtype is not DType.FP32 or found.policy.arithmetic is None:
+    asked = found.device.kind == "cuda" and found.problem.dtype is DType.FP32 and found.device.computes(Arithmetic.TF32)
+    if not asked or found.policy.arithmetic is None:
         return ()
     return (("tf32", "allowed" if Arithmetic.TF32 in found.policy.arithmetic else "not allowed"),)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convwright import flags
 from convwright.backends.cudnn import attempt
 from convwright.backends.cudnn.classic import listing as classic
 from convwright.backends.cudnn.graph import listing as graph
@@ -11,7 +12,7 @@ from convwright.backends.cudnn.graph.plan import GraphPlan
 from convwright.backends.cudnn.library import Missing, load
 from convwright.backends.cudnn.log import LOG_ENVIRONMENT, failed_conditions
 from convwright.backends.cudnn.names import engine_named, spelled
-from convwright.core.candidate import Candidate, Offer
+from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
@@ -40,6 +41,9 @@ class Cudnn:
         To make an engine ready takes 3 to 60 ms where its kernels are not loaded yet, a classic algorithm 1 to 5. So at
         hand only the first engine comes before those: PyTorch's own call takes it, and has loaded it.
         """
+        if reason := _objection(device):
+            yield Refusal(self.name, reason)
+            return
         proposed, others = graph.offers(problem, device)
         before = 1 if device.present else len(proposed)
         yield from proposed[:before]
@@ -51,6 +55,8 @@ class Cudnn:
         return spelled(name, problem)
 
     def configured(self, name: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Offer | None:
+        if reason := _objection(device):
+            return Refusal(name, reason)
         asked = engine_named(name)
         if asked is not None:
             return graph.one(problem, device, *asked)
@@ -78,3 +84,8 @@ class Cudnn:
 
     def causes(self, log: str) -> tuple[str, ...]:
         return failed_conditions(log)
+
+
+def _objection(device: DeviceFacts) -> str | None:
+    """A user who told PyTorch to do without cuDNN means all of it, on a device that is here."""
+    return flags.against_cudnn() if device.kind == "cuda" and device.present else None

@@ -33,7 +33,7 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """``torch/cudnn``, for fp32 with TF32 and without; or why these operators cannot serve."""
     if device.kind != "cuda" or not _torch.backends.cudnn.is_available():
         return
-    reason = refusal_reason(problem)
+    reason = flags.against_cudnn() or refusal_reason(problem)
     if reason is not None:
         yield Refusal(f"torch/{NAME}", reason)
         return

@@ -26,8 +26,6 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.tensors import torch_dtype
 
-_FIRST_WITH_TF32 = 80
-
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
@@ -195,13 +193,9 @@ def _device_objection(device: DeviceFacts, arithmetic: Arithmetic) -> str | None
 
 
 def _arithmetic_objection(device: DeviceFacts, arithmetic: Arithmetic) -> str | None:
-    if arithmetic is Arithmetic.TF32 and _compute_capability(device) < _FIRST_WITH_TF32:
+    if arithmetic is Arithmetic.TF32 and not device.computes(arithmetic):
         return f"{device.name} ({device.architecture}) has no TF32"
     return None
-
-
-def _compute_capability(device: DeviceFacts) -> int:
-    return int("".join(filter(str.isdigit, device.architecture)) or 0)
 
 
 def _torch_device(device: DeviceFacts) -> torch.device:
