@@ -10,7 +10,7 @@ import pytest
 from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
-from convwright.core.limits import Limits, flops, limits
+from convwright.core.limits import Limits, flops, limits, too_large
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import names, profile
 
@@ -106,3 +106,10 @@ def test_an_algorithm_that_counts_its_products_has_a_limit_of_its_own() -> None:
     counted = replace(found, products=PROBLEM.macs // 4)
     assert flops(counted) == 2 * (PROBLEM.macs // 4)
     assert limits(counted, GPU).arithmetic_us is not None
+
+
+def test_operands_that_a_device_cannot_hold() -> None:
+    large = ConvProblem.parse("mb2000ic256ih512oc256kh3ph1")
+    assert too_large(large, profile("t4")) == "its operands take 1,073.7 GB, Tesla T4 has 15.8 GB of memory"
+    assert too_large(large, replace(profile("t4"), memory_bytes=None)) is None, "nobody knows"
+    assert too_large(PROBLEM, profile("t4")) is None

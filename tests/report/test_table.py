@@ -13,6 +13,7 @@ from convwright.core.candidate import Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective, Policy
+from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.report.table import print_findings
 from convwright.settings import Mode
@@ -178,3 +179,11 @@ def test_it_says_which_candidates_round_partial_sums(monkeypatch: pytest.MonkeyP
     rounding = replace(candidate("cudnn/engine-47"), rounds_sums=True)
     monkeypatch.setattr(sys.modules[__name__], "ROWS", [*ROWS, replace(ROWS[1], candidate=rounding)])
     assert f"cudnn/engine-47 {ROUNDING}" in printed()
+
+
+def test_it_says_that_a_device_cannot_hold_the_problem() -> None:
+    out, large = StringIO(), ConvProblem.parse("mb2000ic256ih512oc256kh3ph1")
+    found = Findings(large, profile("t4"), Policy(), Mode.HEURISTIC, choose(ROWS, None, Policy()), (), None)
+    print_findings(found, Console(file=out, width=120))
+    assert "Whole it cannot run there: its operands take 1,073.7 GB, Tesla T4 has" in out.getvalue()
+    assert "cannot run there" not in printed()

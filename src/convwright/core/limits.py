@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.problem import ConvProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +49,12 @@ def flops(candidate: Candidate) -> int:
         return candidate.problem.flops if candidate.products is None else 2 * candidate.products
     runs = int(dict(candidate.config).get("parts", 1))
     return runs * flops(candidate.inner)
+
+
+def too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
+    """Why the operands of a problem cannot be on a device; None where they can, or its memory is not known."""
+    needed = sum(max(spec.nbytes, spec.span_bytes) for spec in (problem.x, problem.w, problem.y))
+    if device.memory_bytes is None or needed <= device.memory_bytes:
+        return None
+    needed_gb, there_gb = needed / 1e9, device.memory_bytes / 1e9
+    return f"its operands take {needed_gb:,.1f} GB, {device.name} has {there_gb:,.1f} GB of memory"

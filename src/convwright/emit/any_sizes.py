@@ -12,11 +12,12 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Epilogue
+from convwright.core.limits import too_large
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.emit.about import about_cache, adds_zeros, cudnn_version, on_the_host
-from convwright.emit.chosen import best, check_arithmetic, gpu, too_large
+from convwright.emit.chosen import best, check_arithmetic, gpu
 from convwright.emit.emitted import EmittedC
 from convwright.emit.literals import (
     NO_ALGORITHM,

@@ -12,6 +12,7 @@ from convwright.backends.cudnn.graph.listing import finalized
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.limits import too_large
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.emit.literals import check_epilogue, is_engine
@@ -41,15 +42,6 @@ def check_arithmetic(dtype: DType, device: DeviceFacts) -> None:
     """Refuse operands that a GPU cannot multiply."""
     if not device.computes(native_arithmetic(dtype, tf32=False)):
         raise BadInput(f"{device.name} has no arithmetic for {dtype}")
-
-
-def too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
-    """Why the operands of a problem cannot be on a device; None where they can, or its memory is not known."""
-    needed = sum(max(spec.nbytes, spec.span_bytes) for spec in (problem.x, problem.w, problem.y))
-    if device.memory_bytes is None or needed <= device.memory_bytes:
-        return None
-    needed_gb, there_gb = needed / 1e9, device.memory_bytes / 1e9
-    return f"its operands take {needed_gb:,.1f} GB, {device.name} has {there_gb:,.1f} GB of memory"
 
 
 def by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
