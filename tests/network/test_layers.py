@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import weakref
 from typing import Any
 
@@ -407,3 +409,18 @@ MISTAKES: list[tuple[Any, Any, str]] = [
 def test_mistakes(model: Any, example: Any, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         convolutions_of(model, example)
+
+
+WITHOUT_DYNAMO = """
+import sys, torch
+import convwright as cw
+model, x = torch.nn.Conv2d(3, 8, 3), torch.ones(1, 3, 16, 16)
+cw.tune(model, x, mode="heuristic")
+cw.advise(model, x, mode="heuristic")
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_to_look_at_a_model_loads_no_compiler() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", WITHOUT_DYNAMO], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from convwright.ops.call import Call
-from convwright.ops.composite import told
+from convwright.ops.composite import is_transformed, told
+from convwright.uncompiled import uncompiled
 
-_C: Any = torch._C
 _aten = torch.ops.aten
 _ORDER = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED_ORDER = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
@@ -103,7 +103,7 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.silent:
             return func(*args, **kwargs)
-        if func not in _FUNCTIONS or _transformed():
+        if func not in _FUNCTIONS or is_transformed():  # in vmap, whose tensors only operators turn into real ones
             result = func(*args, **kwargs)
             self.watcher.function(func, args, kwargs, result)
             return result
@@ -117,7 +117,7 @@ class _Functions(TorchFunctionMode):
 
     def around(self, call: Call, compute: Callable[[], Tensor]) -> Tensor:
         """Tell of one of our own calls as one, whatever PyTorch's functions it is computed by here."""
-        if _transformed() or self.silent:
+        if is_transformed() or self.silent:
             return compute()
         self.silent = True
         try:
@@ -134,6 +134,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.watcher = watcher
         self.functions = functions
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # which it does by loading all of Dynamo, for a second
+
+    @uncompiled()
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -141,11 +146,6 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in _OPERATORS and not (self.functions.told or self.functions.silent):
             self.watcher.convolution(_call(func, _OPERATORS[func], args, kwargs or {}), result)
         return result
-
-
-def _transformed() -> bool:
-    """Inside vmap and its like a function sees tensors that only the operators below it turn into real ones."""
-    return _C._functorch.peek_interpreter_stack() is not None
 
 
 def _ours(call: Call) -> Convolution:
