@@ -1,11 +1,11 @@
-"""Layers of well-known networks on this CPU: what cw.conv2d runs, beside F.conv2d, timed anew in a fresh process.
+"""Layers of a suite on this CPU: what cw.conv2d runs, beside F.conv2d, timed anew in a fresh process.
 
-    OMP_NUM_THREADS=2 python benchmarks/zoo_cpu.py [--out results.jsonl] [--mode full] [--search-s 10] [--limit 3]
+    OMP_NUM_THREADS=2 python benchmarks/zoo_cpu.py [SUITE] [--batch 1,8] [--every 2] [--out results.jsonl] [--limit 3]
 
 One process searches and keeps its findings in a store. A second one, which knows nothing but that store, takes new
 inputs and times ``cw.conv2d``, which takes the stored finding at its first call and keeps it if it proves to be faster
-in use, and ``F.conv2d`` interleaved in one run of the timer. The rows are those of the suite `zoo-sample`, one image
-and eight.
+in use, and ``F.conv2d`` interleaved in one run of the timer. By default the rows are those of `zoo-sample`, layers of
+well-known networks, for one image and for eight.
 
 A run that other work on the machine disturbed, so that the ratio is known to no more than ±2 %, is taken again, twice
 at most, and the one with the narrowest interval counts, whatever it says. A call so long that ``--budget-s`` is too
@@ -42,7 +42,6 @@ from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_calls
 from convwright.tuning.session import session
 
-BATCHES = (1, 8)
 # Not the seed of any search.
 SEED = 20261121
 NARROW = 0.02
@@ -52,9 +51,9 @@ PROVING = 30
 FEWEST_CALLS = 100
 
 
-def rows(limit: int | None) -> Iterator[tuple[str, int, ConvProblem]]:
-    for batch in BATCHES:
-        for row in suites.load("zoo-sample").with_(batch=batch).rows[:limit]:
+def rows(options: argparse.Namespace) -> Iterator[tuple[str, int, ConvProblem]]:
+    for batch in map(int, options.batch.split(",")):
+        for row in suites.load(options.suite).with_(batch=batch).rows[: options.limit : options.every]:
             yield row.name, batch, row.problem
 
 
@@ -98,7 +97,7 @@ STAGES = {"search": search, "retime": retime}
 def both(options: argparse.Namespace) -> None:
     """Ask one process after the other, and write what the second one says."""
     lines: list[Answer] = []
-    asked = [(name, batch, {"problem": problem.key}) for name, batch, problem in rows(options.limit)]
+    asked = [(name, batch, {"problem": problem.key}) for name, batch, problem in rows(options)]
     with tempfile.TemporaryDirectory() as folder:
         environment = {"CONVWRIGHT_STORE": str(options.store or Path(folder) / "findings.sqlite")}
         with Stage("search", environment) as searcher:
@@ -108,7 +107,7 @@ def both(options: argparse.Namespace) -> None:
                 print(f"{name:20} {batch} {searched[-1]}", file=sys.stderr, flush=True)
         with Stage("retime", environment | {"CONVWRIGHT_MODE": "quick"}) as retimer:
             for (name, batch, question), found in zip(asked, searched, strict=True):
-                line = {"benchmark": "cpu zoo", "suite": "zoo-sample", "name": name, "batch": batch, **question}
+                line = {"benchmark": "cpu zoo", "suite": options.suite, "name": name, "batch": batch, **question}
                 line |= answered(retimer, question)
                 lines.append(line | {"searched": found, "search_mode": options.mode, "search_s": options.search_s})
                 print(told(lines[-1]), flush=True)
@@ -145,6 +144,9 @@ def summary(lines: list[Answer]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("suite", nargs="?", default="zoo-sample")
+    parser.add_argument("--batch", default="1,8")
+    parser.add_argument("--every", type=int, default=1, help="every so many layers only")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--mode", default="full")
     parser.add_argument("--search-s", type=float, default=10.0)

@@ -19,7 +19,7 @@ from problem_space import problems
 @given(problem=problems())
 def test_every_algorithm_offers_or_refuses_with_a_reason(problem: ConvProblem) -> None:
     offers = [*Reference().candidates(problem, CPU, Policy())]
-    assert offers[0].id == "reference/gemm"
+    assert [offer.id.partition("[")[0] for offer in offers[:2]] == ["reference/kn2row", "reference/gemm"]
     assert len({offer.id for offer in offers}) == len(offers)
     assert {offer.id.partition("[")[0] for offer in offers} == {f"reference/{name}" for name in ALGORITHMS}
     for offer in offers:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from backends.reference_algorithm import CPU, candidate
 from convwright.backends.reference.backend import Reference
 from convwright.core.candidate import Candidate
-from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
@@ -24,19 +24,15 @@ from convwright.core.profiles import profile
 from convwright.core.tensor_spec import Layout
 from problem_space import operands, oracle, problems, run
 
-CPU = DeviceFacts("this CPU", "cpu", "any", "cpu")
-
 
 def gemm(problem: ConvProblem) -> Candidate:
-    candidate, *_ = Reference().candidates(problem, CPU, Policy())
-    assert isinstance(candidate, Candidate)
-    return candidate
+    return candidate(problem, "reference/gemm")
 
 
 def compute(problem: ConvProblem, given: dict[Role, Tensor]) -> Tensor:
-    candidate = gemm(problem)
-    plan = Reference().build(candidate, CPU)
-    assert plan.workspace_bytes == candidate.workspace_bytes
+    found = gemm(problem)
+    plan = Reference().build(found, CPU)
+    assert plan.workspace_bytes == found.workspace_bytes
     return run(plan, given)
 
 
@@ -167,10 +163,10 @@ def test_images_of_a_larger_buffer_are_multiplied_where_they_lie(direction: Dire
 
 
 def test_what_is_said_of_a_candidate() -> None:
-    candidate = gemm(ConvProblem.parse("mb2ic8ih9oc8kh3ph1"))
-    assert candidate.id == "reference/gemm"
-    assert candidate.arithmetic is Arithmetic.FP32
-    assert candidate.deterministic
+    found = gemm(ConvProblem.parse("mb2ic8ih9oc8kh3ph1"))
+    assert found.id == "reference/gemm"
+    assert found.arithmetic is Arithmetic.FP32
+    assert found.deterministic
     assert gemm(ConvProblem.parse("mb2ic8ih9oc8kh3ph1 dt:bf16")).arithmetic is Arithmetic.BF16_ACC32
     assert torch.__version__ in Reference().fingerprint(CPU)
 
@@ -208,6 +204,6 @@ def test_on_a_gpu_what_is_multiplied_where_it_lies_is_so_in_tf32_too(direction: 
     assert ways(f"mb1ic8ih9oc16kh1{tag}") == [plain, in_tf32]
     assert ways(f"mb1ic8ih9oc16kh3{tag}") == [plain]
     assert ways(f"mb1ic8ih9oc16kh1 dt:fp16{tag}") == [("reference/gemm", Arithmetic.FP16_ACC32)]
-    assert [each.id for each in Reference().candidates(ConvProblem.parse("ic8ih9oc16kh1"), CPU, Policy())][:2] == [
-        "reference/gemm", "reference/direct",
+    assert [each.id for each in Reference().candidates(ConvProblem.parse("ic8ih9oc16kh1"), CPU, Policy())][:3] == [
+        "reference/kn2row", "reference/gemm", "reference/direct",
     ]  # fmt: skip

@@ -30,6 +30,7 @@ class Algorithm(Protocol):
 
 # In the order in which they are offered: the module of each, which is imported when it is first asked.
 ALGORITHMS: Mapping[str, str] = {
+    "kn2row": "kn2row",
     "gemm": "gemm",
     "direct": "direct",
     "winograd": "winograd",

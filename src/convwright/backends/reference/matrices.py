@@ -93,11 +93,11 @@ class Matrices:
         if any(map(any, problem.padding)):
             return None
         if self._has_one_tap():
-            across = _merged([(self.channels, channel)])
-            along = _merged([(problem.n, image), *zip(spatial, steps, strict=True)])
+            across = merged([(self.channels, channel)])
+            along = merged([(problem.n, image), *zip(spatial, steps, strict=True)])
         elif one_position:
-            across = _merged([(self.channels, channel), *zip(spatial, steps, strict=True)])
-            along = _merged([(problem.n, image)])
+            across = merged([(self.channels, channel), *zip(spatial, steps, strict=True)])
+            along = merged([(problem.n, image)])
         else:
             return None
         return _in_place(self.channels * channel, across, along, self.columns_shape)
@@ -110,7 +110,7 @@ class Matrices:
         if problem.groups > 1 or problem.direction is Direction.BACKWARD_WEIGHT:
             return False
         positions = self._image(problem.y.shape)[1]
-        along = [_merged([*zip(spec.shape[2:], spec.strides[2:], strict=True)]) for spec in (problem.x, problem.y)]
+        along = [merged([*zip(spec.shape[2:], spec.strides[2:], strict=True)]) for spec in (problem.x, problem.y)]
         return along == [1, 1] and all(spec.strides[1] >= positions for spec in (problem.x, problem.y))
 
     def _has_one_tap(self) -> bool:
@@ -122,8 +122,8 @@ class Matrices:
     def _y_in_place(self) -> Strides | None:
         """The strides of y as a matrix where it lies."""
         image, channel, *steps = self.problem.y.strides
-        along = _merged([*zip(self.positions, (image, *steps), strict=True)])
-        return _in_place(self.rows * channel, _merged([(self.rows, channel)]), along, self.y_shape)
+        along = merged([*zip(self.positions, (image, *steps), strict=True)])
+        return _in_place(self.rows * channel, merged([(self.rows, channel)]), along, self.y_shape)
 
     def _needed(self) -> dict[str, TensorSpec]:
         """Only what the problem needs. Folding back adds up in fp32 at least."""
@@ -150,10 +150,10 @@ def _in_place(group: int, across: int | None, along: int | None, shape: tuple[in
     return (group, across, along) if (along == 1 and across >= columns) or (across == 1 and along >= rows) else None
 
 
-def _merged(dims: list[tuple[int, int]]) -> int | None:
+def merged(dims: list[tuple[int, int]]) -> int | None:
     """The stride of these dimensions, (size, stride) each, taken as one; None where they have no common one.
 
-    >>> _merged([(2, 12), (3, 4), (4, 1)]), _merged([(2, 24), (12, 1)]), _merged([(1, 7)])
+    >>> merged([(2, 12), (3, 4), (4, 1)]), merged([(2, 24), (12, 1)]), merged([(1, 7)])
     (1, None, 1)
     """
     dims = [(size, stride) for size, stride in dims if size > 1] or [(1, 1)]
@@ -169,4 +169,4 @@ def is_matrix(spec: TensorSpec, row: int, rows: int) -> bool:
     dims = [*zip(spec.shape, spec.strides, strict=True)]
     _, row_stride = dims.pop(row)
     columns = prod(size for size, _ in dims)
-    return _in_place(0, row_stride, _merged(dims), (1, rows, columns)) is not None
+    return _in_place(0, row_stride, merged(dims), (1, rows, columns)) is not None
