@@ -62,7 +62,7 @@ class Memory:
 
     def give(self) -> None:
         self._held.clear()
-        workspace._held.clear()
+        workspace._held.on_gpu.clear()
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -197,6 +197,32 @@ def test_sixteen_threads_with_streams_of_their_own() -> None:
 
     before = together(len(names))
     assert together(CALLS) == before
+
+
+def test_threads_on_one_stream_do_not_share_what_they_write_to() -> None:
+    """Between two launches of one plan other threads launch theirs."""
+    name = "relayout(nhwc, cudnn/implicit-precomp-gemm)"
+    made = [(torch.randn(2, 16, 14, 14, device="cuda"), torch.randn(16, 16, 3, 3, device="cuda")) for _ in range(8)]
+    with torch.no_grad():
+        expected = [F.conv2d(x.double(), w.double(), padding=1) for x, w in made]
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        x, w = made[number]
+        try:
+            with torch.no_grad():
+                for _ in range(200):
+                    y = cw.conv2d(x, w, padding=1, algorithm=name)
+                    assert_close(y.double(), expected[number], rtol=1e-2, atol=2e-2)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(made))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors[0]
 
 
 SCRIPT = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -282,19 +283,30 @@ class Gpu:
 
     def make(self, nbytes: int, device: torch.device) -> Tensor:
         gc.collect()
-        if sum(held.numel() for held in workspaces._held.values()) + nbytes > self.most:
+        if sum(held.numel() for held in workspaces._held.on_gpu.values()) + nbytes > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return torch.empty(nbytes, dtype=torch.uint8)
 
 
+def test_threads_on_one_stream_have_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspaces, "_held", workspaces._Held())
+    monkeypatch.setattr(workspaces, "_bytes", lambda nbytes, _: torch.empty(nbytes, dtype=torch.uint8))
+    here, taken = torch.device("cuda", 0), [workspaces._grown((0, 1), 60, torch.device("cuda", 0))]
+    thread = threading.Thread(target=lambda: taken.append(workspaces._grown((0, 1), 60, here)))
+    thread.start()
+    thread.join()
+    assert workspaces._grown((0, 1), 50, here) is taken[0]
+    assert taken[1] is not taken[0]
+
+
 def test_other_streams_give_theirs_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspaces, "_held", {})
+    monkeypatch.setattr(workspaces, "_held", workspaces._Held())
     monkeypatch.setattr(workspaces, "_bytes", Gpu(100).make)
     here = torch.device("cuda", 0)
     assert workspaces._grown((0, 1), 60, here).numel() == 60
     assert workspaces._grown((1, 1), 30, here).numel() == 30
     assert workspaces._grown((0, 2), 50, here).numel() == 50
-    assert set(workspaces._held) == {(1, 1), (0, 2)}
+    assert set(workspaces._held.on_gpu) == {(1, 1), (0, 2)}
     assert workspaces._grown((0, 2), 70, here).numel() == 70  # without what it had
     with pytest.raises(torch.OutOfMemoryError):
         workspaces._grown((0, 3), 200, here)

@@ -107,10 +107,10 @@ def test_a_cold_process_without_memory_stays_cold(store: Store, monkeypatch: pyt
     warm_up.forget()
     monkeypatch.setattr(trial, "operands", no_memory)
     search(store)
-    assert CPU.key not in warm_up._warm
+    assert CPU.torch_name not in warm_up._warm
     monkeypatch.undo()
     search(store)
-    assert CPU.key in warm_up._warm
+    assert CPU.torch_name in warm_up._warm
 
 
 def test_what_is_compiled_beside_and_has_no_memory_is_tried_another_time(made: Made, store: Store) -> None:

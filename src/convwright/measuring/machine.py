@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -31,13 +32,28 @@ def device_facts(device: str | torch.device | DeviceFacts | None = None) -> Devi
     if name.split(":")[0] == "cuda":
         if not torch.cuda.is_available():
             raise BadInput(f"device {name!r} was asked for, but PyTorch sees no CUDA device on this machine")
-        index = torch.device(name).index
-        return _cuda(torch.cuda.current_device() if index is None else index)
+        return _cuda(_index_of(name))
     return profile(name)
 
 
+def _index_of(name: str) -> int:
+    """Which of the GPUs here ``cuda`` or ``cuda:1`` is."""
+    number, count = name.partition(":")[2], torch.cuda.device_count()
+    if name == "cuda":
+        return torch.cuda.current_device()
+    if not (number.isdecimal() and int(number) < count):
+        raise BadInput(f"device {name!r} was asked for, and the CUDA devices here are cuda:0 to cuda:{count - 1}")
+    return int(number)
+
+
+def as_current(device: DeviceFacts) -> AbstractContextManager[object]:
+    """A GPU that is here as the current one, on which kernels are launched and memory is allocated."""
+    here = device.kind == "cuda" and device.torch_name is not None
+    return torch.cuda.device(device.torch_name) if here else nullcontext()
+
+
 def free_memory_bytes(device: DeviceFacts) -> int | None:
-    """What is free on a device now; None where it is elsewhere."""
+    """What is free on a GPU now, or all that a CPU has; None where the device is elsewhere."""
     if device.torch_name is None:
         return None
     if device.kind == "cuda":

@@ -31,7 +31,7 @@ from convwright.ops.slots import Run
 from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, capturing, session
 
-# The interval of a quick search's few samples of the host may be very wide, their median is no further off than so.
+# A quick search takes few samples of the host, so their interval may be very wide; the median is within this factor.
 _DOUBT = 1.25
 
 
@@ -53,7 +53,7 @@ def decide(call: Call) -> Run | None:
     main = _choice(problem, facts, call, call.request.algorithm)
     asked = call.request.algorithm is not None or ambient.current() is not None
     if not call.trains:
-        if main.is_torch and not (asked and not _is_own(main)):
+        if _is_own(main):
             return _torchs_own(call)
         if _is_free(main, call) and not _worth_a_look(main):
             return _torchs_own_instead(main, call)
@@ -61,7 +61,7 @@ def decide(call: Call) -> Run | None:
     gradients = _gradient_choices(problem, call, facts)
     fused = None if asked else _fused_choices(problem, call, gradients, facts)
     choices = (main, *(choice for choice in fused or gradients if choice is not None))
-    is_free = not asked and all(choice.is_torch or _is_free(choice, call) for choice in choices)
+    is_free = not asked and all(_is_own(choice) or _is_free(choice, call) for choice in choices)
     if all(map(_is_own, choices)) or (is_free and not _worth_a_node(choices)):
         return _torchs_own_instead(main, call)
     return _trained(problem, main, gradients, call, fused)
@@ -112,7 +112,7 @@ def _trained(
     fused: list[Choice | None] | None = None,
 ) -> Training:
     to_input, to_weight = (
-        None if choice is None or choice.is_torch else _direction(choice, call) for choice in gradients
+        None if choice is None or _is_own(choice) else _direction(choice, call) for choice in gradients
     )
     chosen = next((choice for choice in gradients if choice is not None), None)
     gradient = _output_of(chosen.candidate.problem, problem.direction) if chosen is not None else problem.output
@@ -199,8 +199,14 @@ def when_proved(run: Run, call: Call, then: Callable[[Run | None], None]) -> Non
     if isinstance(trial, Proving):
         trial.when_settled(lambda gain_us: then(trial.ours if gain_us else own))
     elif isinstance(trial, Training):
-        with_node_us, without_us = node_host_us(call.x.device.type)
-        trial.when_settled(lambda gain_us: None if gain_us > with_node_us - without_us else then(own))
+        kind = call.x.device.type
+
+        def settled(gain_us: float) -> None:
+            with_node_us, without_us = node_host_us(kind)
+            if gain_us <= with_node_us - without_us:
+                then(own)
+
+        trial.when_settled(settled)
 
 
 def _worth_a_node(choices: tuple[Choice, ...]) -> bool:

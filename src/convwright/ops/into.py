@@ -92,7 +92,7 @@ def _written(call: Call) -> Tensor:
     if x.dim() == 3:
         _written(replace(call, x=x.unsqueeze(0), residual=as_batch(residual), out=out.unsqueeze(0)))
         return out
-    check_apart(out, input=x, residual=residual)
+    check_apart(out, input=x, weight=w, bias=bias, residual=residual)
     before = version_of(out)
     if not call.trains:
         result = beyond(CONV2D, x, w, bias, call.request, residual, out)

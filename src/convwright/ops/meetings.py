@@ -62,7 +62,6 @@ class Meetings:
         self._varies = False
         self._since_new = 0
         self._hurried = False
-        self._spent_us = self._dearest_us = 0.0
 
     def judge(self, call: Call) -> Verdict:
         """Whether what runs this call should be decided now; until then PyTorch's own functions do."""
@@ -114,10 +113,8 @@ class Meetings:
 
     def affordable(self) -> bool:
         """Whether searches have taken so little of the time that has passed that one more may."""
-        spent_us, passed_us = session().spent_us, (perf_counter() - self._begun_s) * 1e6
-        self._dearest_us = max(self._dearest_us, spent_us - self._spent_us)
-        self._spent_us = spent_us
-        return spent_us + (self._dearest_us or _FIRST_SEARCH_US) <= _SHARE * passed_us
+        here, passed_us = session(), (perf_counter() - self._begun_s) * 1e6
+        return here.spent_us + (here.dearest_us or _FIRST_SEARCH_US) <= _SHARE * passed_us
 
     def forget(self) -> None:
         """Take every call for a new one again."""
@@ -126,7 +123,6 @@ class Meetings:
         self._layers.clear()
         self._known = self._since_new = 0
         self._varies = False
-        self._spent_us = self._dearest_us = 0.0
 
 
 def _waits(call: Call) -> bool:

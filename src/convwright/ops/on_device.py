@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,10 +16,10 @@ def on_device(run: Callable[..., Made], device: torch.device) -> Callable[..., M
         return run
     current = torch._C._cuda_getDevice
 
-    def switched(*operands: torch.Tensor | None) -> Made:
+    def switched(*operands: Any, **more: Any) -> Made:
         if current() == device.index:
-            return run(*operands)
+            return run(*operands, **more)
         with torch.cuda.device(device):
-            return run(*operands)
+            return run(*operands, **more)
 
     return switched

@@ -21,6 +21,7 @@ from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops.ambient import AUTO
 from convwright.ops.foreign import Form, address_of, check_form, checked_address, look, tensor_of
+from convwright.ops.on_device import on_device
 from convwright.ops.relief import short_of
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
@@ -84,7 +85,8 @@ class BoundPlan:
 
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
         self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
-        self._launch = ready.launch if isinstance(ready, Launchable) else None
+        self._run: Callable[..., Tensor] = on_device(ready, self._device)
+        self._launch = on_device(ready.launch, self._device) if isinstance(ready, Launchable) else None
         self._is_rare = is_rare(self.problem)
         self._is_cast = self.candidate.leaf.backend == "torch"  # whose functions autocast casts for
         self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
@@ -148,8 +150,8 @@ class BoundPlan:
                 or (self._is_cast and torch.is_autocast_enabled(self._device.type))
             ):  # fmt: skip
                 with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
-                    return self._plan(first, second, bias, residual, out, workspace)
-            return self._plan(first, second, bias, residual, out, workspace)
+                    return self._run(first, second, bias, residual, out, workspace)
+            return self._run(first, second, bias, residual, out, workspace)
         except SHORTAGES as error:
             if workspace is not None or not is_shortage(error):
                 raise
@@ -189,10 +191,9 @@ class BoundPlan:
             raise BadInput(f"a problem that accumulates adds to `out`, which is missing: {self.problem.key}")
         for role, operand in rare.items():
             check_form(operand, self._forms[Role(role)], role, self._device)
-        plan: Callable[..., Tensor] = self._plan
         # A result of PyTorch's serves as ``z``, whatever made it.
         with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
-            return plan(*given, **rare)
+            return self._run(*given, **rare)
 
     def launch(
         self,
@@ -228,6 +229,9 @@ class BoundPlan:
         given = dict(zip(roles, (first, second), strict=True)) | {
             Role.BIAS: bias, Role.RESIDUAL: residual, direction.output: out,
         }  # fmt: skip
+        missing = [role.value for role, array in given.items() if array is None and role in self._forms]
+        if missing:
+            raise BadInput(f"{self.problem.key} needs {_listed(missing)}, got None")
         at = {
             role: checked_address(array, self._forms[role], role, self._device)
             for role, array in given.items()

@@ -33,7 +33,7 @@ class Request(NamedTuple):
         _check_algorithm(self.algorithm)
         check_policy(self.policy)
         activation_named(self.activation)
-        if _FIXED.issuperset(map(type, self)):
+        if _FIXED.issuperset(map(type, self)) and not any(map(_is_nested, self)):
             return self
         return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
 
@@ -55,10 +55,15 @@ def _check_algorithm(given: object) -> None:
         )
 
 
+def _is_nested(value: object) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(each, list) for each in value)
+
+
 def _kept(name: str, value: object) -> object:
-    if value is None or isinstance(value, int | str | tuple | Policy):
+    nested = _is_nested(value)
+    if value is None or (isinstance(value, int | str | tuple | Policy) and not nested):
         return value
-    if isinstance(value, list) and not any(isinstance(each, list) for each in value):
+    if isinstance(value, list) and not nested:
         return [*value]
     try:
         return index(value)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One workspace per stream, as large as the largest need so far."""
+"""One workspace for each thread's work on a stream, as large as the largest need so far."""
 
 from __future__ import annotations
 
@@ -10,15 +10,27 @@ import torch
 from torch import Tensor
 
 _C: Any = torch._C
-_thread = threading.local()
-_held: dict[tuple[int, int], Tensor] = {}
+
+
+class _Held(threading.local):
+    """What this thread has, which is freed with it: on a CPU, and by device and stream.
+
+    Threads that share a stream share nothing: a plan of several launches may lose the interpreter between two of them.
+    """
+
+    def __init__(self) -> None:
+        self.on_cpu: Tensor | None = None
+        self.on_gpu: dict[tuple[int, int], Tensor] = {}
+
+
+_held = _Held()
 
 
 def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
-    """Gives at least ``nbytes`` of scratch memory for the current stream of ``device``, on a CPU for this thread.
+    """Gives at least ``nbytes`` of scratch memory for this thread, on a GPU for the current stream of ``device``.
 
-    Kernels on one stream run one after the other, so they can share it. While a CUDA graph is being captured the
-    memory comes from that graph's own pool: what a graph has seen must live as long as the graph.
+    A thread's kernels on one stream run one after the other, so they can share it. While a CUDA graph is being captured
+    the memory comes from that graph's own pool: what a graph has seen must live as long as the graph.
     """
     if device.type != "cuda":
         return lambda: _on_cpu(nbytes)
@@ -34,24 +46,25 @@ def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
 
 
 def _on_cpu(nbytes: int) -> Tensor:
-    held: Tensor | None = getattr(_thread, "held", None)
+    held = _held.on_cpu
     if held is None or held.numel() < nbytes:
-        held = _thread.held = _bytes(nbytes, torch.device("cpu"))
+        held = _held.on_cpu = _bytes(nbytes, torch.device("cpu"))
     return held
 
 
 def _grown(owner: tuple[int, int], nbytes: int, device: torch.device) -> Tensor:
-    held = _held.get(owner)
+    by_owner = _held.on_gpu
+    held = by_owner.get(owner)
     if held is None or held.numel() < nbytes:
         # The smaller one is freed in stream order by PyTorch's allocator, after the kernels that still use it.
-        _held.pop(owner, None)
+        by_owner.pop(owner, None)
         held = None
         try:
-            held = _held[owner] = _bytes(nbytes, device)
+            held = by_owner[owner] = _bytes(nbytes, device)
         except torch.OutOfMemoryError:
-            for other in [other for other in list(_held) if other[0] == owner[0]]:
-                _held.pop(other, None)  # what other streams of the device need, they ask for again
-            held = _held[owner] = _bytes(nbytes, device)
+            for other in [other for other in by_owner if other[0] == owner[0]]:
+                del by_owner[other]  # what other streams of the device need, they ask for again
+            held = by_owner[owner] = _bytes(nbytes, device)
     return held
 
 

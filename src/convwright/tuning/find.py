@@ -12,9 +12,11 @@ import torch
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
+from convwright.core.limits import too_large
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
+from convwright.measuring.machine import as_current
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
@@ -75,13 +77,14 @@ def find(
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
     if not search.runs:
         return _listed(search, candidates, refusals, _why_nothing_runs(search))
-    too_large = _too_large(problem, device)
-    if too_large is not None:
+    reason = too_large(problem, device)
+    if reason is not None:
         if beside is None:
-            raise BadInput(too_large)
+            raise BadInput(f"{reason}: {problem.key}")
         # A call brings its operands along, however they fit: what cannot be measured beside them is PyTorch's.
-        return _listed(search, candidates, refusals, too_large)
-    with torch.autocast(device.kind, enabled=False):  # around the caller: it would cast what is measured
+        return _listed(search, candidates, refusals, f"{reason}: {problem.key}")
+    # Autocast around the caller would cast what is measured.
+    with torch.autocast(device.kind, enabled=False), as_current(device):
         return _measured(search, candidates, refusals)
 
 
@@ -97,15 +100,6 @@ def _measured(search: Search, candidates: list[Candidate], refusals: list[Refusa
 
 def _why_nothing_runs(search: Search) -> str:
     return f"nothing runs in mode {search.mode}" if search.device.present else f"{search.device.name} is elsewhere"
-
-
-def _too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
-    """Why operands of this problem cannot be made on a device; None where they can, or its memory is not known."""
-    needed = sum(max(spec.nbytes, spec.span_bytes) for spec in (problem.x, problem.w, problem.y))
-    if device.memory_bytes is None or needed <= device.memory_bytes:
-        return None
-    needed_gb, present_gb = needed / 1e9, device.memory_bytes / 1e9
-    return f"its operands take {needed_gb:,.1f} GB, {device.name} has {present_gb:,.1f} GB of memory: {problem.key}"
 
 
 def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], why: str) -> Findings:

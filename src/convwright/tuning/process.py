@@ -44,6 +44,12 @@ def this_process() -> Process:
     return _described(os.getpid())
 
 
+def search_path() -> str:
+    """Where this process finds modules, as a PYTHONPATH of those that it starts with ``-P``: what lies in the folder
+    that a user is in must not stand in a library's place."""
+    return os.pathsep.join(os.path.abspath(place) for place in sys.path)
+
+
 def end_in_words(code: int) -> str:
     """How a process ended that was waited for, as its exit status tells.
 

@@ -93,13 +93,14 @@ in_child(_begin_in_child)
 
 
 class Session:
-    """Chooses for every problem once and remembers it. ``spent_us`` is what its searches took so far."""
+    """Chooses for every problem once and remembers it. ``spent_us`` is what its searches took so far, ``dearest_us``
+    what the longest of them did."""
 
     def __init__(self, mode: Mode, store: Store) -> None:
         self.mode = mode
         self.store = store
         self.last: Choice | None = None
-        self.spent_us = 0.0
+        self.spent_us = self.dearest_us = 0.0
         self._chosen: dict[Question, Choice] = {}
         self._before: dict[Question, Choice] = {}
         self._one_search_at_a_time = threading.RLock()
@@ -115,7 +116,9 @@ class Session:
             if key not in self._chosen:
                 begun_s = perf_counter()
                 self._chosen[key] = self._search(problem, device, policy, algorithm)
-                self.spent_us += (perf_counter() - begun_s) * 1e6
+                took_us = (perf_counter() - begun_s) * 1e6
+                self.spent_us += took_us
+                self.dearest_us = max(self.dearest_us, took_us)
             choice = self.last = self._chosen[key]
         return choice
 

@@ -20,7 +20,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.tuning import listing
 from convwright.tuning.attempt import Request
-from convwright.tuning.process import end_in_words
+from convwright.tuning.process import end_in_words, search_path
 from convwright.tuning.search import resolved
 from convwright.tuning.session import named
 
@@ -145,7 +145,7 @@ def _workspace(nbytes: int) -> str:
 def _attempted(request: Request, member: Explains) -> tuple[dict[str, Any], str]:
     """The answer and the log of a process that was begun for this; one that died of it is a refusal, too."""
     # As this process finds its modules, however it came to.
-    own = {"PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path), "CONVWRIGHT_STORE": "none"}
+    own = {"PYTHONPATH": search_path(), "CONVWRIGHT_STORE": "none"}
     with TemporaryFile() as answer:
         try:
             done = subprocess.run(

@@ -25,7 +25,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.plan import Compiles
 from convwright.forking import in_child
 from convwright.tuning.compiling.compiler import READY
-from convwright.tuning.process import end_in_words
+from convwright.tuning.process import end_in_words, search_path
 
 COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.compiling.compiler"]
 MOST_STARTING_S, MOST_COMPILING_S = 60.0, 300.0
@@ -172,7 +172,7 @@ class _Compiler:
         if getattr(sys, "frozen", False) or not os.path.basename(COMMAND[0] or "").startswith(("python", "pypy")):
             return None  # Python runs inside of another program, which would be started again
         # As this process finds its modules, however it came to.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path)}
+        environment = {**os.environ, "PYTHONPATH": search_path()}
         ends: tuple[int, ...] = ()
         try:
             ends = reading, writing = os.pipe()

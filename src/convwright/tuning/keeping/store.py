@@ -144,7 +144,10 @@ class Store:
         rows = self._database.execute(
             f"SELECT candidates FROM search {_OF_SUBJECT} AND scope = ?", (problem_key, device_key, scope)
         )
-        return tuple(json.loads(rows[0][0])) if rows else None
+        try:
+            return tuple(json.loads(rows[0][0])) if rows else None
+        except ValueError:  # a damaged row is as good as none
+            return None
 
     def keep_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str, body: str) -> None:
         """Keep a candidate as its backend has written it down, made ready to run. Export leaves it out."""

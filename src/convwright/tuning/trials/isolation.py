@@ -9,7 +9,8 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import torch
 
@@ -22,11 +23,11 @@ from convwright.errors import BackendError
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.process import end_in_words
+from convwright.tuning.process import end_in_words, search_path
 from convwright.tuning.trials.contest import NO_HOOKS, Hooks
 from convwright.tuning.trials.isolated import Request, Switches
 
-COMMAND = [sys.executable, "-m", "convwright.tuning.trials.isolated"]
+COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.trials.isolated"]
 # So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
 MOST_LOOKING_S, MOST_SILENT_S = 60.0, 120.0
 
@@ -88,20 +89,21 @@ class _Child:
     def run(self) -> list[dict[str, Any]] | None:
         """Its findings; None where it died or had to be ended before it had any."""
         reading, writing = os.pipe()
-        environment = {**os.environ, "CONVWRIGHT_STORE": "none"}
-        process = subprocess.Popen(
-            [*COMMAND, str(writing)], stdin=subprocess.PIPE, pass_fds=(writing,), env=environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        os.close(writing)
-        try:
-            return self._listen(process, reading)
-        finally:
-            os.close(reading)
-            process.kill()
-            process.wait()
+        environment = {**os.environ, "PYTHONPATH": search_path(), "CONVWRIGHT_STORE": "none"}
+        with TemporaryFile() as said:  # a pipe that nobody reads meanwhile would be full before long
+            process = subprocess.Popen(
+                [*COMMAND, str(writing)], stdin=subprocess.PIPE, pass_fds=(writing,), env=environment,
+                stdout=subprocess.DEVNULL, stderr=said,
+            )  # fmt: skip
+            os.close(writing)
+            try:
+                return self._listen(process, reading, said)
+            finally:
+                os.close(reading)
+                process.kill()
+                process.wait()
 
-    def _listen(self, process: subprocess.Popen[bytes], reading: int) -> list[dict[str, Any]] | None:
+    def _listen(self, process: subprocess.Popen[bytes], reading: int, said: IO[bytes]) -> list[dict[str, Any]] | None:
         assert process.stdin is not None
         try:
             process.stdin.write(pickle.dumps(self._request))
@@ -119,7 +121,7 @@ class _Child:
                 findings: list[dict[str, Any]] = message["findings"]
                 return findings
         if not self.end:
-            self.end = _ended(process)
+            self.end = _ended(process, said)
         return None
 
     def _messages(self, reading: int) -> Iterator[dict[str, Any]]:
@@ -137,11 +139,11 @@ class _Child:
             yield from (json.loads(line) for line in lines)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> str:
+def _ended(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> str:
     """How a process ended, in words; an error of ours that ended it is raised."""
-    assert process.stderr is not None
-    said = process.stderr.read().decode(errors="replace").strip().splitlines()
     code = process.wait()
+    stderr.seek(0)
+    said = stderr.read().decode(errors="replace").strip().splitlines()
     if code < 0:
         return f"its process {end_in_words(code)}"
     if code == 0:
