@@ -73,6 +73,7 @@ class Nvml:
 
 def live(monkeypatch: pytest.MonkeyPatch, properties: Any, nvml_mhz: int | None = None) -> DeviceFacts:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     monkeypatch.setattr(machine, "gpu_of", lambda device: Nvml(nvml_mhz))
     machine._cuda.cache_clear()
@@ -117,3 +118,13 @@ def test_the_cpu_here() -> None:
 def test_a_device_that_is_neither_here_nor_known() -> None:
     with pytest.raises(BadInput, match=r"device must be cpu, cuda, cuda:1, … or one of a100, .*, v100, got 'z80'"):
         device_facts("z80")
+
+
+@pytest.mark.parametrize("name", ["cuda:2", "cuda:x", "cuda:-1", "cuda:"])
+def test_a_gpu_that_is_not_there_is_said_in_words(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(
+        BadInput, match=f"device '{name}' was asked for, and the CUDA devices here are cuda:0 to cuda:1"
+    ):
+        device_facts(name)

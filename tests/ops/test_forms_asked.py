@@ -12,7 +12,12 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
+from convwright import flags
+from convwright.backends.torch_native import own as own_calls
+from convwright.backends.torch_native.own import torch_candidate
+from convwright.core.dtype import Arithmetic
 from convwright.errors import BadInput, Refused
+from convwright.tuning.session import Choice, Session
 from ops.each_form import BOTH, EACH, NAMES, in_mode, is_transposed, operands, rank_of
 from ops.prefer import GEMM, count_calls, prefer, randn
 
@@ -242,3 +247,43 @@ def test_a_result_of_one_dimension_can_be_changed_in_place_and_lies_as_pytorchs(
     wide = torch.randn(2, 1, 9, 9).expand(2, 6, 9, 9)
     found = cw.conv2d(wide, torch.randn(8, 6, 3, 3), padding=1, algorithm="pad-c(8, torch/default)")
     assert found.stride() == (648, 81, 9, 1)
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation"])
+def test_lists_within_an_argument_are_refused_in_words(name: str) -> None:
+    x, w, _ = operands("conv2d")
+    for given in (([1], 1), [[1], 1]):
+        for _ in range(2):
+            with pytest.raises(BadInput, match=f"`{name}` must be an int or a tuple of ints"):
+                cw.conv2d(x, w, **{name: given})
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_where_pytorchs_own_call_wins_it_computes_what_a_policy_allows(
+    activation: str | None, grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where PyTorch's flag allows TF32 and the policy does not."""
+
+    def choose(self: Session, problem: Any, device: Any, policy: Any, asked: str | None) -> Choice:
+        candidate = torch_candidate(problem, (("tf32", "off"),))
+        return Choice(candidate, device)
+
+    allowed, own = [], torch.conv2d
+
+    def counted(*given: Any, **more: Any) -> torch.Tensor:
+        allowed.append(flags.tf32_allowed())
+        return own(*given, **more)
+
+    monkeypatch.setattr(Session, "choose", choose)
+    monkeypatch.setitem(own_calls.FORWARD, 2, counted)
+    x, w = randn(2, 4, 9, 9), randn(6, 4, 3, 3, grad=grad)
+    policy = cw.Policy(arithmetic=frozenset({Arithmetic.FP32}))
+    with flags.tf32(True):
+        for _ in range(3):
+            y = cw.conv2d(x, w, activation=activation, policy=policy)
+    expected = F.conv2d(x, w)
+    assert_close(y, expected if activation is None else expected.relu())
+    assert allowed
+    assert not any(allowed)
+    assert y.requires_grad == grad

@@ -410,3 +410,13 @@ def test_within_one_buffer_each_call_says_that_it_cannot_be() -> None:
         y = cw.conv2d_into(buffer[:, 4:], buffer[:, :4], w, padding=1)
         with pytest.raises(RuntimeError, match="no derivative of its gradient where its input and its output lie"):
             torch.autograd.grad(y.square().sum(), w, create_graph=True)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_output_over_its_weight_or_bias_is_refused(grad: bool) -> None:
+    memory, x = randn(8), randn(1, 1, 2, 2, grad=grad)
+    out = memory[:4].view(1, 1, 2, 2)
+    with pytest.raises(BadInput, match="`out` and `weight` must not overlap"):
+        cw.conv2d_into(out, x, memory[3:4].view(1, 1, 1, 1))
+    with pytest.raises(BadInput, match="`out` and `bias` must not overlap"):
+        cw.conv2d_into(out, x, randn(1, 1, 1, 1), memory[3:4])

@@ -93,3 +93,12 @@ def test_switches_are_carried_over_whatever_they_are() -> None:
     there = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=there)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_what_a_process_says_by_the_way_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    loud = "import sys; sys.stderr.write('a warning ' * 100_000); from convwright.tuning.trials import isolated; "
+    monkeypatch.setattr(isolation, "COMMAND", [sys.executable, "-c", f"{loud}isolated.main()"])
+    monkeypatch.setattr(isolation, "MOST_SILENT_S", 30.0)
+    found = cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None), budget_us=1e6)
+    assert [v.finding.failure for v in found.verdicts if v.finding.candidate.id == "torch/default"] == [None]
+    assert any(v.finding.measurement is not None for v in found.verdicts)

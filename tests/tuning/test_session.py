@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -332,3 +333,18 @@ def test_where_pytorchs_own_call_is_not_allowed_the_first_that_is_serves(monkeyp
     monkeypatch.setattr("convwright.backends.torch_native.backend.TorchNative.candidates", offers)
     choice = choose(mode=Mode.HEURISTIC, policy=Policy(deterministic=True))
     assert choice.candidate.id == "reference/gemm"
+
+
+def test_what_the_dearest_search_took_is_what_one_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, pauses_s = Session(Mode.OFF, Store.open(None)), iter([0.03, 0.01, 0.01])
+    own = Session._search
+
+    def slow(self: Session, *question: Any) -> Choice:
+        time.sleep(next(pauses_s))
+        return own(self, *question)
+
+    monkeypatch.setattr(Session, "_search", slow)
+    for error in (1.0, 2.0, 3.0):
+        here.choose(PROBLEM, CPU, Policy(max_error=error), "reference/gemm")
+    assert here.spent_us > 5e4
+    assert 3e4 < here.dearest_us < here.spent_us - 2e4
