@@ -12,7 +12,7 @@ class BadInput(ConvwrightError, ValueError):
 
 
 class NothingLeft(BadInput):
-    """Padding takes away an output to the last element, which PyTorch takes for some dtypes and devices."""
+    """Padding leaves nothing of a transposed convolution's output, which PyTorch takes for some dtypes and devices."""
 
 
 class Refused(ConvwrightError, RuntimeError):
@@ -43,3 +43,13 @@ def first_line(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def in_words(error: BaseException) -> str:
+    """The same of what somebody else's code raised, with its kind; nothing of its traceback.
+
+    >>> in_words(ValueError("no luck\\nat all")), in_words(AssertionError())
+    ('ValueError: no luck', 'AssertionError')
+    """
+    kind, said = type(error).__name__, first_line(error)
+    return said if said == kind else f"{kind}: {said}"

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from convwright.errors import BadInput
-from convwright.network.in_words import in_words
+from convwright.errors import BadInput, in_words
 
 
 def load(target: str) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ class Background:
             waiting=self._waiting.whole_share(),
             switches=_involuntary_switches() - self._switches,
             seconds=perf_counter() - self._begun_s,
-            cores=_cores(),
+            cores=processors(),
             threads=torch.get_num_threads(),
             load=_load_average(),
         )
@@ -63,8 +63,8 @@ def _involuntary_switches() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-def _cores() -> int:
-    """The cores that this process may use, which in a container are fewer than the machine has."""
+def processors() -> int:
+    """How many processors this process may use, which in a container are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

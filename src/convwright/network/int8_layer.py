@@ -14,13 +14,12 @@ from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.network.merged import Merged
 from convwright.ops.autocast import autocasting, lowered_dtype
-from convwright.ops.composite import PLAIN
+from convwright.ops.composite import COMPUTED_ON, PLAIN, is_transformed
 from convwright.ops.int8_calls import OUTPUTS, Int8Calls, Int8Operands
 from convwright.ops.int8_numbers import LARGEST, scale_up_to, weight_in_int8
 from convwright.uncompiled import uncompiled
 
 _C: Any = torch._C
-_COMPUTED_ON = ("cpu", "cuda")
 # Of PyTorch's convolution modules.
 _LACKING = ("weight", "_conv_forward", "transposed", "output_padding")
 
@@ -123,8 +122,8 @@ class Int8Conv(nn.Module):
 
     def _check_device(self, x: Tensor) -> None:
         here = self.weight_int8.device
-        if here.type not in _COMPUTED_ON:
-            raise BadInput(f"an int8 layer computes on {' and '.join(_COMPUTED_ON)}, and this one is on {here}")
+        if here.type not in COMPUTED_ON:
+            raise BadInput(f"an int8 layer computes on {' and '.join(COMPUTED_ON)}, and this one is on {here}")
         if x.device != here:
             raise BadInput(f"`input` must be on {here} like the weight, got one on {x.device}")
 
@@ -155,7 +154,7 @@ def _computed(layer: Int8Conv, x: Tensor) -> Tensor:
     why = None if type(x) in PLAIN else f"its input is a {type(x).__name__}, and no plain tensor"
     if _C._get_tracing_state() is not None:
         why = "torch.jit traces it"
-    elif _C._functorch.peek_interpreter_stack() is not None:
+    elif is_transformed():
         why = "it is inside a transform of torch.func, such as vmap"
     if why is not None:
         raise BadInput(f"an int8 layer computes plain tensors at once, and {why}")

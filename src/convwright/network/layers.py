@@ -14,9 +14,8 @@ from torch.nn.modules.conv import _ConvNd
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.errors import BadInput, ConvwrightError
+from convwright.errors import BadInput, ConvwrightError, in_words
 from convwright.network.example import Model, Subject
-from convwright.network.in_words import in_words
 from convwright.network.intercept import Convolution, Watcher, watching
 from convwright.network.trails import Follower, Trail, Trails
 from convwright.network.unchanged import unchanged

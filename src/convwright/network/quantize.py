@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from convwright.core.policy import Policy, check_policy
-from convwright.errors import BadInput, Refused
+from convwright.errors import BadInput, Refused, in_words
 from convwright.measuring.machine import device_facts
 from convwright.naming import is_above_0, one_of
 from convwright.network.calibration import CutOff, Ranges, Seen
 from convwright.network.converted import is_convertible
 from convwright.network.deviation import Deviation
 from convwright.network.example import check_complete
-from convwright.network.in_words import in_words
 from convwright.network.int8_layer import Int8Conv
 from convwright.network.layers import LayerCall, Recording, record
 from convwright.network.merged import ACTIVATIONS, NORMS, Merged, has_hooks, merged

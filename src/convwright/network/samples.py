@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from convwright.errors import BadInput, ConvwrightError
+from convwright.errors import BadInput, ConvwrightError, in_words
 from convwright.network.example import Subject
-from convwright.network.in_words import in_words
 from convwright.network.trails import tensors_in
 from convwright.network.unchanged import unchanged
 

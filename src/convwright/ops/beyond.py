@@ -55,7 +55,7 @@ def beyond(
         if request.policy is not None:
             return _under_policy(form, x, w, bias, request, residual, out)
         call = _checked(Call(form, x, w, bias, residual, out, request))
-        if (why := _foreign_dtype(call)) is not None:
+        if (why := foreign_dtype(call)) is not None:
             return _pytorchs(call, why)
         _refuse_out_with_gradient(call)
         y = composite(replace(call, out=None)) if is_transformed() else traced(call)
@@ -125,7 +125,7 @@ def _checked(call: Call) -> Call:
     return call
 
 
-def _foreign_dtype(call: Call) -> str | None:
+def foreign_dtype(call: Call) -> str | None:
     """What is said of complex and whole numbers, which nothing but PyTorch's own functions computes here."""
     return (
         None if call.x.dtype in SERVED else f"convolutions are computed in {', '.join(IN_PYTORCH)}, got {call.x.dtype}"
@@ -150,7 +150,7 @@ def _under_policy(
 def _looked_at(call: Call) -> Tensor:
     """The long way, for a call that may never have been seen."""
     _refuse_out_with_gradient(call)
-    why = _foreign_dtype(call) or foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
+    why = foreign_dtype(call) or foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
     if why is not None:
         return _pytorchs(call, why)
     try:

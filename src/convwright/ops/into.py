@@ -17,7 +17,7 @@ from convwright.errors import BadInput
 from convwright.ops.ambient import AUTO, freely
 from convwright.ops.autocast import autocasting
 from convwright.ops.autograd import Training, is_differentiated
-from convwright.ops.beyond import beyond
+from convwright.ops.beyond import beyond, foreign_dtype
 from convwright.ops.call import Call, as_batch
 from convwright.ops.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
 from convwright.ops.decide import torchs_training, training
@@ -82,7 +82,8 @@ def _why_copied(call: Call) -> str | None:
     """Why the result is made by PyTorch's own functions first; None where it need not."""
     if torch.compiler.is_compiling():
         return "it is being compiled"
-    return foreign(*call.operands) or ("autocast is on" if autocasting(call.x) else None)
+    why = foreign_dtype(call) or foreign(*call.operands)
+    return why or ("autocast is on" if autocasting(call.x) else None)
 
 
 def _written(call: Call) -> Tensor:

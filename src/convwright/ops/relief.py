@@ -73,8 +73,11 @@ class Relief:
 
     def candidates(self, operands: Operands) -> Runner:
         """The candidate itself, built and bound to calls with operands like these."""
-        constant = self._policy.weights is Weights.CONSTANT
-        return runner(self._choice.plan(), operands, _torchs_own(self._choice), weights_constant=constant, relief=self)
+        return runner(
+            self._choice.plan(), operands, _torchs_own(self._choice),
+            weights_constant=self._policy.weights is Weights.CONSTANT,
+            stays=self._demanded or self._has_to_stay() or self._policy.arithmetic is not None, relief=self,
+        )  # fmt: skip
 
     def until_built(self) -> Runner:
         """What serves in the place of a candidate that could not be built, and then the candidate."""

@@ -30,12 +30,15 @@ Pack = Callable[[Tensor], Tensor]
 Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
-def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant: bool, relief: Relief) -> Runner:
+def runner(
+    plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant: bool, stays: bool, relief: Relief
+) -> Runner:
     """The shortest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these, or
     ``relief`` in its place where it has no memory.
 
     What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
-    operands that are less aligned than the problem says goes to PyTorch's own plan.
+    operands that are less aligned than the problem says goes to PyTorch's own plan, or where the plan ``stays``,
+    whatever it costs, there with copies of them.
     """
     if isinstance(plan, TorchPlan):
         return plan.bare  # PyTorch packs nothing, and takes whatever lies wherever
@@ -47,7 +50,8 @@ def runner(plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant
     run = _with_extras(_bound(plan, pack, device, relief), plan, operands)
     if device.type == "cpu":
         return run
-    return on_device(_aligned(run, plan, torchs_own, packed=pack is not None), device)
+    astray = _with_copies(run, plan) if stays else torchs_own
+    return on_device(_aligned(run, plan, astray, packed=pack is not None), device)
 
 
 def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | None:
@@ -112,8 +116,30 @@ def _with_extras(run: Runner, plan: Plan, operands: Operands) -> Runner:
     return laid
 
 
-def _aligned(run: Runner, plan: Plan, torchs_own: Plan, *, packed: bool) -> Runner:
-    """``run`` where each address is a multiple of what the problem says of its operand, a bias's of 16 bytes."""
+def _with_copies(run: Runner, plan: Plan) -> Runner:
+    """``run`` on copies of its operands, which lie in memory as the problem says they do."""
+    problem = plan.candidate.problem
+    first_spec, second_spec = (problem.operands[role] for role in problem.direction.operands)
+
+    def copying(
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        first, second = empty(first_spec, first.device).copy_(first), empty(second_spec, second.device).copy_(second)
+        bias = None if bias is None else bias.clone()
+        residual = None if residual is None else empty(problem.y, residual.device).copy_(residual)
+        y = run(first, second, bias, residual, None)
+        return y if out is None else out.copy_(y)
+
+    return copying
+
+
+def _aligned(run: Runner, plan: Plan, astray: Runner, *, packed: bool) -> Runner:
+    """``run`` where each address is a multiple of what the problem says of its operand, a bias's of 16 bytes, and
+    ``astray`` elsewhere."""
     problem = plan.candidate.problem
     first_role, second_role = problem.direction.operands
     first_mask = problem.operands[first_role].alignment - 1
@@ -127,14 +153,14 @@ def _aligned(run: Runner, plan: Plan, torchs_own: Plan, *, packed: bool) -> Runn
         residual: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        astray = first.data_ptr() & first_mask | second.data_ptr() & second_mask
+        off = first.data_ptr() & first_mask | second.data_ptr() & second_mask
         if bias is not None:
-            astray |= bias.data_ptr() & 15
+            off |= bias.data_ptr() & 15
         if residual is not None:
-            astray |= residual.data_ptr() & out_mask
+            off |= residual.data_ptr() & out_mask
         if out is not None:
-            astray |= out.data_ptr() & out_mask
-        return (torchs_own if astray else run)(first, second, bias, residual, out)
+            off |= out.data_ptr() & out_mask
+        return (astray if off else run)(first, second, bias, residual, out)
 
     return checked
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# A look takes as long as a few short convolutions. Between two lie as many calls as were before the first of them, by
-# odd numbers, since sizes that come in turn would hide behind each other, and in the end so many.
+# A look takes as long as a few short convolutions. The distance from one to the next doubles up to this. It is odd, so
+# that of sizes which come in turn none is passed over at each look.
 _MOST_BETWEEN = 251
 
 

@@ -45,7 +45,7 @@ def _let_boxes_step() -> None:
         steps = getattr(handle, "steps", ())
         if all(step == 1 for step in steps):
             return pointers(handle, offsets)
-        # Every so manieth element is an element of what lies so far apart; where a box begins may be between two.
+        # Each step's first element is an element of what lies so far apart; where a box begins may be between two.
         at, inside = handle.base.data, numpy.ones(handle.block_shape, dtype=bool)
         for dim, (size, step) in enumerate(zip(handle.block_shape, steps, strict=True)):
             shape = [size if each == dim else 1 for each in range(handle.ndim)]

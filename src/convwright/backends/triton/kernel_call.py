@@ -22,7 +22,7 @@ _TRITON_NAMES = {"int8": "i8", "fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5"}
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """How an operand lies that Hopper's copy engine moves a box of at a time, the outermost dimension first, in
-    elements; of each dimension a box has every so manieth, as ``steps`` says."""
+    elements; of each dimension a box has every ``steps``-th."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]

@@ -17,9 +17,10 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.errors import first_line
+from convwright.measuring.background import processors
 from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
-from convwright.tuning.compiling.compilers import Compilers, processors
+from convwright.tuning.compiling.compilers import Compilers
 
 # So many of a problem's candidates are compiled beside a quick search, the most promising ones.
 _MOST = 4

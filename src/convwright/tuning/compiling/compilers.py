@@ -32,11 +32,6 @@ MOST_STARTING_S, MOST_COMPILING_S = 60.0, 300.0
 _POLL_MS = 200
 
 
-def processors() -> int:
-    """How many of the machine's processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def elsewhere(candidate: Candidate) -> bool:
     """Whether what compiles a candidate can do so in another process."""
     return isinstance(backend(candidate.leaf.backend), Compiles)

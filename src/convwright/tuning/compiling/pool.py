@@ -8,7 +8,8 @@ from functools import cache
 from threading import Event, Thread, main_thread
 
 from convwright.forking import in_child
-from convwright.tuning.compiling.compilers import Compilers, processors
+from convwright.measuring.background import processors
+from convwright.tuning.compiling.compilers import Compilers
 
 # For one search; the search itself has one of the processors. What an earlier one left to be compiled to its end, and
 # what the next ones will want, have places of their own where there are more.

@@ -17,13 +17,14 @@ from convwright.core.device import DeviceFacts
 from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.measuring.background import processors
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling import pool
 from convwright.tuning.compiling.ahead import NO_TIME, promising
 from convwright.tuning.compiling.beside import BEING_COMPILED
-from convwright.tuning.compiling.compilers import load, processors
+from convwright.tuning.compiling.compilers import load
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.search import Kernels, Search, resolved
 

@@ -44,8 +44,8 @@ def measure_candidates(
     budget: Budget,
     hooks: Hooks = NO_HOOKS,
 ) -> list[Finding]:
-    """As in ``contest``, in other processes: one that dies is followed by another, without the candidate that it died
-    of. The budget is that of each; starting them takes some seconds more."""
+    """As ``candidates`` does, in other processes: one that dies is followed by another, without the candidate that it
+    died of. The budget is that of each; starting them takes some seconds more."""
     assert device.torch_name is not None
     order = {candidate.id: candidate for candidate in candidates}
     left, found, avoid = dict(order), dict[str, Finding](), list[str]()
