@@ -13,8 +13,9 @@ from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.graph.listing import PREFIX
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate, Refusal
+from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType, permitted_arithmetic
-from convwright.core.policy import Policy
+from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.settings import Mode
@@ -65,3 +66,42 @@ def test_a_list_begins_with_cudnns_first_engine_and_ends_with_what_policy_does_n
     disallowed = ["allowed are" in verdict.reason for verdict in found.verdicts]
     assert disallowed == sorted(disallowed)
     assert any(disallowed)
+
+
+def test_elsewhere_the_least_workspace_comes_first_where_that_is_asked_for() -> None:
+    policy = Policy(objective=Objective.WORKSPACE)
+    with Store.open(None) as store:
+        found = find(PROBLEM, H200, policy, mode=Mode.HEURISTIC, store=store)
+    needed = [
+        verdict.finding.candidate.workspace_bytes for verdict in found.verdicts if "allowed are" not in verdict.reason
+    ]
+    known = [each for each in needed if each is not None]
+    assert known == sorted(known)
+    assert needed[: len(known)] == known
+
+
+def test_refusals_are_not_what_was_said_of_other_engines() -> None:
+    problem = ConvProblem.parse("mb8ic8oc8ih9kh3 dt:int8:int8:int8 ep:bias")
+    offers = {offer.id: offer for offer in Cudnn().candidates(problem, profile("t4"), Policy())}
+    refused = offers["cudnn/engine-1"]
+    assert isinstance(refused, Refusal)
+    assert "engineId" not in refused.reason
+
+
+def test_what_is_known_of_a_candidate_elsewhere_is_in_its_row() -> None:
+    with Store.open(None) as store:
+        found = find(PROBLEM.asking(Direction.BACKWARD_WEIGHT), H200, Policy(), mode=Mode.HEURISTIC, store=store)
+    written = found.to_json()
+    rows = {row["id"].partition("[")[0]: row for row in written["candidates"]}
+    assert written["too_large"] is None
+    assert rows["cudnn/engine-24"]["rounds_sums"]
+    assert {row["rounds_sums"] for row in rows.values()} == {False, True}
+    assert any(row["estimated_us"] is not None for row in rows.values())
+    assert {row["range_limited"] for row in rows.values()} == {False, True}
+
+
+def test_looking_at_a_device_elsewhere_forgets_nothing() -> None:
+    with Store.open(None) as store:
+        store.record(PROBLEM.key, H200.key, "cudnn/gemm", "cudnn 91900", None, "ran out of memory")
+        find(PROBLEM, H200, Policy(), mode=Mode.HEURISTIC, store=store)
+        assert set(store.findings(PROBLEM.key, H200.key)) == {"cudnn/gemm"}

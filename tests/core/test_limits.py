@@ -10,6 +10,7 @@ import pytest
 from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
+from convwright.core.epilogue import Epilogue
 from convwright.core.limits import Limits, flops, limits, too_large
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import names, profile
@@ -113,3 +114,6 @@ def test_operands_that_a_device_cannot_hold() -> None:
     assert too_large(large, profile("t4")) == "its operands take 1,073.7 GB, Tesla T4 has 15.8 GB of memory"
     assert too_large(large, replace(profile("t4"), memory_bytes=None)) is None, "nobody knows"
     assert too_large(PROBLEM, profile("t4")) is None
+    added = ConvProblem.parse("mb300ic64oc64ih384kh3ph1 dt:fp16 ep:residual")
+    assert too_large(replace(added, epilogue=Epilogue()), profile("t4")) is None
+    assert too_large(added, profile("t4")) is not None

@@ -128,3 +128,9 @@ def test_a_gpu_that_is_not_there_is_said_in_words(name: str, monkeypatch: pytest
         BadInput, match=f"device '{name}' was asked for, and the CUDA devices here are cuda:0 to cuda:1"
     ):
         device_facts(name)
+
+
+def test_a_device_elsewhere_may_be_called_as_its_driver_does() -> None:
+    assert device_facts("NVIDIA H200") == device_facts("H200") == device_facts("h200")
+    with pytest.raises(BadInput, match="got 'NVIDIA X1'"):
+        device_facts("NVIDIA X1")

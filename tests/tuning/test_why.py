@@ -167,3 +167,37 @@ def test_one_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "COMMAND", ["/nowhere/python"])
     with pytest.raises(BackendError, match="the process that asks cudnn could not be started"):
         cw.why(RESNET, "engine-20", "h200")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cudnn/fft-tilin", "cudnn/gemm-foo", "cudnn/gemmmm", "cudnn/g", "cudnn/", "triton/", "reference/directly",
+     "cudnn/engine-0x", "torch/default-x"],
+)  # fmt: skip
+def test_what_only_begins_like_a_name_is_none(name: str) -> None:
+    with pytest.raises(BadInput, match=f"no algorithm here is called '{name}'"):
+        cw.why("ic8ih9oc8kh3", name, "h200")
+
+
+def test_a_number_that_no_engine_has_is_not_another_engine() -> None:
+    said = cw.why("ic8ih9oc8kh3", "engine-1234567890", "h200")
+    assert not said.serves
+    assert "1234567890" in said.algorithm
+
+
+def test_rewrites_say_how_they_stand_around_others_or_why_they_cannot() -> None:
+    refused = cw.why("ic8ih9oc8kh3", "pad-c", "h200")
+    assert (refused.serves, refused.sentence) == (
+        False, "8 input and 8 output channels per group are multiples of 8 already"
+    )  # fmt: skip
+    served = cw.why("ic8ih9oc8kh3", "relayout", "h200")
+    assert (served.serves, served.sentence) == (True, "it can stand around others as relayout(nhwc, …)")
+
+
+def test_a_refusal_of_exactly_what_is_asked_comes_first() -> None:
+    said = cw.why("mb2ic8oc8ih16kh3ph1", "cudnn/winograd[math=tf32]", "t4")
+    assert said.sentence == "Tesla T4 (sm_75) has no TF32"
+
+
+def test_on_a_cpu_cudnn_is_not_asked() -> None:
+    assert "log" not in cw.why("mb1ic8ih14oc8kh3", "engine-20", "cpu").sentence

@@ -74,6 +74,7 @@ def find(
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
     from convwright.naming import check_above_0
+    from convwright.network.conditions_text import conditions_now, permitted_in
     from convwright.ops.face import find as search
     from convwright.report.kernels import print_kernels
     from convwright.report.output import output
@@ -117,7 +118,8 @@ def find(
             progress=lambda what, done, of: bar(done, of, what),
         )  # fmt: skip
     if as_json:
-        print(strict_json(found.to_json()))
+        known = permitted_in([found], conditions_now(found.device))
+        print(strict_json(found.to_json() | {"conditions": dict(known)}))
     else:
         # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
         print_findings(found, output(), refusals=refusals)

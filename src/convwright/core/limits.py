@@ -53,7 +53,7 @@ def flops(candidate: Candidate) -> int:
 
 def too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
     """Why the operands of a problem cannot be on a device; None where they can, or its memory is not known."""
-    needed = sum(max(spec.nbytes, spec.span_bytes) for spec in (problem.x, problem.w, problem.y))
+    needed = sum(max(spec.nbytes, spec.span_bytes) for spec in problem.operands.values())
     if device.memory_bytes is None or needed <= device.memory_bytes:
         return None
     needed_gb, there_gb = needed / 1e9, device.memory_bytes / 1e9

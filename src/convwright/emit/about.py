@@ -36,12 +36,13 @@ def cudnn_version() -> int:
 
 def about_plan(name: str, candidate: Candidate, device: DeviceFacts, by: str) -> str:
     """The comment of a file that computes one convolution."""
-    needs = "?" if candidate.workspace_bytes is None else f"{candidate.workspace_bytes:,}"
+    needs = "told when it is built" if candidate.workspace_bytes is None else f"{candidate.workspace_bytes:,} bytes"
+    needs = f"at most {needs}" if candidate.workspace_is_bound else needs
     told = [
         ("problem", candidate.problem.key),
         ("candidate", f"{candidate.id}, {by}"),
         ("computes in", f"{candidate.arithmetic}; {_determinism(candidate)}"),
-        ("workspace", f"{needs} bytes on {device.name}"),
+        ("workspace", f"{needs} on {device.name}"),
         ("built for", f"{_version()}; {_condition(name, engines=is_engine(candidate))}"),
         ("operands", f"of {name}_run, on the device:"),
         *_operands(candidate.problem),

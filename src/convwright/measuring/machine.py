@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from convwright.core.device import DeviceFacts
-from convwright.core.profiles import profile, profile_for
+from convwright.core.profiles import names, profile, profile_for
 from convwright.errors import BadInput
 from convwright.measuring.cpu_core import read_core
 from convwright.measuring.nvml import gpu_of
@@ -33,7 +33,7 @@ def device_facts(device: str | torch.device | DeviceFacts | None = None) -> Devi
         if not torch.cuda.is_available():
             raise BadInput(f"device {name!r} was asked for, but PyTorch sees no CUDA device on this machine")
         return _cuda(_index_of(name))
-    return profile(name)
+    return profile_for(str(device)) or profile(name if name in names() else str(device))
 
 
 def _index_of(name: str) -> int:

@@ -50,7 +50,7 @@ def _print_limited(verdicts: Sequence[Verdict], console: Console) -> None:
         named = ", ".join(sorted(limited))
         said = "a number 2^28 times smaller than the largest that it shares a power of two with loses bits"
         console.print(Text(f"{named} (range_limited): {said}", style="dim"))
-    rounding = [v.finding.candidate.id for v in verdicts if v.finding.candidate.rounds_sums]
+    rounding = [v.finding.candidate.id for v in verdicts if v.finding.candidate.leaf.rounds_sums]
     if rounding:
         said = "sums of some of the products may be rounded to fewer bits before they are added up"
         console.print(Text(f"{', '.join(rounding)} (rounds_sums): {said}", style="dim"))

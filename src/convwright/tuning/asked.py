@@ -31,9 +31,9 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
     if exact or family:
         own = baseline_of(family, policy)
         return exact[0] if exact else own or family[0]
-    for refusal in listing.refusals(offers):
-        if _is_about(refusal, algorithm):
-            raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
+    about = [refusal for refusal in listing.refusals(offers) if _is_about(refusal, algorithm)]
+    for refusal in sorted(about, key=lambda each: each.id != algorithm)[:1]:  # its own before that of all like it
+        raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
     if configurations := _configurations(algorithm, candidates):

@@ -13,7 +13,7 @@ from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
 from convwright.core.limits import too_large
-from convwright.core.policy import Policy
+from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.measuring.machine import as_current
@@ -110,6 +110,8 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
     for candidate in [*direct, *listing.candidates(offers)]:
         (allowed if listing.objection(candidate, search.policy) is None else others).append(candidate)
     listed = [*by_promise(allowed, search.device), *by_promise(others, search.device)]
+    if search.policy.objective is Objective.WORKSPACE:
+        listed.sort(key=lambda each: (each not in allowed, each.workspace_bytes is None, each.workspace_bytes or 0))
     recall = search.recall()
     if search.device.present:
         listed += recall.beyond(listed)

@@ -9,7 +9,7 @@ from typing import Any
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Measurement
-from convwright.core.limits import limits
+from convwright.core.limits import limits, too_large
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.kernels import Kernel
@@ -60,6 +60,7 @@ class Findings:
             "choice": self.choice.candidate.id if self.choice else None,
             "baseline": self.baseline.candidate.id if self.baseline else None,
             "unstable": self.unstable,
+            "too_large": too_large(self.problem, self.device),
             "candidates": [_row(verdict, self.device, self.policy) for verdict in self.verdicts],
             "refusals": [{"id": refusal.id, "reason": refusal.reason} for refusal in self.refusals],
             **({} if self.kernels is None else {"kernels": _launches(self.kernels)}),
@@ -82,6 +83,9 @@ def _row(verdict: Verdict, device: DeviceFacts, policy: Policy) -> dict[str, Any
         "workspace_bytes": _workspace(candidate, measurement),
         "workspace_is_bound": measurement is None and candidate.workspace_is_bound,
         "deterministic": candidate.deterministic,
+        "range_limited": candidate.range_limited,
+        "rounds_sums": candidate.leaf.rounds_sums,
+        "estimated_us": candidate.estimated_us,
         "source": candidate.source,
         "bytes_limit_us": bound.bytes_us,
         "arithmetic_limit_us": bound.arithmetic_us,

@@ -18,6 +18,7 @@ from convwright.core.plan import Explains
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
+from convwright.rewrites import REWRITES
 from convwright.tuning import listing
 from convwright.tuning.attempt import Request
 from convwright.tuning.process import end_in_words, search_path
@@ -67,6 +68,8 @@ def why(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> Reason:
 
     Where rewrites stand around an algorithm, the question is about the problem that they leave to it.
     """
+    if algorithm in {each.name for each in REWRITES}:
+        return _rewrite(algorithm, problem, device)
     id_ = algorithm if "/" in algorithm or "(" in algorithm else f"{_UNNAMED}/{algorithm}"
     id_ = listing.spelled(listing.spaced(id_), problem)
     if id_.count("[") != id_.count("]"):
@@ -92,6 +95,14 @@ def _inside(problem: ConvProblem, id_: str, device: DeviceFacts, inner: Reason) 
     return Reason(problem, device, id_, True, f"{left} can compute that: {inner.sentence}")
 
 
+def _rewrite(name: str, problem: ConvProblem, device: DeviceFacts) -> Reason:
+    """How a rewrite can stand around what computes a problem, or why it cannot."""
+    forms, refusals = listing.forms(name, problem, device)
+    if forms:
+        return Reason(problem, device, name, True, f"it can stand around others as {', '.join(forms)}")
+    return Reason(problem, device, name, False, "; ".join(refusal.reason for refusal in refusals))
+
+
 def _listed(problem: ConvProblem, id_: str, device: DeviceFacts) -> Reason:
     """What the backends' list says of it, or of the first whose name begins like it."""
     policy = resolved(Policy(), problem, device)
@@ -100,7 +111,7 @@ def _listed(problem: ConvProblem, id_: str, device: DeviceFacts) -> Reason:
     except Refused as refused:
         return Reason(problem, device, id_, False, str(refused).partition(": ")[2])
     except BadInput:
-        offers = [each for each in listing.of_family(id_, problem, device, policy) if _begin_alike(each.id, id_)]
+        offers = [each for each in listing.of_family(id_, problem, device, policy) if _is_alike(each.id, id_)]
         if not offers:
             raise
     first = next(iter(listing.candidates(offers)), offers[0])
@@ -111,8 +122,10 @@ def _listed(problem: ConvProblem, id_: str, device: DeviceFacts) -> Reason:
     return _served(first, device, id_)
 
 
-def _begin_alike(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
+def _is_alike(offered: str, asked: str) -> bool:
+    """Whether one is of the other's name, or of a longer one that begins with it, as triton/gemm-3xtf32 is."""
+    name, wanted = (each.partition("[")[0] for each in (offered, asked))
+    return name == wanted or name.startswith(f"{wanted}-")
 
 
 def _served(candidate: Candidate, device: DeviceFacts, asked: str) -> Reason:
@@ -133,7 +146,7 @@ def _asked(member: Explains, request: Request, id_: str) -> Reason:
         sentence = f"it is ready to run with {_workspace(answer['workspace_bytes'])}"
         return Reason(request.problem, request.device, id_, True, sentence)
     sentence, causes = answer["refused"].removeprefix(f"{id_}: "), member.causes(log)
-    if answer.get("logged") and not causes:
+    if answer.get("logged") and log and not causes:
         sentence += "; its log names no condition"
     return Reason(request.problem, request.device, id_, False, sentence, causes)
 

@@ -93,6 +93,10 @@ class Library:
         if status != SUCCESS:
             raise BackendError(f"{name}: {self.explain(status)}")
 
+    def forget_words(self) -> None:
+        """Let nothing of what cuDNN has said so far in this thread be taken for a reason of what comes."""
+        self.explain(SUCCESS)
+
     def explain(self, status: int) -> str:
         """``status`` in words, with what cuDNN said last in this thread."""
         own_words = ctypes.create_string_buffer(1024)

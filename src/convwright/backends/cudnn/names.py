@@ -10,8 +10,8 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
 _NUMBER = re.compile(r"cudnn/(\d{1,9})(\[.*\])?")
-_CONFIGURED_ENGINE = re.compile(r"cudnn/engine-\d{1,9}\[.*\]")
-_ENGINE = re.compile(r"cudnn/(engine-\d{1,9})(?:\[(k\d{1,9}=-?\d{1,9}(?:,k\d{1,9}=-?\d{1,9})*)\])?")
+_CONFIGURED_ENGINE = re.compile(r"cudnn/engine-\d{1,18}\[.*\]")
+_ENGINE = re.compile(r"cudnn/(engine-\d{1,18})(?:\[(k\d{1,9}=-?\d{1,9}(?:,k\d{1,9}=-?\d{1,9})*)\])?")
 
 
 def spelled(name: str, problem: ConvProblem) -> str:

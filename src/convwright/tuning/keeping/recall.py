@@ -31,7 +31,7 @@ class Recall:
         entries = self.store.findings(self.problem.key, self.device.key)
         # Earlier versions kept a want of memory as if it were the candidate's own failure.
         short = [id_ for id_, each in entries.items() if each.failure and says_out_of_memory(each.failure)]
-        if short:
+        if short and self.device.present:  # elsewhere nothing is measured in their place
             self.store.forget(self.problem.key, self.device.key, short)
         return {id_: entry for id_, entry in entries.items() if id_ not in short}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convwright.backends.cudnn.graph.attributes import KNOB_KINDS, Attribute, BehaviorNote, Kind, NumericalNote
-from convwright.backends.cudnn.graph.descriptor import Descriptor
+from convwright.backends.cudnn.graph.descriptor import Descriptor, cudnn
 from convwright.backends.cudnn.graph.device import Target
 from convwright.errors import BackendError
 
@@ -112,6 +112,7 @@ def _ask(graph: Descriptor, device: Target, mode: int) -> Iterator[Engine]:
 
 
 def _engine(graph: Descriptor, device: Target, index: int) -> Descriptor:
+    cudnn().forget_words()  # of engines that a heuristic looked at
     engine = Descriptor(Kind.ENGINE).set(Attribute.ENGINE_GRAPH, graph).set(Attribute.ENGINE_INDEX, index)
     return device.of_engine(engine).finalize()
 
