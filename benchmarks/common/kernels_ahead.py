@@ -12,11 +12,12 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.measuring.background import processors
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling.ahead import worth_compiling
-from convwright.tuning.compiling.compilers import Compilers, processors
+from convwright.tuning.compiling.compilers import Compilers
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.search import Search, resolved
 

@@ -420,3 +420,12 @@ def test_an_output_over_its_weight_or_bias_is_refused(grad: bool) -> None:
         cw.conv2d_into(out, x, memory[3:4].view(1, 1, 1, 1))
     with pytest.raises(BadInput, match="`out` and `bias` must not overlap"):
         cw.conv2d_into(out, x, randn(1, 1, 1, 1), memory[3:4])
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_complex_numbers_are_pytorchs_with_a_gradient_and_without(grad: bool) -> None:
+    x = torch.randn(1, 3, 6, 6, dtype=torch.complex64)
+    w = torch.randn(4, 3, 3, 3, dtype=torch.complex64, requires_grad=grad)
+    out = cw.conv2d_into(torch.zeros(1, 4, 4, 4, dtype=torch.complex64), x, w)
+    assert_close(out, F.conv2d(x, w))
+    assert out.requires_grad == grad

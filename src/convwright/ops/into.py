@@ -27,6 +27,7 @@ from convwright.ops.posed import FROM_OUTPUT
 from convwright.ops.regions import Kept, base_of, check_apart, log_write, version_of
 from convwright.ops.request import Request
 from convwright.ops.slots import Slot
+from convwright.tensors import NARROW
 
 _aten: Any = torch.ops.aten
 
@@ -82,7 +83,8 @@ def _why_copied(call: Call) -> str | None:
     """Why the result is made by PyTorch's own functions first; None where it need not."""
     if torch.compiler.is_compiling():
         return "it is being compiled"
-    why = foreign_dtype(call) or foreign(*call.operands)
+    why = None if call.x.dtype in NARROW else foreign_dtype(call)  # those are refused where they are looked at
+    why = why or foreign(*call.operands)
     return why or ("autocast is on" if autocasting(call.x) else None)
 
 
