@@ -54,7 +54,6 @@ class Table:
 TABLES = {
     "find": Table(found.table, "h200-find.jsonl"),
     "cpu-zoo": Table(cpu_zoo.table, "cpu-zoo.jsonl"),
-    "cpu-msd": Table(cpu_zoo.few_channels, "cpu-msd.jsonl"),
     "cpu-models": Table(cpu_models.table, "cpu-enable-models.jsonl"),
     "clinic": Table(clinic.table, "h200-wrapper-clinic.jsonl"),
     "deepbench": Table(choices.table, "h200-deepbench.jsonl"),

@@ -1,9 +1,8 @@
-"""The tables of layers on a CPU, made of the records of `zoo_cpu.py`."""
+"""The table of layers of well-known networks on a CPU, made of the record of `zoo_cpu.py`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from pages.records import Lines
@@ -17,19 +16,10 @@ _OUTCOMES = ("fast", "same", "slow", "ambiguous")
 
 
 def table(lines: Lines) -> str:
-    """Layers of networks, by batch and kind: how many came out how, and how many times faster they are."""
-    return _table(lines, _kind, _KINDS)
-
-
-def few_channels(lines: Lines) -> str:
-    """Layers of few output channels, by their input channels."""
-    return _table(lines, _channels, dict.fromkeys(map(_channels, lines)))
-
-
-def _table(lines: Lines, kind_of: Callable[[dict[str, Any]], str], kinds: Iterable[str]) -> str:
+    """Layers of networks on a CPU, by batch and kind: how many came out how, and how many times faster they are."""
     batches = sorted({line["batch"] for line in lines})
-    groups = [(f"{batch}", kind, [one for one in lines if (one["batch"], kind_of(one)) == (batch, kind)])
-              for batch in batches for kind in kinds]  # fmt: skip
+    groups = [(f"{batch}", kind, [one for one in lines if (one["batch"], _kind(one)) == (batch, kind)])
+              for batch in batches for kind in _KINDS]  # fmt: skip
     groups += [(f"{batch}", "**all**", [line for line in lines if line["batch"] == batch]) for batch in batches]
     head = (
         "| batch | kind | layers | FAST | SAME | SLOW | AMBIGUOUS | times faster, geometric mean | best | worst |\n"
@@ -71,11 +61,6 @@ def _kind(line: dict[str, Any]) -> str:
     if problem.x.shape[2:] == (1, 1):
         return "1x1 images"
     return {1: "1x1", 3: "3x3"}.get(problem.taps[0], "larger filters")
-
-
-def _channels(line: dict[str, Any]) -> str:
-    problem = ConvProblem.parse(line["problem"])
-    return f"{problem.c} to {problem.k}"
 
 
 def _zoo_row(batch: str, kind: str, lines: Lines) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # With more taps than any filter has, padding is counted like the input: to look at each tap would take minutes.
@@ -39,14 +40,8 @@ class Axis:
         # Positions of one remainder by the stride follow each other, and from tap to tap no end of them comes earlier.
         if self.taps > _MOST_TAPS:
             return self.size
-        counted: dict[int, int] = {}
-        total = 0
-        for positions in filter(None, map(self._positions, range(self.taps))):
-            first, remainder = divmod(positions.start, self.stride)
-            end, known = first + len(positions), counted.get(remainder, 0)
-            total += max(0, end - max(first, known))
-            counted[remainder] = max(end, known)
-        return total
+        met = filter(None, map(self._positions, range(self.taps)))
+        return _united((each.start % self.stride, each.start // self.stride, len(each)) for each in met)
 
     def taps_met(self) -> int:
         """Taps that meet the input at least once, not padding alone."""
@@ -56,14 +51,12 @@ class Axis:
         """Output positions of which at least one tap meets the input."""
         if self.taps > _MOST_TAPS:
             return max(self.out, 0)
-        total = known = 0
-        for tap in reversed(range(self.taps)):  # from the last to the first, no range of positions begins earlier
-            if positions := self._positions(tap):
-                first = (positions.start + self.pad[0] - tap * self.dilation) // self.stride
-                end = first + len(positions)
-                total += max(0, end - max(first, known))
-                known = max(end, known)
-        return total
+        # From the last tap to the first no end of a range of outputs comes earlier.
+        met = ((tap, self._positions(tap)) for tap in reversed(range(self.taps)))
+        return _united(
+            (0, (inputs.start + self.pad[0] - tap * self.dilation) // self.stride, len(inputs))
+            for tap, inputs in met if inputs
+        )  # fmt: skip
 
     def _positions(self, tap: int) -> range:
         """Input positions that ``tap`` reads, one per output position that does not fall into padding."""
@@ -71,3 +64,14 @@ class Axis:
         start = first if first >= 0 else first + -(first // self.stride) * self.stride
         stop = min(self.size, first + self.out * self.stride)
         return range(start, max(stop, start), self.stride)
+
+
+def _united(ranges: Iterable[tuple[int, int, int]]) -> int:
+    """How many numbers are in any of these ranges (class, first, count), of which in each class no end comes earlier
+    than that of the one before."""
+    total, ends = 0, dict[int, int]()
+    for kind, first, count in ranges:
+        end, known = first + count, ends.get(kind, 0)
+        total += max(0, end - max(first, known))
+        ends[kind] = max(end, known)
+    return total

@@ -280,16 +280,19 @@ class ConvProblem(Record):
     @once
     def bytes(self) -> int:
         """What has to be read and written at least once: all of an output, of other operands what meets another."""
-        axes, images, channels = self.axes, self.n, prod(self.w.shape[:2])
-        met = {
-            Role.X: images * self.c * prod(axis.touched() for axis in axes),
-            Role.W: channels * prod(axis.taps_met() for axis in axes),
-        }
-        if Role.DB not in self.outputs:
-            met[Role.DY] = images * self.k * prod(axis.outputs_met() for axis in axes)
-        return sum(
-            met[role] * spec.dtype.nbytes if role in met else spec.nbytes for role, spec in self.operands.items()
-        )
+        return sum(self._met(role, spec) * spec.dtype.nbytes for role, spec in self.operands.items())
+
+    def _met(self, role: Role, spec: TensorSpec) -> int:
+        """How many elements of an operand have to be read or written; to a bias's gradient all of dy belongs."""
+        if role is Role.X:
+            along = (axis.touched() for axis in self.axes)
+        elif role is Role.W:
+            along = (axis.taps_met() for axis in self.axes)
+        elif role is Role.DY and Role.DB not in self.outputs:
+            along = (axis.outputs_met() for axis in self.axes)
+        else:
+            return spec.numel
+        return prod(spec.shape[:2]) * prod(along)
 
 
 def _dense(

@@ -33,7 +33,9 @@ def device_facts(device: str | torch.device | DeviceFacts | None = None) -> Devi
         if not torch.cuda.is_available():
             raise BadInput(f"device {name!r} was asked for, but PyTorch sees no CUDA device on this machine")
         return _cuda(_index_of(name))
-    return profile_for(str(device)) or profile(name if name in names() else str(device))
+    if name in names():
+        return profile(name)
+    return profile_for(str(device)) or profile(str(device))
 
 
 def _index_of(name: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import torch
 
@@ -77,12 +78,12 @@ def find(
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
     if not search.runs:
         return _listed(search, candidates, refusals, _why_nothing_runs(search))
-    reason = too_large(problem, device)
-    if reason is not None:
+    if reason := too_large(problem, device):
+        why = f"{reason}: {problem.key}"
         if beside is None:
-            raise BadInput(f"{reason}: {problem.key}")
+            raise BadInput(why)
         # A call brings its operands along, however they fit: what cannot be measured beside them is PyTorch's.
-        return _listed(search, candidates, refusals, f"{reason}: {problem.key}")
+        return _listed(search, candidates, refusals, why)
     # Autocast around the caller would cast what is measured.
     with torch.autocast(device.kind, enabled=False), as_current(device):
         return _measured(search, candidates, refusals)
@@ -109,15 +110,21 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
     allowed, others = list[Candidate](), list[Candidate]()
     for candidate in [*direct, *listing.candidates(offers)]:
         (allowed if listing.objection(candidate, search.policy) is None else others).append(candidate)
-    listed = [*by_promise(allowed, search.device), *by_promise(others, search.device)]
-    if search.policy.objective is Objective.WORKSPACE:
-        listed.sort(key=lambda each: (each not in allowed, each.workspace_bytes is None, each.workspace_bytes or 0))
+    listed = [*_ordered(search, allowed), *_ordered(search, others)]
     recall = search.recall()
     if search.device.present:
         listed += recall.beyond(listed)
     known, note = recall.known(listed), f"{NOT_MEASURED}{why}"
     rows = [known.get(candidate.id) or Finding(candidate, note=note) for candidate in listed]
     return _ranked(search, rows, [*refusals, *listing.refusals(offers)])
+
+
+def _ordered(search: Search, listed: list[Candidate]) -> list[Candidate]:
+    """What promises most first, or what needs the least workspace, where that is made least."""
+    promising = by_promise(listed, search.device)
+    if search.policy.objective is not Objective.WORKSPACE:
+        return promising
+    return sorted(promising, key=lambda each: inf if each.workspace_bytes is None else each.workspace_bytes)
 
 
 def _remembered(search: Search, direct: list[Candidate], refusals: list[Refusal]) -> Findings:

@@ -39,19 +39,24 @@ Tensors = dict[str, Tensor]
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """One candidate where groups have few outputs."""
-    if problem.direction is not Direction.FORWARD and device.kind != "cpu":
-        said = f"looks at numbers before it computes a gradient, for which {device.name} would have to be waited for"
-        yield Refusal(f"reference/{ALGORITHM}", said)
-        return
-    inputs, outputs = problem.c // problem.groups, problem.k // problem.groups
-    if prod(problem.taps) == 1:
-        yield Refusal(f"reference/{ALGORITHM}", "needs at least 2 taps, got 1: reference/gemm is the same")
-        return
-    if inputs < _INPUTS_FOR_AN_OUTPUT * outputs:
-        said = f"needs at least {_INPUTS_FOR_AN_OUTPUT} input channels for each output channel of a group"
-        yield Refusal(f"reference/{ALGORITHM}", f"{said}, got {inputs} and {outputs}")
+    reason = refusal_reason(problem, device)
+    if reason is not None:
+        yield Refusal(f"reference/{ALGORITHM}", reason)
         return
     yield offer(problem, ALGORITHM, Maps(problem).buffers.nbytes)
+
+
+def refusal_reason(problem: ConvProblem, device: DeviceFacts) -> str | None:
+    """Why the algorithm cannot serve, or is not for this, or None."""
+    if problem.direction is not Direction.FORWARD and device.kind != "cpu":
+        return f"looks at numbers before it computes a gradient, for which {device.name} would have to be waited for"
+    if prod(problem.taps) == 1:
+        return "needs at least 2 taps, got 1: reference/gemm is the same"
+    inputs, outputs = problem.c // problem.groups, problem.k // problem.groups
+    if inputs < _INPUTS_FOR_AN_OUTPUT * outputs:
+        said = f"needs at least {_INPUTS_FOR_AN_OUTPUT} input channels for each output channel of a group"
+        return f"{said}, got {inputs} and {outputs}"
+    return None
 
 
 def plan(candidate: Candidate) -> Plan:
