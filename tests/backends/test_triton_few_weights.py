@@ -112,6 +112,21 @@ def test_pixels_of_a_patch_share_what_is_read(text: str, rows: tuple[int, int], 
     assert spacings(problem, Patch(1, 1, 1, 32, 1)) == ((1, 1), (1, 1)), "a single one shares nothing"
 
 
+@pytest.mark.parametrize(
+    ("filter_size", "kept", "others"), [(3, (3, 3), set()), (7, (7, 4), {(7, 7)}), (31, (8, 4), {(8, 8)})]
+)
+def test_of_many_taps_a_thread_may_keep_half(
+    filter_size: int, kept: tuple[int, int], others: set[tuple[int, int]]
+) -> None:
+    text = f"g192mb32ic192ih28oc192kh{filter_size}ph{filter_size // 2} tag:nhwc dt:fp16 dir:backward_weight"
+    problem = ConvProblem.parse(text)
+    patches = [Patch.of(each) for each in offered(problem, H200)]
+    assert {kept} <= {patch.taps(problem) for patch in patches} <= {kept, *others}
+    for patch in patches:
+        rows, columns = patch.taps(problem)
+        assert patch.tap_blocks(problem) == -(-filter_size // rows) * -(-filter_size // columns)
+
+
 def test_adding_parts_costs_more_the_more_there_are() -> None:
     costs = [sum_cycles(DEPTHWISE, parts, H200) for parts in (1, 2, 40, 1000)]
     assert costs == sorted(set(costs))
@@ -125,6 +140,7 @@ def test_adding_parts_costs_more_the_more_there_are() -> None:
         ("g32mb32ic32ih112oc32kh3ph1 tag:nhwc dt:fp16", "sm_90", 4),
         ("g32mb32ic32ih112oc32kh3ph1 tag:nhwc dt:bf16", "sm_80", 8),
         ("g192mb32ic192ih28oc192kh7ph3", "sm_90", 4),
+        ("g192mb32ic192ih28oc192kh7ph3 tag:nhwc dt:fp16", "sm_90", 4),
         ("g16mb32ic64ih28oc64kh3ph1 tag:nhwc", "sm_90", 4),
         ("mb1ic50ih512oc1kh3ph5dh4", "sm_90", 5),
         ("g256mb8ic256iw4096oc256kw4pw3 dt:fp16", "sm_80", 8),

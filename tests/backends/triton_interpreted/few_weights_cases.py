@@ -7,7 +7,7 @@ from dataclasses import replace
 from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, Case, listed
 from backends.triton_interpreted.weight_gradient_cases import gradient
 from convwright.backends.triton.few_weights.offers import ALGORITHM, candidate_of
-from convwright.backends.triton.few_weights.tiles import PATCHES, filled_patch
+from convwright.backends.triton.few_weights.tiles import PATCHES, filled_patch, tap_block
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
@@ -51,6 +51,10 @@ def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
 
 
 def all_patches(problem: ConvProblem, parts: int) -> list[Candidate]:
-    """Every patch that a thread's registers hold, not only those that an estimate would keep for the problem."""
-    filled = (filled_patch(patch, problem) for patch in PATCHES)
+    """Every patch that a thread's registers hold, not only those that an estimate would keep for the problem, and of
+    every third also one that keeps fewer taps."""
+    rows, columns = tap_block(problem)
+    halves = {"taps_h": rows, "taps_w": -(-columns // 2)}, {"taps_h": -(-rows // 2), "taps_w": columns}
+    divided = [replace(patch, **halves[number % 2]) for number, patch in enumerate(PATCHES[::3])]
+    filled = (filled_patch(patch, problem) for patch in (*PATCHES, *divided))
     return [candidate_of(problem, replace(patch, parts=parts)) for patch in filled if patch is not None]

@@ -83,7 +83,7 @@ def blocks(problem: ConvProblem, patch: Patch) -> int:
 def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]:
     """What the kernel of the sums is compiled for."""
     (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
-    rows, columns = tap_block(problem)
+    rows, columns = patch.taps(problem)
     window = window_constants(problem) | group_constants(problem) | channel_constants(problem)
     window |= depth_constants(problem) | weight_depth(problem)
     return window | weight_strides(problem) | {

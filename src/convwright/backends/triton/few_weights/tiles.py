@@ -9,22 +9,23 @@ from itertools import product
 from math import gcd, prod
 
 from convwright.backends.triton.configuration import Configuration
-from convwright.backends.triton.multiprocessor import sm_count
+from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, sm_count
 from convwright.backends.triton.operands import depth, group_sizes, pair, power_of_two
-from convwright.backends.triton.parts.sums import sum_cycles
+from convwright.backends.triton.parts.sums import sum_cycles, sums_bytes
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 MOST_PATCHES = 8
-_MOST_ALIKE = 2  # of one size: they differ in how many warps there are, of which the estimate knows least
+_MOST_ALIKE = 2  # in columns, taps and lanes of a thread
 _WARP = 32
 # Sums that a thread may keep, and all registers that it may take.
-_MOST_SUMS, _MOST_REGISTERS = 128, 200
+_MOST_SUMS, _MOST_REGISTERS = 128, 216
 _OTHER_REGISTERS = 40
 _MOST_TAPS_UNDIVIDED, _MOST_TAPS_OF_A_BLOCK = 121, 64  # in a plane
+_LEAST_TAPS_HALVED = 25
 # For each access to memory the compiler walks through all that is written out, and from each such step once more.
-_MOST_WALKED, _STEPS_OF_A_READ, _STEPS_OF_A_SUM = 1.5e8, 5, 2
+_MOST_WALKED, _STEPS_OF_A_READ, _STEPS_OF_A_SUM = 2.5e8, 5, 2
 # Of a multiprocessor; where lanes of several warps add up their sums, they do so in shared memory.
 _REGISTERS, _MOST_WARPS, _SHARED_BYTES, _MOST_SHARED_BYTES = 65_536, 64, 200_000, 49_152
 _MOST_INPUTS = 4
@@ -32,7 +33,9 @@ _SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at 
 _LINE_BYTES = 128  # as many as the nearest cache gives in a cycle
 _PATCH_INSTRUCTIONS = 40  # to find out where it lies
 # How long a step waits for memory, however few warps there are; a block's start and its end, for each of its sums.
-_WAITING_CYCLES, _BLOCK_CYCLES, _CYCLES_OF_A_SUM = 800, 1000, 12
+_WAITING_CYCLES, _BLOCK_CYCLES, _CYCLES_OF_A_SUM = 1600, 1000, 12
+# To lay the sums of parts, few of which lie side by side, takes so many times what the cache gives for as many bytes.
+_LAYING = 14
 # Warps that are wanted on each multiprocessor: fewer wait for memory, more have parts that have to be added.
 _WARPS_EACH = (8, 16, 32, 48)
 
@@ -43,7 +46,8 @@ class Patch(Configuration):
     channels of a group's gradient and as many ``inputs``.
 
     Of its ``lanes``, ``channels`` lie side by side in the channels of a pixel; the others in the patches of an image.
-    Those of all images are divided into ``parts``.
+    Those of all images are divided into ``parts``. Of a plane of taps a thread keeps the sums of ``taps_h`` rows and
+    ``taps_w`` columns, or where these are not said of as many as `tap_block` says.
     """
 
     rows: int
@@ -54,6 +58,8 @@ class Patch(Configuration):
     outputs: int = 1
     inputs: int = 1
     parts: int = 1
+    taps_h: int | None = None
+    taps_w: int | None = None
 
     @property
     def together(self) -> int:
@@ -70,9 +76,18 @@ class Patch(Configuration):
         """How many lanes a thread has."""
         return self.lanes // (_WARP * self.warps)
 
+    def taps(self, problem: ConvProblem) -> tuple[int, int]:
+        """Rows and columns of those whose sums a thread keeps."""
+        rows, columns = tap_block(problem)
+        return self.taps_h or rows, self.taps_w or columns
+
+    def tap_blocks(self, problem: ConvProblem) -> int:
+        """Into how many blocks the taps of a plane are divided."""
+        return prod(-(-size // taken) for size, taken in zip(pair(problem.taps, 1), self.taps(problem), strict=True))
+
     def sums(self, problem: ConvProblem) -> int:
         """Of one lane."""
-        return prod(tap_block(problem)) * self.outputs * self.inputs
+        return prod(self.taps(problem)) * self.outputs * self.inputs
 
     def shared_bytes(self, problem: ConvProblem) -> int:
         """An upper bound on what a block needs to add up the sums of several lanes."""
@@ -81,7 +96,7 @@ class Patch(Configuration):
 
     def blocks_of_a_part(self, problem: ConvProblem) -> int:
         _, outputs = group_sizes(problem)
-        blocks = depth(problem.taps, 1) * prod(tap_blocks(problem))
+        blocks = depth(problem.taps, 1) * self.tap_blocks(problem)
         return -(-problem.c // (self.channels * self.inputs)) * (outputs // self.outputs) * blocks
 
     def patches(self, problem: ConvProblem) -> int:
@@ -96,7 +111,10 @@ class Patch(Configuration):
         return -(-self.patches(problem) // (self.together * self.parts))
 
 
-_SIZES = ((1, 1), (1, 4), (1, 8), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4), (7, 1), (7, 2), (8, 2))
+_SIZES = (
+    (1, 1), (1, 4), (1, 8), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4), (4, 7), (7, 1), (7, 2), (7, 4), (8, 2), (14, 1),
+    (14, 2),
+)  # fmt: skip
 _ALONG_ROWS = tuple((1, _WARP * warps, warps) for warps in (1, 2, 4))
 _ACROSS_CHANNELS = tuple(
     (channels, _WARP * warps * each, warps)
@@ -111,12 +129,6 @@ PATCHES = tuple(
 def tap_block(problem: ConvProblem) -> tuple[int, int]:
     """Rows and columns of taps whose sums a thread keeps: all of a plane, or of a large filter a block of those that
     cover it, the last of which may reach beyond."""
-    (R, S), (rows, columns) = pair(problem.taps, 1), tap_blocks(problem)
-    return -(-R // rows), -(-S // columns)
-
-
-def tap_blocks(problem: ConvProblem) -> tuple[int, int]:
-    """Into how many blocks the rows and columns of taps in a plane are divided."""
     R, S = pair(problem.taps, 1)
     rows = columns = 1
     while R * S > _MOST_TAPS_UNDIVIDED and -(-R // rows) * -(-S // columns) > _MOST_TAPS_OF_A_BLOCK:
@@ -124,7 +136,7 @@ def tap_blocks(problem: ConvProblem) -> tuple[int, int]:
             rows += 1
         else:
             columns += 1
-    return rows, columns
+    return -(-R // rows), -(-S // columns)
 
 
 def spacings(problem: ConvProblem, patch: Patch) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -141,14 +153,14 @@ def spacings(problem: ConvProblem, patch: Patch) -> tuple[tuple[int, int], tuple
 def best_patches(problem: ConvProblem, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
     """The ``count`` configurations that should be fastest, by estimate, the best first, and few alike."""
     ranked = sorted(_timed(problem, device), key=lambda timed: timed[0])
-    seen: set[tuple[int, int, int]] = set()
-    alike = Counter[tuple[int, int]]()
+    seen: set[tuple[tuple[int, ...], int]] = set()
+    alike = Counter[tuple[int, ...]]()
     chosen = []
     for _, warps, patch in ranked:
-        size = patch.rows, patch.columns
-        if alike[size] < _MOST_ALIKE and (*size, warps) not in seen:
-            alike[size] += 1
-            seen.add((*size, warps))
+        kind = patch.columns, patch.each, *patch.taps(problem)
+        if alike[kind] < _MOST_ALIKE and (kind, warps) not in seen:
+            alike[kind] += 1
+            seen.add((kind, warps))
             chosen.append(patch)
     return tuple(chosen[:count])
 
@@ -156,13 +168,21 @@ def best_patches(problem: ConvProblem, device: DeviceFacts, count: int = MOST_PA
 def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, int, Patch]]:
     """Each that serves, for as many channels as its registers hold: its estimate, for how many warps on each
     multiprocessor it is divided into parts, and itself."""
-    for patch in PATCHES:
+    for patch in (replace(patch, **taps) for patch, taps in product(PATCHES, _divisions(problem))):
         filled = filled_patch(patch, problem) if _lies_well(patch, problem) else None
         if filled is not None:
             step, together = _step(filled, problem), _blocks_together(filled, problem)
             for parts, warps in _parts(filled, problem, device).items():
                 parted = replace(filled, parts=parts)
                 yield _cycles(parted, problem, device, step, together), warps, parted
+
+
+def _divisions(problem: ConvProblem) -> Iterator[dict[str, int]]:
+    """Which taps a thread may keep: of many also half of the columns, for which it has more pixels in its registers."""
+    rows, columns = tap_block(problem)
+    yield {}
+    if rows * columns >= _LEAST_TAPS_HALVED:
+        yield {"taps_h": rows, "taps_w": -(-columns // 2)}
 
 
 def cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> float:
@@ -202,7 +222,7 @@ def _fits(patch: Patch, problem: ConvProblem) -> bool:
 
 def _accesses(patch: Patch, problem: ConvProblem) -> tuple[int, int]:
     """How many numbers a lane reads of the input for one patch, and of the gradient."""
-    (R, S), ((_, apart_h), (_, apart_w)) = tap_block(problem), spacings(problem, patch)
+    (R, S), ((_, apart_h), (_, apart_w)) = patch.taps(problem), spacings(problem, patch)
     reads = _read(patch.rows, apart_h, R) * _read(patch.columns, apart_w, S)
     return patch.inputs * reads, patch.outputs * patch.rows * patch.columns
 
@@ -214,7 +234,7 @@ def _read(size: int, apart: int, taps: int) -> int:
 
 def _registers(patch: Patch, problem: ConvProblem) -> int:
     """Of a thread, roughly: sums, the patch of the gradient, and two columns of that of the input."""
-    R, _ = tap_block(problem)
+    R, _ = patch.taps(problem)
     (_, apart), _ = spacings(problem, patch)
     held = patch.sums(problem) + patch.outputs * patch.rows * patch.columns + 2 * ((patch.rows - 1) * apart + R)
     return patch.each * held + _OTHER_REGISTERS
@@ -248,10 +268,13 @@ def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple
     instructions, lines = step
     blocks = -(-patch.blocks_of_a_part(problem) * patch.parts // sm_count(device))
     together = min(blocks, fitting)
-    busy = max(together * patch.warps * max(instructions / _SCHEDULERS, lines), _WAITING_CYCLES + 2 * instructions)
+    busy = max(together * patch.warps * (instructions / _SCHEDULERS + lines), _WAITING_CYCLES + 2 * instructions)
     ending = _BLOCK_CYCLES + patch.sums(problem) * patch.each * _CYCLES_OF_A_SUM * (patch.together > 1)
     rounds = -(-blocks // together)
-    adding = sum_cycles(problem, patch.parts, device) if patch.parts > 1 else 0.0
+    adding = 0.0
+    if patch.parts > 1:
+        laid = sums_bytes(problem, patch.parts) / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
+        adding = sum_cycles(problem, patch.parts, device) + _LAYING * laid
     return rounds * (patch.steps(problem) * busy + ending) + adding
 
 
