@@ -30,6 +30,23 @@ def samples():
 
 def nothing():
     return []
+
+
+def forgets():
+    model()
+
+
+def three():
+    return 3
+
+
+class Leaves(torch.nn.Conv2d):
+    def forward(self, x):
+        raise SystemExit(4)
+
+
+def leaves():
+    return Leaves(3, 8, 3), torch.ones(1, 3, 8, 8)
 """
 
 
@@ -117,7 +134,16 @@ def test_samples_of_their_own_stand_in_for_the_example(
         (["{mine}:model"], "returned no example beside the model, so --samples must say where inputs are"),
         (["{mine}:model", "--samples", "{mine}:nothing"], "`samples` must hold at least one input, got none"),
         (["{mine}:model", "--samples", "{mine}:others"], "has no attribute 'others'"),
-        (["{mine}:samples"], "returned no example beside the model"),
+        (["{mine}:samples"], "mine.py:samples' must return a model, or (model, example), got generator"),
+        (["{mine}:three"], "mine.py:three' must return a model, or (model, example), got int"),
+        (["{mine}:forgets", "--samples", "{mine}:samples"], "must return a model, or (model, example), got NoneType"),
+        (
+            ["{mine}:model", "--samples", "{mine}:forgets"],
+            "mine.py:forgets' must return an iterable of inputs, got None",
+        ),
+        (["{example}:small", "--samples", "{mine}:forgets"], "must return an iterable of inputs, got NoneType"),
+        (["{mine}:leaves"], "mine.py:leaves' ended the program by sys.exit(4)"),
+        (["{example}:small", "--samples", "{mine}:three"], "must return an iterable of inputs, got int"),
         (["{example}:small", "--keep", "stim"], "`keep` names 'stim', the model's convolutions are 'stem', "),
         (["{example}:small", "--ranges", "best"], "`ranges` must be one of mse, largest, got 'best'"),
         (["{example}:small", "--max-layer-error", "-1"], "`max_layer_error` must be above 0 (relative L2), got -1.0"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convwright.cli.targets import called, load
+from convwright.cli.targets import called, load, load_all, running
 from convwright.errors import BadInput
 
 SOURCE = """
@@ -24,12 +24,14 @@ number = 3
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a module, its neighbour, and modules that cannot be imported; the search path stays as it was."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     (tmp_path / "module_of_targets.py").write_text(SOURCE)
     (tmp_path / "neighbour_of_targets.py").write_text("ANSWER = 42")
     (tmp_path / "broken_of_targets.py").write_text("raise RuntimeError('first line\\nsecond line')")
     (tmp_path / "unwritten_of_targets.py").write_text("def f(:\n")
+    (tmp_path / "ending_of_targets.py").write_text("import sys\nsys.exit()")
     yield tmp_path
-    for name in [name for name in sys.modules if name.endswith("_of_targets")]:
+    for name in [name for name in sys.modules if "_of_targets" in name]:
         del sys.modules[name]
 
 
@@ -55,6 +57,8 @@ MISTAKES = [
     ("broken_of_targets:f", "module 'broken_of_targets' cannot be imported: RuntimeError: first line"),
     ("broken_of_targets.py:f", "file 'broken_of_targets.py' cannot be imported: RuntimeError: first line"),
     ("unwritten_of_targets:f", "cannot be imported: SyntaxError"),
+    ("ending_of_targets:f", "module 'ending_of_targets' cannot be imported: it ends the program by sys.exit()"),
+    ("ending_of_targets.py:f", "file 'ending_of_targets.py' cannot be imported: it ends the program by sys.exit()"),
 ]
 
 
@@ -65,6 +69,7 @@ def test_mistakes(target: str, sentence: str, folder: Path, monkeypatch: pytest.
         load(target)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert target.partition(":")[0].removesuffix(".py") not in set(sys.modules) - {"math"}
 
 
 def test_what_a_function_raises_is_said_in_words() -> None:
@@ -76,3 +81,131 @@ def test_what_a_function_raises_is_said_in_words() -> None:
     with pytest.raises(BadInput, match="raised TypeError"):
         called("a:needs", lambda needed: needed)
     assert called("a:fine", lambda: 3) == 3
+
+
+def test_that_a_function_ends_the_program_is_said_with_its_name() -> None:
+    with pytest.raises(
+        BadInput, match=r"^'a:ends' is called without arguments and ended the program by sys.exit\(3\)$"
+    ):
+        called("a:ends", lambda: sys.exit(3))
+    said = r"^'a:f' or 'b:g' ended the program by sys.exit\('done\\nfor'\)$"
+    with pytest.raises(BadInput, match=said), running("a:f", "b:g", as_json=False):
+        sys.exit("done\nfor")
+
+
+OF_ITS_OWN = """
+from __future__ import annotations
+import pickle
+from dataclasses import dataclass
+from typing import ClassVar
+@dataclass
+class Size:
+    h: int
+    w: ClassVar[int] = 1
+COPY = pickle.loads(pickle.dumps(Size(3)))
+def again(): return pickle.loads(pickle.dumps(COPY))
+"""
+
+
+@pytest.mark.parametrize("name", ["own_of_targets", "own.v2_of_targets", "json"])
+def test_a_file_finds_itself_by_its_name(folder: Path, name: str) -> None:
+    import json
+
+    (folder / f"{name}.py").write_text(OF_ITS_OWN)
+    again = load(f"{folder}/{name}.py:again")
+    assert again().h == 3
+    assert again() == again(), "the class is the same"
+    assert sys.modules["json"] is json, "a file takes no other module's name"
+    sys.modules.pop(again.__module__)
+
+
+def test_a_file_is_executed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "b_of_targets.py").write_text("import sys\nsys.counted_of_targets.append(__name__)\ndef f(): pass")
+    (folder / "a_of_targets.py").write_text("import b_of_targets\ndef f(): return b_of_targets.f\ndef g(): pass")
+    monkeypatch.setattr(sys, "counted_of_targets", [], raising=False)
+    monkeypatch.chdir(folder)
+    names = [
+        "a_of_targets.py:f",
+        "./a_of_targets.py:g",
+        "b_of_targets.py:f",
+        "b_of_targets:f",
+        f"{folder}/b_of_targets.py:f",
+    ]
+    found = load_all(names)
+    assert sys.counted_of_targets == ["b_of_targets"]
+    assert {found[name] for name in names[2:]} == {found[names[0]]()}
+    assert found[names[0]].__globals__ is found[names[1]].__globals__
+
+
+RUN = """
+import sys
+sys.path.append({lib!r})
+import helper_of_targets
+from package_of_targets import inner
+from plain_of_targets.part import PART
+from deep_of_targets import DEEP
+def f(): return helper_of_targets.NAME, inner.NAME, PART, DEEP
+def late():
+    import helper_of_targets
+def lone():
+    import lone_of_targets
+    return lone_of_targets.NAME
+"""
+
+
+@pytest.fixture
+def states(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two states of a project in two folders, which both have a module, a package, a folder without an ``__init__`` and
+    a place that they look for modules in besides; and what one of them has alone."""
+    for state in ("old", "new"):
+        for part in ("package_of_targets", "plain_of_targets", "lib"):
+            (folder / state / part).mkdir(parents=True)
+        files = {
+            "run_of_targets.py": RUN.format(lib=f"{folder}/{state}/lib/../lib"),
+            "helper_of_targets.py": f"NAME = {state!r}",
+            "package_of_targets/__init__.py": "",
+            "package_of_targets/inner.py": "from helper_of_targets import NAME",
+            "plain_of_targets/part.py": f"PART = {state!r}",
+            "lib/deep_of_targets.py": f"DEEP = {state!r}",
+        }
+        for name, text in files.items():
+            (folder / state / name).write_text(text)
+    (folder / "new" / "lone_of_targets.py").write_text("NAME = 'lone'")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("order", [("old", "new"), ("new", "old"), ("old", "new", "old")])
+def test_what_a_file_imports_is_that_of_its_own_folder(states: Path, order: tuple[str, ...]) -> None:
+    targets = [f"{state}/run_of_targets.py:{name}" for state, name in zip(order, ("f", "f", "late"), strict=False)]
+    found = load_all(targets)
+    for state in ("old", "new"):
+        assert found[f"{state}/run_of_targets.py:f"]() == (state,) * 4
+
+
+def test_what_two_folders_have_is_refused_once_all_is_loaded(states: Path) -> None:
+    found = load_all(["old/run_of_targets.py:late", "new/run_of_targets.py:late", "new/run_of_targets.py:lone"])
+    for late in list(found.values())[:2]:
+        with pytest.raises(
+            ImportError, match=r"'helper_of_targets' may be \S+/old/helper_of_targets.py or \S+/new/helper"
+        ):
+            late()
+    with pytest.raises(ImportError, match="must be imported at the head of a file"):
+        __import__("plain_of_targets.part")
+    assert found["new/run_of_targets.py:lone"]() == "lone", "what one alone has is found as ever"
+    with pytest.raises(ModuleNotFoundError):
+        __import__("absent_of_targets")
+
+
+def test_of_one_folder_everything_is_found_later_too(states: Path) -> None:
+    load_all(["old/run_of_targets.py:late", "old/run_of_targets.py:f"])["old/run_of_targets.py:late"]()
+    assert sys.modules["helper_of_targets"].NAME == sys.modules["deep_of_targets"].DEEP == "old"
+
+
+def test_a_module_that_both_find_in_one_place_is_no_other(states: Path) -> None:
+    for state in ("old", "new"):
+        text = f"import sys\nsys.path.append('{states}/{state}/..')\nfrom shared_of_targets import f\n"
+        (states / state / "run_of_targets.py").write_text(text + "def late(): import shared_of_targets")
+    (states / "shared_of_targets.py").write_text("def f(): pass")
+    for late in load_all(["old/run_of_targets.py:late", "new/run_of_targets.py:late"]).values():
+        late()

@@ -24,6 +24,13 @@ def often():
 def nothing(): sum(range(2000))
 def prints(): print("a word of its own")
 def fails(): raise ValueError("no [bold]luck[/]")
+def ends(): raise SystemExit(3)
+def ends_later(left=[2]):
+    left[0] -= 1
+    if not left[0]: raise SystemExit("enough")
+async def waits(): return torch.ones(2000).exp()
+def hands_out(): yield torch.ones(2000).exp()
+async def hands_out_later(): yield torch.ones(2000).exp()
 """
 QUICK = ["--budget", "0.05"]
 
@@ -174,6 +181,22 @@ def test_what_was_asked_for_and_cannot_be_known_is_said(
     assert out.splitlines()[-1] == "unknown here, since nothing that can be read counts it: energy"
 
 
+def test_two_states_of_a_project_are_compared_with_one_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name, size in (("old", 1), ("new", 1000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.py").write_text("from sizes import SIZE\ndef f(): sum(range(100 * SIZE))")
+        (tmp_path / name / "sizes.py").write_text(f"SIZE = {size}")
+    words = [f"{tmp_path}/old/run.py:f", f"{tmp_path}/new/run.py:f", "--device", "cpu", "--json", *QUICK]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    (verdict,) = json.loads(out)["verdicts"].values()
+    assert verdict["ratio"]["value"] > 10
+
+
 def test_a_cold_cache(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, monkeypatch, f"{made}:once", "--cache", "cold", *QUICK)
     assert code == 0
@@ -185,6 +208,14 @@ MISTAKES = [
     (["there_is_none:f"], "ModuleNotFoundError"),
     (["{made}:absent"], "no attribute 'absent'"),
     (["{made}:fails"], "raised ValueError: no [bold]luck[/]"),
+    (["{made}:ends"], "made.py:ends' is called without arguments and ended the program by sys.exit(3)"),
+    (["{made}:once", "{made}:ends_later"], "made.py:ends_later' ended the program by sys.exit('enough')"),
+    (["{made}:waits"], "made.py:waits' must do its work when it is called, and returned an unfinished coroutine: "),
+    (
+        ["{made}:once", "{made}:hands_out"],
+        "made.py:hands_out' must do its work when it is called, and returned an unfi",
+    ),
+    (["{made}:hands_out_later"], "and returned an unfinished async_generator: "),
     (["{made}:once", "{made}:once"], "each target can be given once"),
     (["{made}:once", "--budget", "0"], "--budget takes a finite number above 0, got 0"),
     (["{made}:once", "--budget", "nan"], "--budget takes a finite number above 0, got nan"),

@@ -35,7 +35,7 @@ def advise(
 ) -> None:
     """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
 
-    from convwright.cli.targets import called, load, stdout_kept
+    from convwright.cli.targets import called, load, running
     from convwright.core.policy import Objective, Policy
     from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
@@ -49,7 +49,7 @@ def advise(
         finite_inputs=finite_inputs,
     )
     kept = stoppable("before all was measured; searches that were done are remembered")
-    with kept, stdout_kept(as_json), progress_bar(LOADING) as progress, with_tf32(tf32):
+    with kept, running(target, as_json=as_json), progress_bar(LOADING) as progress, with_tf32(tf32):
         from convwright.network.advise import advise as look
         from convwright.network.example import Subject
         from convwright.report.advice import print_advice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -40,7 +41,7 @@ def quantize(
     Scales are calibrated on the samples. The model is not changed, and nothing is written: cw.quantize gives the model.
     """
 
-    from convwright.cli.targets import called, load, stdout_kept
+    from convwright.cli.targets import called, load_all, running
     from convwright.core.policy import Policy
     from convwright.errors import BadInput
     from convwright.report.output import output
@@ -49,19 +50,26 @@ def quantize(
 
     policy = Policy(max_workspace_bytes=max_workspace, deterministic=deterministic)
     kept = stoppable("before the model was calibrated; searches that were done are remembered")
-    with kept, stdout_kept(as_json), progress_bar(LOADING) as progress:
+    targets = [target] if samples is None else [target, samples]
+    with kept, running(*targets, as_json=as_json), progress_bar(LOADING) as progress:
         from convwright.network.example import Subject
         from convwright.network.quantize import quantize as make
         from convwright.report.quantized import print_quantized
 
         progress(0, 0, MAKING)
-        model = called(target, load(target))
-        given = None if samples is None else called(samples, load(samples))
+        functions = load_all(targets)
+        model = called(target, functions[target])
         if isinstance(model, tuple):
             subject = Subject.made(model, by=target)
-            model, given = subject.model, [subject.example] if given is None else given
-        if given is None:
+            model, given = subject.model, [subject.example]
+        elif not callable(model):
+            raise BadInput(f"{target!r} must return a model, or (model, example), got {type(model).__name__}")
+        elif samples is None:
             raise BadInput(f"{target!r} returned no example beside the model, so --samples must say where inputs are")
+        if samples is not None:
+            given = called(samples, functions[samples])
+            if not isinstance(given, Iterable):
+                raise BadInput(f"--samples: {samples!r} must return an iterable of inputs, got {type(given).__name__}")
         made = make(
             model, given,
             keep=keep or (), ranges=ranges, max_layer_error=max_layer_error, policy=policy, progress=progress,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from convwright.cli.neighbours import Neighbours
 from convwright.errors import BadInput, in_words
 
 
@@ -21,10 +22,21 @@ def load(target: str) -> Callable[..., Any]:
     >>> load("math:sqrt")(9.0)
     3.0
     """
+    return load_all([target])[target]
+
+
+def load_all(targets: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """The callables that ``targets`` name. A file that several name is executed once, and what a file imports while it
+    is executed comes from its own folder, whatever the others import."""
+    with Neighbours() as neighbours:
+        return {target: _loaded(target, neighbours) for target in targets}
+
+
+def _loaded(target: str, neighbours: Neighbours) -> Callable[..., Any]:
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise BadInput(f"a target is module:function or path/to/file.py:function, got {target!r}")
-    module = _from_file(place) if place.endswith(".py") else _by_name(place)
+    module = _from_file(place, neighbours) if place.endswith(".py") else _by_name(place, neighbours)
     try:
         found = attrgetter(name)(module)
     except AttributeError:
@@ -38,39 +50,65 @@ def called(target: str, function: Callable[..., Any]) -> Any:
     """What the function behind ``target`` returns for no arguments."""
     try:
         return function()
+    except SystemExit as end:
+        raise BadInput(f"{target!r} is called without arguments and ended the program by {_words(end)}") from end
     except Exception as error:
         raise BadInput(f"{target!r} is called without arguments and raised {in_words(error)}") from error
 
 
-def stdout_kept(as_json: bool) -> AbstractContextManager[object]:
-    """While users' code runs: what it prints goes to stderr where stdout is to hold JSON and nothing else."""
-    return redirect_stdout(sys.stderr) if as_json else nullcontext()
+@contextmanager
+def running(*targets: str, as_json: bool) -> Iterator[None]:
+    """While users' code runs: that it ended the program is said, and what it prints goes to stderr where stdout is to
+    hold JSON and nothing else."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        try:
+            yield
+        except SystemExit as end:
+            names = " or ".join(map(repr, targets))
+            raise BadInput(f"{names} ended the program by {_words(end)}") from end
 
 
-def _by_name(name: str) -> ModuleType:
-    _search(Path.cwd())
-    try:
+def _words(end: SystemExit) -> str:
+    """The call that ends a program so."""
+    return f"sys.exit({'' if end.code is None else repr(end.code)})"
+
+
+def _by_name(name: str, neighbours: Neighbours) -> ModuleType:
+    with neighbours.of(Path.cwd()), _importing(f"module {name!r}"):
         return import_module(name)
-    except Exception as error:
-        raise BadInput(f"module {name!r} cannot be imported: {in_words(error)}") from error
 
 
-def _from_file(path: str) -> ModuleType:
+def _from_file(path: str, neighbours: Neighbours) -> ModuleType:
     file = Path(path).resolve()
     if not file.is_file():
         raise BadInput(f"there is no file {path!r}")
-    _search(file.parent)  # As `python file.py` does, so that the file finds its neighbours.
-    spec = spec_from_file_location(file.stem, file)
+    # As `python file.py` does, so that the file finds its neighbours.
+    with neighbours.of(file.parent), _importing(f"file {path!r}"):
+        return neighbours.loaded_from(file) or _executed(file)
+
+
+def _executed(file: Path) -> ModuleType:
+    """The module of a file. It is found by its name from the first, as dataclasses and pickle want it."""
+    name = file.stem.replace(".", "_")
+    while name in sys.modules:
+        name += "_"
+    spec = spec_from_file_location(name, file)
     assert spec is not None, "a path that ends in .py has a loader"
     assert spec.loader is not None
-    module = module_from_spec(spec)
+    module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise BadInput(f"file {path!r} cannot be imported: {in_words(error)}") from error
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
     return module
 
 
-def _search(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+@contextmanager
+def _importing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as end:
+        raise BadInput(f"{what} cannot be imported: it ends the program by {_words(end)}") from end
+    except Exception as error:
+        raise BadInput(f"{what} cannot be imported: {in_words(error)}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,8 +43,11 @@ def time_(
     energy: Annotated[bool, typer.Option("--energy", help="Energy as well: more than 6 s for each target.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What a call takes: its time with an interval, and how that of others compares with the first one's."""
-    from convwright.cli.targets import called, load, stdout_kept
+    """What a call takes: its time with an interval, and how that of others compares with the first one's.
+
+    What a file imports at its head comes from its own folder, so that two states of a project can be compared.
+    """
+    from convwright.cli.targets import called, load_all, running
     from convwright.naming import check_above_0
 
     if len(set(targets)) < len(targets):
@@ -57,13 +60,13 @@ def time_(
     check_above_0("--budget", budget)
     check_above_0("--precision", precision)
     done = stoppable("before all was timed, so that there is nothing to show; a smaller --budget ends sooner")
-    with done, stdout_kept(as_json), _progress() as progress:
+    with done, running(*targets, as_json=as_json), _progress() as progress:
         from convwright.measuring.compare import compare
         from convwright.measuring.timer import measure_together
 
-        calls: dict[str, Callable[..., Any]] = {target: load(target) for target in targets}
+        calls = load_all(targets)
         for target, call in calls.items():
-            called(target, call)  # A mistake in it shows here, in words.
+            _check_finished(target, called(target, call))  # A mistake in it shows here, in words.
         timings = measure_together(
             calls, device=device, budget_us=budget * 1e6, precision=precision / 100,
             cache=cache, threads=threads, memory=memory, energy=energy, progress=progress,
@@ -80,6 +83,17 @@ def time_(
         missing = [name for name, (wanted, figure) in asked.items() if wanted and figure is None]
         if missing:
             print(f"unknown here, since nothing that can be read counts it: {', '.join(missing)}")
+
+
+def _check_finished(target: str, returned: object) -> None:
+    """Refuse a call that hands back its work undone, of which only the making would be timed."""
+    if isinstance(returned, Generator | Coroutine | AsyncGenerator):
+        if not isinstance(returned, AsyncGenerator):
+            returned.close()  # or else Python complains that nobody waited for it
+        raise BadInput(
+            f"{target!r} must do its work when it is called, and returned an unfinished {type(returned).__name__}: "
+            "give a function that runs it to its end"
+        )
 
 
 def _record(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def tune(
     listed, for a GPU that need not be in the machine.
     """
 
-    from convwright.cli.targets import called, load, stdout_kept
+    from convwright.cli.targets import called, load, running
     from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
     from convwright.report.output import output
@@ -62,7 +62,7 @@ def tune(
     )
     done, steps = 0, 0
     early = stoppable("before the first problem")
-    with early, stdout_kept(as_json), progress_bar(LOADING) as bar, with_tf32(tf32):
+    with early, running(target, as_json=as_json), progress_bar(LOADING) as bar, with_tf32(tf32):
         from convwright.network.example import Subject
         from convwright.network.tuned import tune as search
         from convwright.report.tuned import print_tuned
