@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from convwright.errors import BadInput
 from convwright.report.plain import as_json
+
+_STDOUT = 1
+# No line of results is as long; so much is read to see whether a file holds any.
+_MOST_LINE_BYTES = 1 << 26
+_BLOCK_BYTES = 1 << 16
 
 
 def as_line(data: Any) -> str:
@@ -25,9 +31,10 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            _check_kind(path)
             with path.open("ab+") as file:
                 file.seek(0)
-                if not _holds_records(next((line for line in file if line.strip()), b"")):
+                if not _holds_records(_first_line(file)):
                     raise BadInput(f"{str(path)!r} holds something else than results, and is left as it is")
                 _mend(file)
         except OSError as error:
@@ -56,6 +63,23 @@ class Lines:
         return record
 
 
+def _check_kind(path: Path) -> None:
+    """Refuse what is there and is no file to come back to: a device or a pipe has no end, and may never answer."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise BadInput(f"results are kept in a regular file, and {str(path)!r} is something else")
+    if os.path.samestat(path.stat(), os.fstat(_STDOUT)):
+        raise BadInput(f"{str(path)!r} is where the table is printed to: results need another")
+
+
+def _first_line(file: BinaryIO) -> bytes:
+    """The first line that is not blank, or as much of it as a line of results may have."""
+    while (line := file.readline(_MOST_LINE_BYTES)) and not line.strip():
+        pass
+    return line
+
+
 def _holds_records(first: bytes) -> bool:
     """Whether a file with this first line is one of records, or empty. A first line that has no end may be any part."""
     if not first.endswith(b"\n"):
@@ -66,14 +90,25 @@ def _holds_records(first: bytes) -> bool:
         return False
 
 
-def _mend(file: Any) -> None:
+def _mend(file: BinaryIO) -> None:
     """End a last line that has no end, or take it away where it is no record."""
-    file.seek(0)
-    whole, newline, last = file.read().rpartition(b"\n")
+    start, last = _last_line(file)
     if not last:
         return
     try:
         json.loads(last)
         file.write(b"\n")
     except ValueError:
-        file.truncate(len(whole) + len(newline))
+        file.truncate(start)
+
+
+def _last_line(file: BinaryIO) -> tuple[int, bytes]:
+    """What stands behind the last end of a line, and where that begins. Nothing ahead of it is read but a block."""
+    start, last = file.seek(0, os.SEEK_END), b""
+    while start > 0:
+        size = min(start, max(_BLOCK_BYTES, len(last)))
+        start = file.seek(start - size)
+        whole, newline, last = (file.read(size) + last).rpartition(b"\n")
+        if newline:
+            return start + len(whole) + 1, last
+    return 0, last
