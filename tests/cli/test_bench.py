@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from convwright import flags
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.report import bench_run, plot
+from convwright.report.result import Result
 
 Command = Callable[..., tuple[int, str, str]]
 PROBLEM = "ic2ih6oc2kh3"
@@ -191,6 +193,18 @@ def test_plots(run: Command, tmp_path: Path) -> None:
     assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_of_what_was_measured_and_may_not_be_chosen_that_is_said(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
+    of = Result.of
+    refused = staticmethod(lambda record: replace(of(record), disallowed=frozenset(record["times_us"])))
+    monkeypatch.setattr(Result, "of", refused)
+    words = [PROBLEM, *QUICK, "--sweep", "ih=6,8", "--plot", tmp_path / "sweep.png", "--algorithms"]
+    code, _, err = run(*words, "torch/*,torch/default")
+    assert (code, err) == (0, "convwright: none of torch/* that was measured may be chosen, so it is not drawn\n")
+
+
 def test_a_comma_in_a_name_ends_no_name(run: Command, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is missing")
     words = [PROBLEM, *QUICK, "--sweep", "ih=6,8", "--plot", tmp_path / "sweep.png"]
@@ -231,7 +245,8 @@ def test_a_suite_is_drawn_without_a_sweep(run: Command, tmp_path: Path) -> None:
     code, _, err = run(path, *words, "--algorithms", "torch/default,reference/*,reference/gemm")
     assert code == 0
     assert set(err.splitlines()) <= {
-        f"convwright: {name} was not measured, so it is not drawn" for name in ("reference/*", "reference/gemm")
+        *(f"convwright: {name} was not measured, so it is not drawn" for name in ("reference/*", "reference/gemm")),
+        "convwright: none of reference/* that was measured may be chosen, so it is not drawn",
     }
     assert plot_path.read_text().count("<!-- stem -->") == 1
 
@@ -300,6 +315,7 @@ MISTAKES = [
     ([PROBLEM, "--budget", "nan"], "--budget takes a finite number above 0, got nan"),
     ([PROBLEM, "--resume"], "got no --out"),
     ([PROBLEM, "--out", "no/such/folder/a.jsonl"], "cannot be written to: No such file or directory"),
+    ([PROBLEM, "--out", "/dev/null"], "results are kept in a regular file, and '/dev/null' is something else"),
     ([PROBLEM, "--plot", "a.png"], "got no --sweep"),
     ([PROBLEM, "--plot", "a.gif", "--sweep", "ih=6,8"], "ends in .png, .svg, .pdf, got 'a.gif'"),
     ([PROBLEM, "--plot", "no/such/a.png", "--sweep", "ih=6,8"], "there is no folder 'no/such'"),

@@ -164,6 +164,8 @@ def test_the_fastest_of_those_that_are_called_alike_and_may_be_chosen() -> None:
     result = Result.of(json.loads(as_line(record)))
     times_us = [result.time_us(name) for name in ("a/*", "a/wrong", "*", "a/w*", "a/b*", "b/*")]
     assert [each and each.value for each in times_us] == [50, 10, 50, None, 50, None]
+    measured = [result.measured_like(name) for name in ("a/wrong", "a/w*", "b/*", "a")]
+    assert measured == [["a/wrong"], ["a/wrong"], [], []], "whether or not it may be chosen"
 
 
 def test_what_is_not_finite_comes_back_too() -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from convwright.core.policy import Policy
     from convwright.report.bench_run import Run
-    from convwright.report.result import Asked
+    from convwright.report.result import Asked, Result
     from convwright.suites.suite import Row
     from convwright.suites.sweep import Sweep
 
@@ -63,13 +63,19 @@ class Plots:
             results = [Result.of(record) for record in run.records]
             for name in self.algorithms or ():
                 if not any(result.time_us(name) for result in results):
-                    print(f"convwright: {name} was not measured, so it is not drawn", file=sys.stderr)
+                    print(f"convwright: {_why_no_line(name, results)}, so it is not drawn", file=sys.stderr)
             drawn = chart(results, self.sweeps, self.algorithms or (), title=title, caption=_caption(run))
             draw_chart(drawn, self.curves)
         if self.fit is not None:
             (row,) = run.suite.rows
             found = run.last or run.search(row.problem)
             draw_fits(fits(found), self.fit, title=f"{row.problem.key}\n{run.asked}", caption=_caption_of_fit(run))
+
+
+def _why_no_line(name: str, results: Sequence[Result]) -> str:
+    if any(result.measured_like(name) for result in results):
+        return f"none of {name} that was measured may be chosen"
+    return f"{name} was not measured"
 
 
 def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:

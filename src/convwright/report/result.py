@@ -217,16 +217,21 @@ class Result:
     def time_us(self, candidate: str | None) -> Interval | None:
         """What a call of the candidate of that name takes; of a name without configuration, its fastest, and of one
         with a ``*`` the fastest of those that may be chosen and are called like that."""
-        times_us = self.times_us or {}
-        if candidate is None or candidate in times_us:
-            return None if candidate is None else times_us[candidate]
+        if candidate is None:
+            return None
+        names = self.measured_like(candidate)
         if ANY in candidate:
-            family = [
-                each for name, each in times_us.items() if name not in self.disallowed and is_like(name, candidate)
-            ]
-        else:
-            family = [each for name, each in times_us.items() if name.partition("[")[0] == candidate]
-        return min(family, key=lambda each: each.value, default=None)
+            names = [name for name in names if name not in self.disallowed]
+        return min(((self.times_us or {})[name] for name in names), key=lambda each: each.value, default=None)
+
+    def measured_like(self, candidate: str) -> list[str]:
+        """Of what was measured, whether or not it may be chosen, the names that such a name stands for."""
+        measured = self.times_us or {}
+        if candidate in measured:
+            return [candidate]
+        if ANY in candidate:
+            return [name for name in measured if is_like(name, candidate)]
+        return [name for name in measured if name.partition("[")[0] == candidate]
 
 
 def _first(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
