@@ -134,6 +134,11 @@ BAD = [
     ("stem\n", "line 1: a line has 2 to 4 cells, name,problem,count,source, got 1"),
     ("# here\n\na,ic8ih9oc8kh3\nb,ic8ih9oc8\n", "line 4: the filter's size kh is missing"),
     ("a,ic8ih9oc8kh3,many\n", "line 1: count must be a whole number"),
+    (
+        "a,ic8ih9oc8kh3,1\nb,ic8ih9oc8kh3,0\n",
+        "line 2: count is how many layers a problem stands for, at least 1, got 0",
+    ),
+    ("a,ic8ih9oc8kh3,-2\n", "line 1: count must be a whole number of at most 18 digits, got '-2'"),
     (",ic8ih9oc8kh3\n", "line 1: a problem needs a name"),
     ("a,ic8ih9oc8kh3\na,ic8ih9oc8kh5\n", "line 2: each name may stand once, got 'a' again"),
     ('a,"ic8ih9oc8kh3\n', "line 1: unexpected end of data"),

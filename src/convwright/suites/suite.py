@@ -29,6 +29,8 @@ class Row:
 
     def __post_init__(self) -> None:
         _ = self.problem  # Says what is wrong with the text.
+        if self.count < 1:
+            raise BadInput(f"count is how many layers a problem stands for, at least 1, got {self.count}")
 
     @property
     def is_unnamed(self) -> bool:
