@@ -12,14 +12,17 @@ from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic
-from convwright.core.finding import Interval, KindError, Measurement
+from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.emit import chosen
 from convwright.emit.chosen import best, by_name, gpu
 from convwright.emit.one import emit_c
 from convwright.errors import BadInput, Refused
+from convwright.settings import Mode
 from convwright.tuning import listing
+from convwright.tuning.choose import Verdict
+from convwright.tuning.findings import Findings
 from convwright.tuning.keeping.store import Store
 from emit.forms import ENGINES, H200, algorithm, engine
 
@@ -112,6 +115,40 @@ def test_the_default_workspace_refuses_nothing_that_is_named(monkeypatch: pytest
     assert by_name("cudnn/gemm", RULED, H200, Policy()) == needy
     with pytest.raises(BadInput, match=r"needs 1,099,511,627,776 bytes of workspace, 1,024 are allowed"):
         by_name("cudnn/gemm", RULED, H200, Policy(max_workspace_bytes=1024))
+
+
+UNTOLD = "cudnn/implicit-precomp-gemm[math=tf32]"
+POINTWISE = ConvProblem.parse("mb1ic176ih7oc176kh1")
+
+
+def test_where_workspace_is_limited_a_need_that_nobody_knows_is_refused() -> None:
+    limited = Policy(max_workspace_bytes=1 << 40)
+    assert by_name(UNTOLD, POINTWISE, H200, Policy()).workspace_bytes is None
+    with pytest.raises(BadInput) as error:
+        by_name(UNTOLD, POINTWISE, H200, limited)
+    needs = "needs an amount of workspace that only building it tells, 1,099,511,627,776 bytes are allowed"
+    assert str(error.value) == f"{UNTOLD} {needs}"
+    with Store.open(None) as store:
+        asked = {"device": H200, "mode": Mode.HEURISTIC, "store": store}
+        found = {policy: chosen.find(POINTWISE, policy=policy, **asked) for policy in (Policy(), limited)}
+    listed = {policy: {each.id for each, _ in chosen._permitted(found[policy], policy)} for policy in found}
+    assert UNTOLD in listed[Policy()]
+    assert listed[limited]
+    assert UNTOLD not in listed[limited]
+
+
+def test_that_only_needs_that_nobody_knows_were_left_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    untold = by_name(UNTOLD, POINTWISE, H200, Policy())
+    verdict = Verdict(Finding(untold), None, "was not measured", allowed=False, won=False)
+    found = Findings(POINTWISE, H200, Policy(), Mode.HEURISTIC, (verdict,), (), None)
+    monkeypatch.setattr(chosen, "find", lambda *_, **__: found)
+    monkeypatch.setattr(listing, "of_family", lambda *_: [])
+    with Store.open(None) as store:
+        assert best(POINTWISE, H200, Policy(), store) == (untold, "as the first that serves")
+        with pytest.raises(
+            Refused, match=r"math=tf32\] needs an amount of workspace that only building it tells, 8 bytes"
+        ):
+            best(POINTWISE, H200, Policy(max_workspace_bytes=8), store)
 
 
 def test_a_name_without_a_configuration_is_the_first_that_does_what_was_asked_for() -> None:

@@ -65,15 +65,24 @@ def _permitted_by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts
     known = resolved(policy, problem, device)
     asked = policy if policy.max_workspace_bytes is not None else replace(policy, max_workspace_bytes=maxsize)
     first = named(algorithm, problem, device, known)
-    reason = listing.objection(first, asked)
+    reason = _forbidden(first, asked, policy)
     if reason is None:
         return first
     name = first.id.partition("[")[0]
     if listing.spelled(listing.spaced(algorithm), problem) != first.id:
         for other in listing.candidates(listing.of_family(name, problem, device, known)):
-            if other.id.partition("[")[0] == name and listing.objection(other, asked) is None:
+            if other.id.partition("[")[0] == name and _forbidden(other, asked, policy) is None:
                 return other
     raise BadInput(f"{first.id} {reason}")
+
+
+def _forbidden(candidate: Candidate, known: Policy, asked: Policy) -> str | None:
+    """Why what is ``known`` to hold here forbids a candidate that was not measured, or what a user ``asked`` for: where
+    that limits the workspace, a need that is not known may be above the limit."""
+    limit = asked.max_workspace_bytes
+    if limit is not None and candidate.workspace_bytes is None:
+        return f"needs an amount of workspace that only building it tells, {limit:,} bytes are allowed"
+    return listing.objection(candidate, known)
 
 
 def _check(problem: ConvProblem, device: DeviceFacts) -> None:
@@ -94,7 +103,7 @@ def best(
     """
     _check(problem, device)
     found = find(problem, device=device, policy=policy, mode=Mode.HEURISTIC, store=store)
-    listed = list(_permitted(found))
+    listed = list(_permitted(found, policy))
     measured = next((candidate for candidate, is_measured in listed if is_measured), None)
     if measured is not None:
         return measured, "by stored measurements"
@@ -108,17 +117,17 @@ def best(
     algorithms = [candidate for candidate, _ in listed if not is_engine(candidate)]
     if algorithms:
         return algorithms[0], "as the first that serves"
-    raise Refused(f"nothing of cuDNN's serves {problem.key} on {device.name}: {_why(found)}")
+    raise Refused(f"nothing of cuDNN's serves {problem.key} on {device.name}: {_why(found, policy)}")
 
 
-def _permitted(found: Findings) -> Iterator[tuple[Candidate, bool]]:
+def _permitted(found: Findings, asked: Policy) -> Iterator[tuple[Candidate, bool]]:
     """What a file could run and policy allows, in the order of what is known, and whether it was measured."""
     for verdict in found.verdicts:
         finding = verdict.finding
         candidate, is_measured = finding.candidate, finding.measurement is not None
         if candidate.backend != _BACKEND or candidate.inner is not None or finding.failure is not None:
             continue
-        permitted = verdict.allowed if is_measured else listing.objection(candidate, found.policy) is None
+        permitted = verdict.allowed if is_measured else _forbidden(candidate, found.policy, asked) is None
         if permitted and _objection(candidate) is None:
             yield candidate, is_measured
 
@@ -145,9 +154,12 @@ def _objection(candidate: Candidate) -> str | None:
     )
 
 
-def _why(found: Findings) -> str:
+def _why(found: Findings, asked: Policy) -> str:
     refused = next((refusal for refusal in found.refusals if refusal.id.startswith(f"{_BACKEND}/graph")), None)
     if refused is not None:
         return refused.reason
     verdict = next((v for v in found.verdicts if v.finding.candidate.backend == _BACKEND), None)
-    return "it offers nothing" if verdict is None else f"{verdict.finding.candidate.id} {verdict.reason}"
+    if verdict is None:
+        return "it offers nothing"
+    candidate = verdict.finding.candidate
+    return f"{candidate.id} {_forbidden(candidate, found.policy, asked) or verdict.reason}"
