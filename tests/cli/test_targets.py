@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convwright.cli.targets import called, load, load_all, running
+from convwright.cli.targets import Targets, called, load, running
 from convwright.errors import BadInput
 
 SOURCE = """
@@ -131,7 +131,7 @@ def test_a_file_is_executed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         "b_of_targets:f",
         f"{folder}/b_of_targets.py:f",
     ]
-    found = load_all(names)
+    found = Targets(names).functions
     assert sys.counted_of_targets == ["b_of_targets"]
     assert {found[name] for name in names[2:]} == {found[names[0]]()}
     assert found[names[0]].__globals__ is found[names[1]].__globals__
@@ -146,7 +146,8 @@ from plain_of_targets.part import PART
 from deep_of_targets import DEEP
 def f(): return helper_of_targets.NAME, inner.NAME, PART, DEEP
 def late():
-    import helper_of_targets
+    import helper_of_targets as helper
+    return helper.NAME
 def lone():
     import lone_of_targets
     return lone_of_targets.NAME
@@ -178,27 +179,36 @@ def states(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("order", [("old", "new"), ("new", "old"), ("old", "new", "old")])
 def test_what_a_file_imports_is_that_of_its_own_folder(states: Path, order: tuple[str, ...]) -> None:
     targets = [f"{state}/run_of_targets.py:{name}" for state, name in zip(order, ("f", "f", "late"), strict=False)]
-    found = load_all(targets)
+    found = Targets(targets).functions
     for state in ("old", "new"):
         assert found[f"{state}/run_of_targets.py:f"]() == (state,) * 4
 
 
-def test_what_two_folders_have_is_refused_once_all_is_loaded(states: Path) -> None:
-    found = load_all(["old/run_of_targets.py:late", "new/run_of_targets.py:late", "new/run_of_targets.py:lone"])
-    for late in list(found.values())[:2]:
-        with pytest.raises(
-            ImportError, match=r"'helper_of_targets' may be \S+/old/helper_of_targets.py or \S+/new/helper"
-        ):
-            late()
-    with pytest.raises(ImportError, match="must be imported at the head of a file"):
+LATE = [f"{state}/run_of_targets.py:late" for state in ("old", "new")]
+
+
+def test_what_a_function_imports_in_its_first_call_is_that_of_its_own_folder(states: Path) -> None:
+    loaded = Targets(LATE)
+    assert [loaded.call(target) for target in LATE] == ["old", "new"]
+
+
+def test_what_two_folders_have_is_refused_outside_of_a_first_call(states: Path) -> None:
+    loaded = Targets([*LATE, "new/run_of_targets.py:lone"])
+    said = r"^'helper_of_targets' may be \S+/old/helper_of_targets.py or \S+/new/helper_of_targets.py: "
+    for target in LATE:
+        loaded.call(target)
+        with pytest.raises(BadInput, match=said):
+            loaded.functions[target]()
+    with pytest.raises(ImportError, match="a function can import it in its first call only, and a file at its head"):
         __import__("plain_of_targets.part")
-    assert found["new/run_of_targets.py:lone"]() == "lone", "what one alone has is found as ever"
+    assert loaded.functions["new/run_of_targets.py:lone"]() == "lone", "what one alone has is found as ever"
     with pytest.raises(ModuleNotFoundError):
         __import__("absent_of_targets")
 
 
 def test_of_one_folder_everything_is_found_later_too(states: Path) -> None:
-    load_all(["old/run_of_targets.py:late", "old/run_of_targets.py:f"])["old/run_of_targets.py:late"]()
+    targets = [LATE[0], "old/run_of_targets.py:f"]
+    assert Targets(targets).functions[LATE[0]]() == "old"
     assert sys.modules["helper_of_targets"].NAME == sys.modules["deep_of_targets"].DEEP == "old"
 
 
@@ -207,5 +217,5 @@ def test_a_module_that_both_find_in_one_place_is_no_other(states: Path) -> None:
         text = f"import sys\nsys.path.append('{states}/{state}/..')\nfrom shared_of_targets import f\n"
         (states / state / "run_of_targets.py").write_text(text + "def late(): import shared_of_targets")
     (states / "shared_of_targets.py").write_text("def f(): pass")
-    for late in load_all(["old/run_of_targets.py:late", "new/run_of_targets.py:late"]).values():
+    for late in Targets(LATE).functions.values():
         late()

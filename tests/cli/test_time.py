@@ -197,6 +197,21 @@ def test_two_states_of_a_project_are_compared_with_one_another(
     assert verdict["ratio"]["value"] > 10
 
 
+def test_an_import_that_may_be_either_states_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.py").write_text("def f(): import sizes")
+        (tmp_path / name / "sizes.py").write_text("")
+    words = [f"{tmp_path}/old/run.py:f", f"{tmp_path}/new/run.py:f", "--device", "cpu", *QUICK]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"convwright: 'sizes' may be {tmp_path}/old/sizes.py or {tmp_path}/new/sizes.py: ")
+
+
 def test_a_cold_cache(made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, monkeypatch, f"{made}:once", "--cache", "cold", *QUICK)
     assert code == 0

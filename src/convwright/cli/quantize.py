@@ -41,7 +41,7 @@ def quantize(
     Scales are calibrated on the samples. The model is not changed, and nothing is written: cw.quantize gives the model.
     """
 
-    from convwright.cli.targets import called, load_all, running
+    from convwright.cli.targets import Targets, running
     from convwright.core.policy import Policy
     from convwright.errors import BadInput
     from convwright.report.output import output
@@ -57,8 +57,8 @@ def quantize(
         from convwright.report.quantized import print_quantized
 
         progress(0, 0, MAKING)
-        functions = load_all(targets)
-        model = called(target, functions[target])
+        loaded = Targets(targets)
+        model = loaded.call(target)
         if isinstance(model, tuple):
             subject = Subject.made(model, by=target)
             model, given = subject.model, [subject.example]
@@ -67,7 +67,7 @@ def quantize(
         elif samples is None:
             raise BadInput(f"{target!r} returned no example beside the model, so --samples must say where inputs are")
         if samples is not None:
-            given = called(samples, functions[samples])
+            given = loaded.call(samples)
             if not isinstance(given, Iterable):
                 raise BadInput(f"--samples: {samples!r} must return an iterable of inputs, got {type(given).__name__}")
         made = make(

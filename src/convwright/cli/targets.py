@@ -22,28 +22,42 @@ def load(target: str) -> Callable[..., Any]:
     >>> load("math:sqrt")(9.0)
     3.0
     """
-    return load_all([target])[target]
+    return Targets([target]).functions[target]
 
 
-def load_all(targets: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """The callables that ``targets`` name. A file that several name is executed once, and what a file imports while it
-    is executed comes from its own folder, whatever the others import."""
-    with Neighbours() as neighbours:
-        return {target: _loaded(target, neighbours) for target in targets}
+class Targets:
+    """The ``functions`` that targets name, by these. A file that several name is executed once. What a file imports
+    while it is executed comes from its own folder, whatever the others import, and so it does in ``call``."""
 
+    def __init__(self, targets: Sequence[str]) -> None:
+        self._neighbours = Neighbours()
+        self.functions = {target: self._loaded(target) for target in targets}
 
-def _loaded(target: str, neighbours: Neighbours) -> Callable[..., Any]:
-    place, _, name = target.rpartition(":")
-    if not place or not name:
-        raise BadInput(f"a target is module:function or path/to/file.py:function, got {target!r}")
-    module = _from_file(place, neighbours) if place.endswith(".py") else _by_name(place, neighbours)
-    try:
-        found = attrgetter(name)(module)
-    except AttributeError:
-        raise BadInput(f"{place!r} has no attribute {name!r}") from None
-    if not callable(found):
-        raise BadInput(f"{target!r} must name something callable, got {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+    def call(self, target: str) -> Any:
+        """What the function behind ``target`` returns for no arguments."""
+        with self._neighbours.of(_folder(target.rpartition(":")[0])):
+            return called(target, self.functions[target])
+
+    def _loaded(self, target: str) -> Callable[..., Any]:
+        place, _, name = target.rpartition(":")
+        if not place or not name:
+            raise BadInput(f"a target is module:function or path/to/file.py:function, got {target!r}")
+        with self._neighbours.of(_folder(place)):
+            module = self._from_file(place) if _is_file(place) else _by_name(place)
+        try:
+            found = attrgetter(name)(module)
+        except AttributeError:
+            raise BadInput(f"{place!r} has no attribute {name!r}") from None
+        if not callable(found):
+            raise BadInput(f"{target!r} must name something callable, got {type(found).__name__}")
+        return found  # type: ignore[no-any-return]
+
+    def _from_file(self, path: str) -> ModuleType:
+        file = Path(path).resolve()
+        if not file.is_file():
+            raise BadInput(f"there is no file {path!r}")
+        with _importing(f"file {path!r}"):
+            return self._neighbours.loaded_from(file) or _executed(file)
 
 
 def called(target: str, function: Callable[..., Any]) -> Any:
@@ -73,18 +87,18 @@ def _words(end: SystemExit) -> str:
     return f"sys.exit({'' if end.code is None else repr(end.code)})"
 
 
-def _by_name(name: str, neighbours: Neighbours) -> ModuleType:
-    with neighbours.of(Path.cwd()), _importing(f"module {name!r}"):
+def _is_file(place: str) -> bool:
+    return place.endswith(".py")
+
+
+def _folder(place: str) -> Path:
+    """Where modules are looked for first: beside a file, as `python file.py` does, or else in the present directory."""
+    return Path(place).resolve().parent if _is_file(place) else Path.cwd()
+
+
+def _by_name(name: str) -> ModuleType:
+    with _importing(f"module {name!r}"):
         return import_module(name)
-
-
-def _from_file(path: str, neighbours: Neighbours) -> ModuleType:
-    file = Path(path).resolve()
-    if not file.is_file():
-        raise BadInput(f"there is no file {path!r}")
-    # As `python file.py` does, so that the file finds its neighbours.
-    with neighbours.of(file.parent), _importing(f"file {path!r}"):
-        return neighbours.loaded_from(file) or _executed(file)
 
 
 def _executed(file: Path) -> ModuleType:

@@ -45,9 +45,9 @@ def time_(
 ) -> None:
     """What a call takes: its time with an interval, and how that of others compares with the first one's.
 
-    What a file imports at its head comes from its own folder, so that two states of a project can be compared.
+    What a file imports comes from its own folder, so that two states of a project can be compared.
     """
-    from convwright.cli.targets import called, load_all, running
+    from convwright.cli.targets import Targets, running
     from convwright.naming import check_above_0
 
     if len(set(targets)) < len(targets):
@@ -64,11 +64,11 @@ def time_(
         from convwright.measuring.compare import compare
         from convwright.measuring.timer import measure_together
 
-        calls = load_all(targets)
-        for target, call in calls.items():
-            _check_finished(target, called(target, call))  # A mistake in it shows here, in words.
+        loaded = Targets(targets)
+        for target in targets:
+            _check_finished(target, loaded.call(target))  # A mistake in it shows here, in words.
         timings = measure_together(
-            calls, device=device, budget_us=budget * 1e6, precision=precision / 100,
+            loaded.functions, device=device, budget_us=budget * 1e6, precision=precision / 100,
             cache=cache, threads=threads, memory=memory, energy=energy, progress=progress,
         )  # fmt: skip
     first = timings[targets[0]]
