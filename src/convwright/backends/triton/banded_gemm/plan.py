@@ -1,0 +1,24 @@
+"""Products with band matrices made ready for one problem."""
+
+from __future__ import annotations
+
+import torch
+
+from convwright.backends.triton.banded_gemm.tiles import Tile
+from convwright.backends.triton.single_plan import SingleKernelPlan
+from convwright.core.candidate import Candidate
+
+
+class BandedGemmPlan(SingleKernelPlan):
+    """Runs one configuration of them."""
+
+    packed_dtype = torch.uint8
+
+    @staticmethod
+    def packed_shape(candidate: Candidate) -> tuple[int, ...]:
+        """Bytes of all bands."""
+        return (Tile.of(candidate).packed_bytes(candidate.problem),)
+
+
+def plan_class(candidate: Candidate) -> type[BandedGemmPlan]:
+    return BandedGemmPlan
