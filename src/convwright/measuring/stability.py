@@ -23,6 +23,7 @@ def complaints(
 ) -> list[str]:
     """All that speaks against a figure and the slopes behind it. ``slowed_down`` is what the device's watch says."""
     found = [
+        _hidden(call_us),
         _too_wide(len(slopes_us), call_us, precision, background),
         _drift(slopes_us, precision),
         _not_linear(bend, precision),
@@ -31,8 +32,14 @@ def complaints(
     return [complaint for complaint in found if complaint is not None]
 
 
+def _hidden(call_us: Interval) -> str | None:
+    if call_us.value > 0:
+        return None
+    return "noise hides the time of a call, whose slope it made negative: give a larger budget"
+
+
 def _too_wide(rounds: int, call_us: Interval, precision: float, background: Sequence[str]) -> str | None:
-    if call_us.relative_halfwidth <= precision / 2:
+    if call_us.value <= 0 or call_us.relative_halfwidth <= precision / 2:
         return None
     cause = f": {', '.join(background)}" if background else ""
     known, asked = _apart(call_us.relative_halfwidth, precision / 2)
