@@ -17,7 +17,7 @@ _TIMES = {
     "boxed_gemm": (1.0, 1.0),
     "folded_gemm": (2.2, 1.8),
     "implicit_gemm": (2.6, 1.2),
-    "banded_gemm": (1.0, 1.0),
+    "banded_gemm": (1.2, 1.2),
     "wide_direct": (1.35, 1.5),
     "direct": (2.3, 2.0),
     "winograd": (1.7, 1.7),
