@@ -16,9 +16,11 @@ from backends.triton_interpreted.banded_gemm_cases import ALGORITHM, SERVED, eve
 from backends.triton_interpreted.cases import listed
 from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
+from convwright.backends.triton.banded_gemm.forward import forward_of
 from convwright.backends.triton.banded_gemm.plan import BandedGemmPlan
 from convwright.backends.triton.banded_gemm.tiles import MOST_TILES, Tile, before, together
 from convwright.core.candidate import Refusal, Source
+from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
@@ -57,13 +59,35 @@ def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
 
 
 @not_interpreted
-def test_other_dtypes_are_refused_and_other_directions_know_nothing_of_it() -> None:
-    (offer,) = listed(ALGORITHM, ConvProblem.parse("g32mb2ic32ih28oc32kh7ph3"), H200)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("g32mb2ic32ih28oc32kh7ph3", "computes fp16, bf16, not fp32"),
+        ("g32mb2ic32ih28oc64kh7ph3 dt:fp16 dir:backward_data", "of one output channel in a group, got 2"),
+        ("g32mb2ic32ih28oc32kh7ph3sh2 dt:fp16 dir:backward_data", "stride (2, 2): between the elements of dy"),
+        ("g32mb2ic32ih28oc32kh7ph9 dt:fp16 dir:backward_data", "reaches further than the filter"),
+        ("g32mb2ic32ih28oc32kh7ph3 dt:fp16 dir:backward_data ep:relu", "does not fuse relu"),
+    ],
+)
+def test_other_dtypes_and_some_gradients_of_inputs_are_refused(text: str, words: str) -> None:
+    (offer,) = listed(ALGORITHM, ConvProblem.parse(text), H200)
     assert isinstance(offer, Refusal)
-    assert "not fp32" in offer.reason
-    for direction in ("backward_data", "backward_weight"):
-        text = f"g32mb2ic32ih28oc32kh7ph3 dt:fp16 dir:{direction}"
-        assert not listed(ALGORITHM, ConvProblem.parse(text), H200)
+    assert words in offer.reason
+
+
+@not_interpreted
+def test_gradients_of_weights_know_nothing_of_it() -> None:
+    assert not listed(ALGORITHM, ConvProblem.parse("g32mb2ic32ih28oc32kh7ph3 dt:fp16 dir:backward_weight"), H200)
+
+
+@not_interpreted
+def test_the_gradient_of_an_input_is_a_convolution_with_the_mirrored_taps() -> None:
+    problem = ConvProblem.parse("g8mb2ic8ih16iw20oc8kh7kw9ph2pw5 dt:fp16 dir:backward_data")
+    forward = forward_of(problem)
+    assert (forward.direction, forward.flip) == (Direction.FORWARD, True)
+    assert forward.padding == ((4, 4), (3, 3))
+    assert (forward.x, forward.y, forward.w) == (problem.y, problem.x, problem.w)
+    assert forward_of(forward) is forward
 
 
 @not_interpreted
@@ -147,10 +171,11 @@ def test_a_launch_multiplies_by_bands_that_are_laid_once(tmp_path: Path, monkeyp
     assert again.arguments[:5] == [1024, 2048, 512, 0, 4096]
 
 
-def test_gradients_and_channels_last_reach_it_by_rewrites() -> None:
-    for text in ("dir:backward_data", "tag:nhwc"):
-        found = cw.find(f"g32mb2ic32ih28oc32kh13ph6 dt:fp16 {text}", device="h200", mode="heuristic")
-        assert any("triton/banded-gemm" in each.finding.candidate.id for each in found.verdicts)
+def test_what_lies_with_channels_last_reaches_it_by_a_rewrite() -> None:
+    for direction in ("forward", "backward_data"):
+        text = f"g32mb2ic32ih28oc32kh13ph6 dt:fp16 tag:nhwc dir:{direction}"
+        found = cw.find(text, device="h200", mode="heuristic")
+        assert any("relayout(nchw, triton/banded-gemm" in each.finding.candidate.id for each in found.verdicts)
 
 
 @pytest.mark.parametrize("name", SERVED)

@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 
 import convwright as cw
-from backends.triton_interpreted.banded_gemm_cases import SERVED, every_tile, offered
+from backends.triton_interpreted import input_gradient_cases
+from backends.triton_interpreted.banded_gemm_cases import SERVED, TURNED, every_tile, offered
 from backends.triton_interpreted.cases import Case, Operands, exact, oracle
+from backends.triton_interpreted.input_gradient_cases import gradient
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -58,6 +60,15 @@ def test_small_integers_come_out_exactly(turn: int, name: str, live: DeviceFacts
     expected = exact(oracle(problem, given), problem)
     for candidate in every_tile(problem)[turn % 3 :: 3]:
         assert torch.equal(run(candidate, live, given), expected), candidate.id
+
+
+@pytest.mark.parametrize(("turn", "name"), list(enumerate(TURNED)))
+def test_gradients_of_inputs_come_out_exactly(turn: int, name: str, live: DeviceFacts) -> None:
+    problem = gradient(TURNED[name], DTYPES[turn % 2], Layout.NCHW, Layout.NCHW)
+    given = input_gradient_cases.Operands.of(problem, "cuda", integers=True)
+    expected = given.expected(problem).to(given.out.dtype)
+    for candidate in offered(problem, live)[::2]:
+        assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -227,6 +227,16 @@ def test_what_serves_channels_last_is_not_compiled_for_planes(
     assert {each.problem.x.layout for each in found} == {Layout.NCHW if alone else Layout.NHWC}
 
 
+def test_what_serves_planes_alone_is_compiled_for_them(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "REWRITES", (rewrite("relayout"),))
+    made.compiled = kernels(build_us=0.0)
+    last = PROBLEM.in_layout(Layout.NHWC)
+    own = [kernel(i, last) for i in range(4)]
+    found = worth_compiling(replace(asked(), problem=last), own)
+    in_planes = [each.algorithm for each in found if each.problem.x.layout is Layout.NCHW]
+    assert in_planes == [kernel(i).algorithm for i in (4, 5)]
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_what_a_kernel_fuses_itself_is_not_compiled_apart(
     alone: bool, made: Made, monkeypatch: pytest.MonkeyPatch

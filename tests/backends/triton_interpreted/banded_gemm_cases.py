@@ -28,6 +28,15 @@ SERVED = {
     "a long column": Case((2, 2, 60, 5), (2, 1, 37, 1), padding=((18, 18), (0, 0)), groups=2),
 }
 
+# Whose gradients of inputs are convolutions of dy.
+TURNED = {
+    "7x7": Case((2, 3, 16, 16), (3, 1, 7, 7), padding=SAME_7X7, groups=3),
+    "9x5, flipped": SERVED["9x5, flipped"],
+    "7x9, dilated": Case((2, 3, 15, 21), (3, 1, 7, 9), (1, 1), ((5, 2), (4, 11)), (1, 2), groups=3, slack=1),
+    "31x31": SERVED["31x31"],
+    "a long row": Case((2, 3, 150), (3, 1, 41), (1,), ((40, 0),), (1,), groups=3),
+}
+
 
 def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:
     return [each for each in listed(ALGORITHM, problem, device) if isinstance(each, Candidate)]

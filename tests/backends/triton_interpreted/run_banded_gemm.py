@@ -10,8 +10,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.banded_gemm_cases import ALGORITHM, SAME_7X7, SERVED, every_tile, offered
+from backends.triton_interpreted import input_gradient_cases
+from backends.triton_interpreted.banded_gemm_cases import ALGORITHM, SAME_7X7, SERVED, TURNED, every_tile, offered
 from backends.triton_interpreted.cases import Case, Operands, exact, listed, oracle
+from backends.triton_interpreted.input_gradient_cases import gradient
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import DType
@@ -39,6 +41,15 @@ def test_small_integers_come_out_exactly(name: str) -> None:
     expected = exact(oracle(problem, given), problem)
     for candidate in offered(problem, CPU)[:: 1 if problem.y.numel < 2000 else 3]:
         assert torch.equal(run(candidate, given), expected), candidate.id
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_gradients_of_inputs_come_out_exactly(name: str) -> None:
+    problem = gradient(TURNED[name], DType.FP16, Layout.NCHW, Layout.NCHW)
+    given = input_gradient_cases.Operands.of(problem, "cpu", integers=True)
+    expected = given.expected(problem).half()
+    for candidate in offered(problem, CPU)[::2]:
+        assert torch.equal(given.computed(BACKEND.build(candidate, CPU)), expected), candidate.id
 
 
 @pytest.mark.parametrize("turn", range(4))

@@ -33,7 +33,7 @@ _KERNELS: Mapping[Direction, tuple[str, ...]] = {
     Direction.FORWARD: (
         "staged_gemm", "boxed_gemm", "folded_gemm", "implicit_gemm", "banded_gemm", "wide_direct", "direct", "winograd",
     ),
-    Direction.BACKWARD_DATA: ("input_gradient", "wide_direct", "direct"),
+    Direction.BACKWARD_DATA: ("input_gradient", "banded_gemm", "wide_direct", "direct"),
     Direction.BACKWARD_WEIGHT: (
         "staged_weight_gradient", "boxed_weight_gradient", "weight_gradient", "few_weights",
     ),

@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Lock
 from time import perf_counter
 
+from convwright.backends.registry import backend
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
@@ -163,13 +164,21 @@ def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | No
     By those for parts of a batch nothing is gained but workspace, of which they hardly need any.
     """
     own = promising(search, direct)
-    queues = [own[place::_OWN] for place in range(_OWN)]
-    for inner in listing.inner_problems(search.problem, search.device)[:most_chains]:
-        if _gains_little(inner, search.problem, own) or inner.n < search.problem.n:
-            continue
-        listed = listing.candidates(search.offers(inner))
-        queues.append(promising(replace(search, problem=inner), listed)[:_MOST_INSIDE])
+    inner = listing.inner_problems(search.problem, search.device)[:most_chains]
+    inside = [_inside(search, each, own)[:_MOST_INSIDE] for each in inner if each.n == search.problem.n]
+    queues = [*(own[place::_OWN] for place in range(_OWN)), *inside]
     return (candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None)
+
+
+def _inside(search: Search, inner: ConvProblem, own: Sequence[Candidate]) -> list[Candidate]:
+    """What promises most of a problem inside a rewrite; where that gains little, of other algorithms than the
+    problem's own, for which no library is asked."""
+    within = replace(search, problem=inner)
+    if not _gains_little(inner, search.problem, own):
+        return promising(within, listing.candidates(search.offers(inner)))
+    known, families = {kernel.algorithm for kernel in own}, {kernel.backend: None for kernel in own}
+    offers = [offer for name in families for offer in backend(name).candidates(inner, search.device, search.policy)]
+    return [kernel for kernel in promising(within, listing.candidates(offers)) if kernel.algorithm not in known]
 
 
 def _gains_little(inner: ConvProblem, problem: ConvProblem, own: Sequence[Candidate]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
+from convwright.backends.triton.banded_gemm.forward import forward_of
 from convwright.backends.triton.banded_gemm.tiles import Tile, before, best_tiles, cycles
 from convwright.backends.triton.operands import (
     channel_constants,
@@ -22,6 +23,7 @@ from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.core.turned import why_not_turned
 
 ALGORITHM = "banded-gemm"
 NAME = f"triton/{ALGORITHM}"
@@ -37,7 +39,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
     if reason is not None:
         yield Refusal(NAME, reason)
         return
-    tiles = best_tiles(problem, device)
+    tiles = best_tiles(forward_of(problem), device)
     if not tiles:
         yield Refusal(NAME, f"serves windows of fewer columns and channels, got {problem.taps} and {problem.k}")
     for tile in tiles:
@@ -47,23 +49,24 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
     return Candidate(
         problem, "triton", ALGORITHM, tile.config, native_arithmetic(problem.dtype, tf32=False), 0, True, Source.RULE,
-        tiled=tile.products(problem), compiles=True,
+        tiled=tile.products(forward_of(problem)), compiles=True,
     )  # fmt: skip
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
     """What its tiles estimate that the busiest multiprocessor takes."""
-    return cycles(Tile.of(candidate), candidate.problem, device)
+    return cycles(Tile.of(candidate), forward_of(candidate.problem), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
-    if problem.direction is not Direction.FORWARD:
-        return f"computes the forward direction, not {problem.direction}"
+    if problem.direction is Direction.BACKWARD_WEIGHT:
+        return f"computes the forward direction and gradients of inputs, not {problem.direction}"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, _DTYPES, groups=True)
         or _window_reason(problem)
+        or _gradient_reason(problem)
         or _lying_reason(operands)
         or size_reason(problem, operands)
         or weight_reason(problem)
@@ -78,6 +81,15 @@ def _window_reason(problem: ConvProblem) -> str | None:
     return None if taps >= _LEAST_TAPS else f"serves filters of at least {_LEAST_TAPS} taps, got {taps}"
 
 
+def _gradient_reason(problem: ConvProblem) -> str | None:
+    if problem.direction is Direction.FORWARD:
+        return None
+    _, outputs = group_sizes(problem)
+    return why_not_turned(problem) or (
+        None if outputs == 1 else f"serves gradients of one output channel in a group, got {outputs}"
+    )
+
+
 def _lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
     for name, spec in named.items():
         if spec.shape[-1] > 1 and spec.strides[-1] != 1:
@@ -86,7 +98,7 @@ def _lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
 
 
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for."""
+    """What the kernel of the products is compiled for, of a forward convolution."""
     told = window_constants(problem) | channel_constants(problem) | _lying(problem, tile)
     _, outputs = group_sizes(problem)
     told |= {
@@ -99,7 +111,7 @@ def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
 
 
 def band_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel that lays the bands is compiled for."""
+    """What the kernel that lays the bands is compiled for, of the same."""
     told = window_constants(problem) | weight_strides(problem) | _lying(problem, tile)
     needed = (
         "R", "S", "W_K", "W_R", "W_S", "STRIDE_H", "STRIDE_W", "DILATION_H", "DILATION_W", "FLIP",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from convwright.backends.triton.banded_gemm.forward import forward_of
 from convwright.backends.triton.banded_gemm.tiles import Tile
 from convwright.backends.triton.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
@@ -17,7 +18,7 @@ class BandedGemmPlan(SingleKernelPlan):
     @staticmethod
     def packed_shape(candidate: Candidate) -> tuple[int, ...]:
         """Bytes of all bands."""
-        return (Tile.of(candidate).packed_bytes(candidate.problem),)
+        return (Tile.of(candidate).packed_bytes(forward_of(candidate.problem)),)
 
 
 def plan_class(candidate: Candidate) -> type[BandedGemmPlan]:
