@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from backends.reference_algorithm import CPU, candidate, compute, in_dtype, offered
 from convwright.backends.reference import fourier, spectra
 from convwright.backends.reference.backend import Reference
+from convwright.backends.reference.finite import FinitePlan
 from convwright.backends.reference.fourier import Fourier, lines
 from convwright.backends.reference.fourier_plan import FourierPlan
 from convwright.backends.reference.overlap import quick_length
@@ -251,7 +252,8 @@ def test_no_more_is_allocated_than_was_said(text: str, direction: Direction, alg
     """PyTorch's transforms take no memory from their caller: it is counted beside the buffers."""
     problem = ConvProblem.parse(text).asking(direction)
     plan = Reference().build(candidate(problem, algorithm), CPU)
-    assert isinstance(plan, FourierPlan)
+    assert isinstance(plan, FinitePlan)
+    assert isinstance(plan.spreading, FourierPlan)
     given = operands(problem, 0)
     first, second = (given[role] for role in direction.operands)
     second = plan.prepare(second) if Role.W in given else second
@@ -259,7 +261,7 @@ def test_no_more_is_allocated_than_was_said(text: str, direction: Direction, alg
     out = out.to(first.dtype)
     extra = given.get(Role.BIAS), given.get(Role.RESIDUAL)
     allocated = peak_bytes(lambda: plan(first, second, *extra, out, workspace))
-    assert 0 < allocated <= plan.workspace_bytes - plan.fourier.buffers.nbytes
+    assert 0 < allocated <= plan.workspace_bytes - plan.spreading.fourier.buffers.nbytes
 
 
 def test_the_workspace_does_not_grow_with_the_image_or_the_batch() -> None:

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 import torch
 
+from convwright.backends.reference.finite import FinitePlan, Spreading
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.fusing import why_not_fused
@@ -15,7 +16,7 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
-VERSION = "2"
+VERSION = "3"
 
 
 class Algorithm(Protocol):
@@ -56,7 +57,8 @@ class Reference:
             yield from _algorithm(name).offers(problem, device)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        return _algorithm(candidate.algorithm).plan(candidate)
+        plan = _algorithm(candidate.algorithm).plan(candidate)
+        return FinitePlan(plan) if device.kind == "cpu" and isinstance(plan, Spreading) else plan
 
 
 def _algorithm(name: str) -> Algorithm:

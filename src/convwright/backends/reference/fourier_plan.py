@@ -58,6 +58,9 @@ class FourierPlan:
         self.spectra.transform(self._filters(weight), cuts, memory, packed, conjugate=True)
         return packed
 
+    def transform(self, numbers: Tensor) -> Tensor:
+        return _view(numbers.view(-1, 2), self.fourier.w_shape)
+
     def __call__(
         self,
         first: Tensor,

@@ -16,11 +16,12 @@ finite ``reference/direct`` computes gradients instead, tap by tap.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite, prod
+from math import prod
 
 from torch import Tensor
 
 from convwright.backends.reference.direct import DirectPlan
+from convwright.backends.reference.finite import is_finite
 from convwright.backends.reference.maps import Maps
 from convwright.backends.reference.matmul import multiply, multiply_add
 from convwright.backends.reference.operands import by_group, by_tap, epilogue_, offer, start_, stored_
@@ -110,7 +111,7 @@ class Kn2rowPlan:
                 y[_by_group(tap.y)].add_(made[_by_group(tap.x)])
 
     def _backward_data(self, dy: Tensor, w: Tensor, dx: Tensor, buffers: Tensors) -> Tensor:
-        if not _is_finite(w):
+        if not is_finite(w):
             return self.direct(dy, self._by_tap(w), out=dx)
         for part, maps in self._filled(dy, buffers):
             images = dx[part] if self.maps.x_lies else buffers["x"][: part.stop - part.start]
@@ -127,7 +128,7 @@ class Kn2rowPlan:
             for first in range(0, stack.shape[0], problem.groups):
                 image = slice(first, first + problem.groups)
                 multiply_add(stack[image], images[image].mT, out=sums)
-        if not _is_finite(sums):
+        if not is_finite(sums):
             return self.direct(x, dy, out=dw)
         by_tap(dw, problem.groups).copy_(self._by_tap(sums))
         return dw
@@ -149,10 +150,6 @@ class Kn2rowPlan:
 
     def _read(self, images: Tensor, buffers: Tensors) -> Tensor:
         return images if self.maps.x_lies else buffers["x"][: images.shape[0]].copy_(images)
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    return isfinite(tensor.sum().item())
 
 
 def _by_group(cut: tuple[slice, ...]) -> tuple[slice, ...]:

@@ -84,6 +84,10 @@ class WinogradPlan:
         buffers[stage.first].copy_(self._by_tap(weight))
         return self._stack(stage.run(buffers))
 
+    def transform(self, numbers: Tensor) -> Tensor:
+        tiles = self.winograd.tiles
+        return numbers.view(self.winograd.stack, tiles.image_channels, tiles.result_channels)
+
     def __call__(
         self,
         first: Tensor,

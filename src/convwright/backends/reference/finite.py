@@ -1,0 +1,94 @@
+"""What spreads an infinity over numbers, and computes by definition where there is one.
+
+A transform makes NaN of all that lies in a tile with an infinity. On a CPU one pass over operands and result tells
+whether all are finite, and where not, ``reference/direct`` computes instead; so does it where numbers are finite whose
+transform is not. On a GPU nobody asks, since the host would wait for the answer.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, prod
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from convwright.backends.reference.direct import DirectPlan
+from convwright.core.candidate import Candidate
+from convwright.core.direction import Direction
+from convwright.tensors import empty
+
+
+@runtime_checkable
+class Spreading(Protocol):
+    """A plan that spreads what is not finite."""
+
+    candidate: Candidate
+    workspace_bytes: int
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """The weight's transform."""
+
+    def transform(self, numbers: Tensor) -> Tensor:
+        """That transform, of which these are the real numbers one behind the other."""
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        """As any plan."""
+
+
+class FinitePlan:
+    """Runs such a plan, and what is right of all numbers where it is not.
+
+    A prepared weight is its transform, and behind that the weight by taps.
+    """
+
+    writes_out = True
+
+    def __init__(self, spreading: Spreading) -> None:
+        self.candidate, self.workspace_bytes = spreading.candidate, spreading.workspace_bytes
+        self.spreading, self.direct = spreading, DirectPlan(spreading.candidate)
+        problem = self.candidate.problem
+        self._takes_weight = problem.direction is not Direction.BACKWARD_WEIGHT
+        outputs, inputs = problem.k // problem.groups, problem.w.shape[1]
+        self._taps = (*problem.taps, problem.groups, outputs, inputs)
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        transform = self.spreading.prepare(weight)
+        numbers = torch.view_as_real(transform) if transform.is_complex() else transform
+        return torch.cat((numbers.reshape(-1), self.direct.prepare(weight).view(-1)))
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+    ) -> Tensor:
+        if out is None:
+            out = empty(self.candidate.problem.output, first.device)
+        transform = by_tap = second
+        if self._takes_weight:
+            taps = prod(self._taps)
+            transform, by_tap = self.spreading.transform(second[:-taps]), second[-taps:].view(self._taps)
+        if is_finite(first) and is_finite(by_tap):
+            self.spreading(first, transform, bias, residual, out, workspace)
+            if is_finite(out):
+                return out
+        return self.direct(first, by_tap, bias, residual, out)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers surely are: so is their sum. It is taken in fp32 at least, in which that of none in fp16 is
+    too large."""
+    wide = tensor.dtype if tensor.dtype is torch.float64 else torch.float32
+    return isfinite(tensor.sum(dtype=wide).item())
