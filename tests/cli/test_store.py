@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sqlite3
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -22,6 +24,7 @@ from convwright.tuning.keeping.schema import SCHEMA_VERSION
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials.counting import counting
 from tuning.made import measurement
+from unprivileged import read_only
 
 TEXT = "ic8ih9oc8kh3"
 KEY = ConvProblem.parse(TEXT).key
@@ -94,6 +97,22 @@ def test_the_store_of_the_settings_is_the_default(run: Run, path: Path, monkeypa
     monkeypatch.setenv("CONVWRIGHT_STORE", str(path))
     settings.cache_clear()
     assert run(store=None)[:2] == run()[:2]
+
+
+def test_a_store_that_cannot_be_written_to_is_read(run: Run, path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        fixed = Path(folder) / "findings.sqlite"
+        shutil.copy(path, fixed)
+        with read_only(fixed):
+            for words in (["show"], ["list"], ["list", TEXT], ["quarantine"], ["export", "-"]):
+                code, out, err = run(*words, store=fixed)
+                assert (code, "H200" in out) == (0, True), words
+                assert err.startswith(f"convwright: new findings are kept in memory only, since {fixed} cannot be ")
+                assert err.count("\n") == 1
+            for words in (["clear", "--yes"], ["prune", "--older-than", "0"], ["quarantine", "--release", "all"]):
+                code, out, err = run(*words, store=fixed)
+                assert (code, out) == (1, "")
+                assert err.startswith(f"convwright: new findings are kept in memory only, since {fixed} cannot be ")
 
 
 def test_list_names_the_problems(run: Run) -> None:

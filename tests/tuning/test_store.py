@@ -11,13 +11,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from convwright.core.finding import Interval, KindError, Measurement
+from convwright.errors import StoreError
 from convwright.tuning.keeping.store import Store
+from unprivileged import read_only
 
 PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
 MEASUREMENT = Measurement(
@@ -42,6 +44,20 @@ with Store.open(path) as store:
         store.record("problem", "device", f"{name}/{i}", "1", None, "x" * 200)
         if i == 10:
             print("ten", flush=True)
+"""
+
+# Records once, and again when no file may grow.
+FULL = """
+import resource, sys
+from pathlib import Path
+from convwright.tuning.keeping.store import Store
+told = []
+with Store.open(Path(sys.argv[1]), tell=told.append) as store:
+    store.record("problem", "device", "soon", "1", None, "failed")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    store.record("problem", "device", "late", "1", None, "failed")
+    print(*told)
+    print(sorted(store.findings("problem", "device")))
 """
 
 
@@ -281,11 +297,65 @@ def test_a_read_only_folder_means_in_memory(exists: bool) -> None:
         path = Path(folder) / "findings.sqlite"
         if exists:
             Store.open(path).close()
-            path.chmod(0o444)
-        Path(folder).chmod(0o555)
-        with without_privileges():
+        with read_only(path):
             assert_works_in_memory(path)
-        Path(folder).chmod(0o755)
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_what_a_read_only_file_holds_is_used(in_use: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "findings of 100% ?.sqlite"
+        with Store.open(path) as store:
+            record(store)
+            store.record_search(PROBLEM, DEVICE, "quick", ["torch/default"])
+        with in_use_elsewhere(path) if in_use else nullcontext(), read_only(path), Store.open(path) as store:
+            assert (store.in_file, store.reads_file, store.unkept) == (False, True, store.note)
+            assert (store.note or "").startswith(f"new findings are kept in memory only, since {path} cannot be ")
+            assert store.findings(PROBLEM, DEVICE)["torch/default"].measurement == MEASUREMENT
+            assert store.search(PROBLEM, DEVICE, "quick") == ("torch/default",)
+            assert store.summary().path == path
+            assert set(store.findings("problem", "device")) == ({f"writer/{i}" for i in range(11)} if in_use else set())
+            record(store, "cudnn/gemm")
+            assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default", "cudnn/gemm"}
+        with Store.open(path) as store:
+            assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
+
+
+@contextmanager
+def in_use_elsewhere(path: Path) -> Iterator[None]:
+    """Inside, another process has the file open, whose log holds eleven findings."""
+    command = [sys.executable, "-c", WRITER + "    sys.stdin.readline()\n", str(path), "writer", "11"]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+        assert [writer.stdout.readline() for _ in range(2)] == ["ready\n", "ten\n"]
+        yield
+        writer.stdin.write("end\n")
+
+
+def test_a_read_only_file_that_is_damaged_or_no_store_gives_nothing() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "findings.sqlite"
+        with Store.open(path) as store:
+            for i in range(200):
+                record(store, f"torch/{i}")
+        intact = path.read_bytes()
+        path.write_bytes(intact[:4096] + b"\xff" * (len(intact) - 4096))
+        with read_only(path):
+            assert_works_in_memory(path)
+        path.write_bytes(b"a thesis, of which there is no other copy" * 100)
+        with read_only(path), pytest.raises(StoreError, match="but a file of another kind"):
+            Store.open(path)
+
+
+def test_where_the_disk_is_full_what_is_known_stays_known(path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    note, found = done.stdout.splitlines()
+    assert note.startswith(f"new findings are kept in memory only, since {path} cannot be written to: ")
+    assert found == "['late', 'soon']"
 
 
 ELSEWHERE = """
@@ -319,16 +389,3 @@ def assert_works_in_memory(path: Path) -> None:
         assert str(path) in store.note
         record(store)
         assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
-
-
-@contextmanager
-def without_privileges() -> Iterator[None]:
-    """Permissions mean nothing to root."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)

@@ -42,6 +42,28 @@ with store.trying(problem, device, candidate, fingerprint):
         sys.exit(0)
 """
 
+# Tries a candidate while the files of the store may not grow, as on a full disk, and then goes on until it ends well.
+FULL = """
+import resource, sys
+from pathlib import Path
+from convwright.tuning.keeping.store import Store
+path, problem, device, candidate, fingerprint, room, tells, between = sys.argv[1:]
+path, told = Path(path), []
+
+def fill():
+    most = path.with_name(path.name + room).stat().st_size if room else 0
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+with Store.open(path, tell=told.append if tells == "tells" else None) as store:
+    for _ in range(20):
+        store.record(problem, device, candidate, fingerprint, None, "failed")
+    with store.trying(problem, device, candidate, fingerprint):
+        fill()
+        if between == "recorded":
+            store.record(problem, device, candidate, fingerprint, None, "x" * 10_000)
+    print(len(told))
+"""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -210,6 +232,30 @@ def test_a_store_that_cannot_be_written_to_stops_no_work_and_says_so(path: Path)
         assert done
         assert store.note is not None
         assert "trying" in store.note
+
+
+@pytest.mark.parametrize(("tells", "between"), [("", ""), ("tells", ""), ("tells", "recorded")])
+@pytest.mark.parametrize("room", ["", "-wal"])
+def test_a_full_disk_is_no_crash(path: Path, room: str, tells: str, between: str) -> None:
+    keeper = Store.open(path)
+    keeper.record(PROBLEM, DEVICE, "torch/default", PRINT, None, "failed")
+    command = [sys.executable, "-c", FULL, str(path), *PLACE, PRINT, room, tells, between]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("1\n" if tells else "0\n")
+    assert keeper.quarantine() == {}
+    assert rows(path) == []
+    assert list(path.parent.glob("*-done-*")) == []
+    assert set(keeper.findings(PROBLEM, DEVICE)) == {"torch/default", CANDIDATE}
+    keeper.close()
+
+
+def test_where_only_the_log_has_no_room_nothing_is_left_beside_the_store(path: Path) -> None:
+    Store.open(path).close()
+    command = [sys.executable, "-c", FULL, str(path), *PLACE, PRINT, "-wal", "tells", ""]
+    assert subprocess.run(command, capture_output=True, text=True).returncode == 0
+    assert rows(path) == []
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_in_memory_it_costs_nothing_to_know() -> None:

@@ -36,7 +36,7 @@ def show(*, path: StorePath = None, as_json: AsJson = False) -> None:
     from convwright.report.output import output
     from convwright.report.store import print_summary, summary_to_json
 
-    with opened(path) as opened_store:
+    with opened(path, reads=True) as opened_store:
         summary = opened_store.summary()
     if as_json:
         _print_json(summary_to_json(summary))
@@ -57,7 +57,7 @@ def list_(
     from convwright.report.output import output
     from convwright.report.store import known_to_json, print_known, print_problems, problems_to_json
 
-    with opened(path) as opened_store:
+    with opened(path, reads=True) as opened_store:
         if problem is None:
             problems = opened_store.problems()
             _print_json(problems_to_json(problems)) if as_json else print_problems(problems, output())
@@ -77,7 +77,7 @@ def export(
     """Write all findings to a file that another machine can import."""
     if file == "-" and as_json:
         raise BadInput("export to the standard output writes lines of JSON already, leave --json out")
-    with opened(path) as opened_store:
+    with opened(path, reads=True) as opened_store:
         lines = opened_store.export(sys.stdout if file == "-" else file)
     if file != "-":
         _say(
@@ -159,7 +159,7 @@ def quarantine(
     from convwright.report.output import output
     from convwright.report.store import print_quarantine, quarantine_to_json
 
-    with opened(path) as opened_store:
+    with opened(path, reads=release is None) as opened_store:
         kept = opened_store.quarantine()
         if release is None:
             _print_json(quarantine_to_json(kept)) if as_json else print_quarantine(kept, output())

@@ -22,8 +22,9 @@ StorePath = Annotated[
 
 
 @contextmanager
-def opened(path: Path | None, *, new: bool = False) -> Iterator[Store]:
-    """The store at ``path``, which must be there unless it may be ``new``, or the one of the settings."""
+def opened(path: Path | None, *, new: bool = False, reads: bool = False) -> Iterator[Store]:
+    """The store at ``path``, which must be there unless it may be ``new``, or the one of the settings; who only
+    ``reads`` need not be able to write to it."""
     from convwright.settings import settings
     from convwright.tuning.keeping.store import Store
 
@@ -33,7 +34,7 @@ def opened(path: Path | None, *, new: bool = False) -> Iterator[Store]:
     if place is None:
         raise BadInput("findings are kept in memory only (CONVWRIGHT_STORE is none): name a store with --store PATH")
     with Store.open(place) as store:
-        if not store.in_file:
+        if not (store.reads_file if reads else store.in_file):
             raise StoreError(store.note)
         if store.note:
             print(f"convwright: {store.note}", file=sys.stderr)

@@ -7,12 +7,12 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from convwright.errors import StoreError
-from convwright.tuning.keeping.schema import Opened, connect, in_memory, is_corrupt, set_aside
+from convwright.tuning.keeping.schema import Opened, connect, in_memory, in_place_of, is_corrupt, open_file, set_aside
 
 _Result = TypeVar("_Result")
 
@@ -37,6 +37,11 @@ class Database:
         self._tell_news()
         return in_file
 
+    @property
+    def reads_file(self) -> bool:
+        """True where what the file holds is known, whether or not anything new is kept there."""
+        return self.open() or (self._opened is not None and self._opened.copied)
+
     def close(self) -> None:
         """Let go of the file. A database that is used again opens it again."""
         with _one_at_a_time:
@@ -45,6 +50,19 @@ class Database:
     def execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction of its own."""
         return self._run(lambda connection: connection.execute(sql, values).fetchall())
+
+    def execute_anew(self, sql: str, values: tuple[Any, ...]) -> None:
+        """Run one statement on the file, even if it has made way for memory, on a new connection: where there was no
+        room for the log, SQLite may have cleared it when the last connection was closed."""
+        if self.path is None:
+            return
+        with _one_at_a_time:
+            self.let_go_of_file()
+            try:
+                with closing(open_file(self.path)) as connection:
+                    connection.execute(sql, values)
+            except sqlite3.DatabaseError as error:
+                raise StoreError(f"the store of findings at {self.path} failed: {error}") from error
 
     def transaction(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         """Run several statements, all or none of which count."""
@@ -69,8 +87,9 @@ class Database:
             failed = StoreError(f"the store of findings at {self.path} failed: {error}")
             if self._tell is None or self._opened is None or self._opened.in_memory:
                 raise failed from error
-        self._disconnect()
-        self._opened = self._without(failed)
+            instead = self._copied(error) or self._without(failed)  # SQLite reads best while the file is in use
+            self._disconnect()
+            self._opened = instead
         return work(self._opened.connection)
 
     def _tell_news(self) -> None:
@@ -103,6 +122,16 @@ class Database:
         """A database in memory in place of the file."""
         self.note = f"findings are kept in memory only, since {error}"
         return in_memory(self.note)
+
+    def _copied(self, error: sqlite3.DatabaseError) -> Opened | None:
+        """A database in memory with what the file still holds, where that can be read."""
+        copy = None
+        if self.path is not None:
+            with suppress(StoreError):
+                copy = in_place_of(self.path, error)
+        if copy is not None:
+            self.note = copy.note
+        return copy
 
     def _healed(self, error: sqlite3.DatabaseError) -> bool:
         """True where the file turned out to be corrupt and has made way for a new one, or will be said to be none."""

@@ -6,9 +6,12 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from convwright.errors import StoreError
 from convwright.tuning.keeping.database import Database
 from convwright.tuning.process import Process, this_process
 
@@ -44,17 +47,34 @@ class Entry(NamedTuple):
     quarantined: Quarantined
 
 
-def enter(database: Database, place: Place, fingerprint: str) -> str:
-    """Write that this process is about to run a candidate. The token is for ``leave``."""
+class Mark(NamedTuple):
+    """What ``enter`` has written, for ``leave`` to take away; ``in_file`` where others can read it."""
+
+    place: Place
+    token: str
+    in_file: bool
+
+
+def enter(database: Database, place: Place, fingerprint: str) -> Mark:
+    """Write that this process is about to run a candidate."""
     me, token = this_process(), secrets.token_hex(8)
     row = (*place, token, fingerprint, me.host, me.boot, me.pid, me.started, time.time())
     database.execute(f"INSERT INTO trying ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-    return token
+    return Mark(place, token, database.open())
 
 
-def leave(database: Database, place: Place, token: str) -> None:
-    """Write that the candidate is done, well or badly."""
-    database.execute(_DELETE, (*place, token))
+def leave(database: Database, mark: Mark) -> None:
+    """Write that the candidate is done, well or badly. Where the file can no longer be written to, an empty file beside
+    it says so: that takes no room on a full disk."""
+    values = (*mark.place, mark.token)
+    with suppress(StoreError):
+        database.execute(_DELETE, values)
+        if database.open() or not mark.in_file:
+            return
+    try:
+        database.execute_anew(_DELETE, values)
+    except StoreError as error:
+        _say_done(database.path, mark.token, error)
 
 
 def entries(
@@ -65,7 +85,13 @@ def entries(
         f"SELECT {_COLUMNS} FROM trying WHERE problem = coalesce(?, problem) AND device = coalesce(?, device) "
         "AND candidate = coalesce(?, candidate) ORDER BY since"
     )
-    return _crashed(database.execute(sql, (problem, device, candidate)), time.time())
+    crashed = list[Entry]()
+    for entry in _left_behind(database.execute(sql, (problem, device, candidate)), time.time()):
+        if database.path is not None and _sign(database.path, entry.token).exists():
+            _tidy(database, database.path, entry)
+        else:
+            crashed.append(entry)
+    return crashed
 
 
 def forget(database: Database, gone: Iterable[Entry]) -> int:
@@ -83,7 +109,28 @@ def forget(database: Database, gone: Iterable[Entry]) -> int:
     return len({entry.place for entry in gone})
 
 
-def _crashed(rows: Iterable[tuple[Any, ...]], now: float) -> list[Entry]:
+def _sign(path: Path, token: str) -> Path:
+    """The file beside a store that says of a mark which could not be taken away that its candidate is done."""
+    return path.with_name(f"{path.name}-done-{token}")
+
+
+def _say_done(path: Path | None, token: str, why: StoreError) -> None:
+    try:
+        if path is not None:
+            _sign(path, token).touch()
+    except OSError:
+        raise why from None
+
+
+def _tidy(database: Database, path: Path, done: Entry) -> None:
+    """Take away what could not be taken away when its candidate was done; the sign last."""
+    with suppress(StoreError, OSError):
+        database.execute(_DELETE, (*done.place, done.token))
+        if database.open():
+            _sign(path, done.token).unlink(missing_ok=True)
+
+
+def _left_behind(rows: Iterable[tuple[Any, ...]], now: float) -> list[Entry]:
     found = []
     for problem, device, candidate, token, fingerprint, host, boot, pid, started, since in rows:
         why = _why(Process(host, boot, pid, started), now - since)

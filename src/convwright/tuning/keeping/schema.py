@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,18 +61,21 @@ SCHEMA_VERSION = len(_STEPS)
 
 
 class Opened(NamedTuple):
-    """A database with all its tables. ``note`` says where it is not simply the file that was asked for."""
+    """A database with all its tables. ``note`` says where it is not simply the file that was asked for; ``copied``
+    that it is in memory and began with what the file holds."""
 
     connection: sqlite3.Connection
     in_memory: bool
     note: str | None = None
+    copied: bool = False
 
 
 def connect(path: Path | None) -> Opened:
     """Open the database at ``path``.
 
-    No path, or one that cannot be used, gives a database in memory. A corrupt file is set aside. One of a newer
-    version, of another program or of another kind is an error and stays as it is.
+    No path, or one that cannot be used, gives a database in memory, with what the file holds where that can be read.
+    A corrupt file is set aside. One of a newer version, of another program or of another kind is an error and stays as
+    it is.
     """
     if path is None:
         return in_memory(None)
@@ -80,7 +83,17 @@ def connect(path: Path | None) -> Opened:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _open_or_replace(path)
     except (OSError, sqlite3.DatabaseError) as error:
-        return in_memory(f"findings are kept in memory only, since {path} cannot be used: {error}")
+        fallback = in_place_of(path, error)
+        return fallback or in_memory(f"findings are kept in memory only, since {path} cannot be used: {error}")
+
+
+def in_place_of(path: Path, error: Exception) -> Opened | None:
+    """For a file that cannot be written to, what it holds, in memory; None where it cannot be read or is not whole."""
+    copy = _copy(path)
+    if copy is None:
+        return None
+    note = f"new findings are kept in memory only, since {path} cannot be written to: {error}"
+    return Opened(copy, in_memory=True, note=note, copied=True)
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
@@ -130,22 +143,65 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _open_or_replace(path: Path) -> Opened:
     try:
-        return Opened(_open(path), in_memory=False)
+        return Opened(open_file(path), in_memory=False)
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
     note = set_aside(path)
-    return Opened(_open(path), in_memory=False, note=note)
+    return Opened(open_file(path), in_memory=False, note=note)
 
 
 def in_memory(note: str | None) -> Opened:
     """A database that ends with the process."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection = _empty()
     _migrate(connection)
     return Opened(connection, in_memory=True, note=note)
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _empty() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+
+def _copy(path: Path) -> sqlite3.Connection | None:
+    """What a file holds, in memory, if it can be read and is whole."""
+    with ExitStack() as unless_whole:
+        copy = unless_whole.enter_context(closing(_empty()))
+        with suppress(OSError, sqlite3.DatabaseError), closing(_open_to_read(path)) as file:
+            _refuse_foreign(file, path)
+            _refuse_newer(file, path)
+            file.backup(copy)
+            _migrate(copy)
+            if _is_whole(copy):
+                unless_whole.pop_all()
+                return copy
+    return None
+
+
+def _open_to_read(path: Path, promise: str = "") -> sqlite3.Connection:
+    """SQLite reads a file with a log only where it may write beside it, unless it is promised that nobody else does."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{promise}", uri=True, isolation_level=None)
+    try:
+        _tables(connection)
+    except sqlite3.DatabaseError:
+        connection.close()
+        if promise:
+            raise
+        return _open_to_read(path, "&immutable=1")
+    return connection
+
+
+def _is_whole(connection: sqlite3.Connection) -> bool:
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    with closing(in_memory(None).connection) as fresh:
+        return verdict == "ok" and _tables(fresh) <= _tables(connection)
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """The database in a file, with all its tables; an error where it cannot be written to or is not one of ours."""
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         _refuse_foreign(connection, path)
@@ -165,7 +221,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    tables = _tables(connection)
     if tables and "finding" not in tables:
         raise StoreError(
             f"{path} is another program's database (its tables are {', '.join(sorted(tables))}); "
@@ -198,12 +254,13 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 def _migrate(connection: sqlite3.Connection) -> None:
     """Make the tables that are missing. All in one transaction: a killed process leaves the old version or the new."""
-    connection.execute("BEGIN IMMEDIATE")  # fails here, and not at the first finding, where the file is read-only
+    connection.execute("BEGIN IMMEDIATE")
     version = _version(connection)
     for statement in (statement for step in _STEPS[version:] for statement in step):
         connection.execute(statement)
     if version < SCHEMA_VERSION:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("DELETE FROM finding WHERE 0")  # a read-only file fails here, and not at the first finding
     connection.execute("COMMIT")
 
 

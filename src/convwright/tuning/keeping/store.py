@@ -55,7 +55,8 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
-        """The store at ``path``; its folder is made. None, or a place that cannot be written to, means in memory.
+        """The store at ``path``; its folder is made. None, or a place that cannot be written to, means in memory; what
+        a file there holds is used all the same, where it can be read.
 
         A file of a newer convwright, or of another program, is an error. With ``tell`` it is not: findings are then
         kept in memory, as they are where the file fails later, and ``tell`` is called with the reason.
@@ -78,6 +79,16 @@ class Store:
     def in_file(self) -> bool:
         """True where findings are kept in the file; False where they end with the process."""
         return self._database.open()
+
+    @property
+    def reads_file(self) -> bool:
+        """True where what the file holds is known, also where nothing new can be kept there."""
+        return self._database.reads_file
+
+    @property
+    def unkept(self) -> str | None:
+        """Why what is found ends with the process, in words; None where it is kept in the file."""
+        return None if self.in_file else self.note or "findings are kept in memory only"
 
     def record(
         self,
@@ -170,15 +181,15 @@ class Store:
         An exception is no crash. A store that cannot be written to says so in its ``note`` and lets the body run.
         """
         place = Place(problem_key, device_key, candidate_id)
-        token = None
+        mark = None
         with self._tolerantly():
-            token = quarantine.enter(self._database, place, fingerprint)
+            mark = quarantine.enter(self._database, place, fingerprint)
         try:
             yield
         finally:
-            if token is not None:
+            if mark is not None:
                 with self._tolerantly():
-                    quarantine.leave(self._database, place, token)
+                    quarantine.leave(self._database, mark)
 
     def quarantined(self, problem_key: str, device_key: str) -> dict[str, Quarantined]:
         """Candidates whose first run ended their process, by id. They count under the same fingerprint only."""
@@ -225,7 +236,7 @@ class Store:
         """What there is in the store."""
         devices = self._database.transaction(upkeep.devices)
         ((searches,),) = self._database.execute("SELECT count(*) FROM search")
-        path = self.path if self.in_file else None
+        path = self.path if self.reads_file else None
         nbytes = upkeep.nbytes_of(path) if path else 0
         return Summary(path, SCHEMA_VERSION, nbytes, self.note, devices, searches, len(self.quarantine()))
 
