@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import torch
 from convwright.cli.main import main
 from convwright.core.policy import Objective
 from convwright.network import tuned
+from convwright.settings import settings
 from convwright.tuning import find
+from convwright.tuning.session import session
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
 SMALL = [f"{EXAMPLE}:small", "--mode", "quick", "--budget", "0.1"]
@@ -26,6 +29,17 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *wo
     return int(done.value.code or 0), said.out, said.err
 
 
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that findings are kept in."""
+    path = tmp_path / "findings.sqlite"
+    monkeypatch.setenv("CONVWRIGHT_STORE", str(path))
+    settings.cache_clear()
+    session.cache_clear()
+    return path
+
+
+@pytest.mark.usefixtures("store")
 def test_the_second_time_everything_is_known(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,6 +53,39 @@ def test_the_second_time_everything_is_known(
     assert out.endswith("All are remembered.\n")
 
 
+MEMORY = "findings are kept in memory only"
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_it_does_not_say_remembered_where_no_file_keeps_it(
+    full: bool, store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = MEMORY
+    if full:
+        why = f"{MEMORY}, since the store of findings at {store} failed: no such table: search"
+        with closing(session().store) as whole:
+            whole._database.execute("DROP TABLE search")
+        session.cache_clear()
+    else:
+        monkeypatch.setenv("CONVWRIGHT_STORE", "none")
+        settings.cache_clear()
+    _, out, _ = run(capsys, monkeypatch, *SMALL)
+    assert f"What was measured now is not remembered: {why}." in out
+    assert "remembered." not in out
+    _, out, _ = run(capsys, monkeypatch, *SMALL, "--json")
+    assert json.loads(out)["unkept"] == why
+
+
+def test_ctrl_c_says_where_nothing_is_kept(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **options: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuned, "find", interrupted)
+    code, _, err = run(capsys, monkeypatch, *SMALL)
+    assert (code, err) == (130, f"convwright: stopped after 0 of 5 problems; {MEMORY}\n")
+
+
+@pytest.mark.usefixtures("store")
 def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     find, calls = tuned.find, []
 

@@ -71,6 +71,12 @@ def test_the_last_line_says_how_many_are_remembered_and_why_others_are_not(
     assert printed(*problems)[-1].endswith(f"workspace that all share: 0 B. {said}")
 
 
+def test_nothing_is_called_remembered_that_no_file_keeps() -> None:
+    out, why = StringIO(), "findings are kept in memory only, since a disk is full"
+    print_tuned(Tuned(CPU, Mode.QUICK, (DONE, SHAKEN), (), 5.2, why), Console(file=out, width=300))
+    assert out.getvalue().endswith(f"workspace that all share: 0 B. What was measured now is not remembered: {why}.\n")
+
+
 def table(width: int) -> list[str]:
     lines = printed(problem("stages.0.conv1", FAST), problem("stages.1.shortcut.0", FAST), width=width)
     return lines[1 : next(index for index, line in enumerate(lines) if "rounds" in line or "samples" in line)]

@@ -48,7 +48,7 @@ def advise(
         objective=one_of(Objective, "objective", objective),
         finite_inputs=finite_inputs,
     )
-    kept = stoppable("before all was measured; searches that were done are remembered")
+    kept = stoppable("before all was measured", kept="searches that were done are remembered")
     with kept, running(target, as_json=as_json), progress_bar(LOADING) as progress, with_tf32(tf32):
         from convwright.network.advise import advise as look
         from convwright.network.example import Subject

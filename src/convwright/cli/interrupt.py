@@ -18,9 +18,15 @@ def stopped(said: str) -> typer.Exit:
 
 
 @contextmanager
-def stoppable(said: str) -> Iterator[None]:
-    """Around what Ctrl-C may end."""
+def stoppable(said: str, *, kept: str = "") -> Iterator[None]:
+    """Around what Ctrl-C may end; ``kept`` is said where findings are kept in a file."""
     try:
         yield
     except KeyboardInterrupt:
-        raise stopped(said) from None
+        raise stopped(said + kept_or_not(kept)) from None
+
+
+def kept_or_not(kept: str) -> str:
+    """Behind a semicolon ``kept``, or else why findings are not; nothing where there can be none yet."""
+    sessions = sys.modules.get("convwright.tuning.session")
+    return f"; {sessions.session().store.unkept or kept}" if sessions is not None and kept else ""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from convwright.cli.advise import LOADING, MAKING, RECORDING, TARGET
-from convwright.cli.interrupt import stoppable, stopped
+from convwright.cli.interrupt import kept_or_not, stoppable, stopped
 from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.errors import BadInput
@@ -83,8 +83,8 @@ def tune(
                 budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
-            kept = "what other work did not disturb is remembered"
-            got_to = f"after {done} of {steps} problems; {kept}" if steps else "before the first problem"
+            kept = kept_or_not("what other work did not disturb is remembered")
+            got_to = f"after {done} of {steps} problems{kept}" if steps else "before the first problem"
             raise stopped(got_to) from None
     if as_json:
         print(strict_json(tuned.to_json()))

@@ -89,7 +89,8 @@ class TunedProblem:
 class Tuned:
     """What ``tune`` found, one entry for each distinct problem, that with the most arithmetic first.
 
-    In mode "heuristic" nothing ran: each entry lists what there is.
+    In mode "heuristic" nothing ran: each entry lists what there is. ``unkept`` says in words why what was measured ends
+    with this process, where no file keeps it.
     """
 
     device: DeviceFacts
@@ -97,6 +98,7 @@ class Tuned:
     problems: tuple[TunedProblem, ...]
     left_out: tuple[tuple[str, str], ...]
     seconds: float
+    unkept: str | None = None
 
     @property
     def known(self) -> int:
@@ -127,6 +129,7 @@ class Tuned:
             "conditions": dict(conditions_now(self.device)),
             "seconds": self.seconds,
             "known": self.known,
+            "unkept": self.unkept,
             "workspace_bytes": self.workspace_bytes,
             "workspace_is_bound": self.workspace_is_bound,
             "problems": [each.to_json() for each in self.problems],
@@ -187,10 +190,12 @@ def tune(
                 problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us, kernels=series.ready(problem)
             )
             found.append(TunedProblem(posed, findings, perf_counter() - start))
+        nothing_new = wanted is Mode.HEURISTIC or (kept.reads_file and all(each.known for each in found))
+        unkept = None if nothing_new else kept.unkept
     tell(len(everything), len(everything), "")
     session().forget()  # so that calls that were decided before are decided anew, with what is known now
     forget()
-    return Tuned(facts, wanted, tuple(found), recording.left_out, perf_counter() - begun)
+    return Tuned(facts, wanted, tuple(found), recording.left_out, perf_counter() - begun, unkept)
 
 
 def _check_present(facts: DeviceFacts) -> None:

@@ -133,6 +133,8 @@ def _remembered(tuned: Tuned) -> str:
     """How many of the searches count as done, so that the next process needs none, and why the others do not."""
     why = [_left_open(each) for each in tuned.problems]
     open_, count, kept = Counter(each for each in why if each is not None), len(why), why.count(None)
+    if kept and tuned.unkept is not None:
+        return f"What was measured now is not remembered: {tuned.unkept}."
     if not open_:
         return "It is remembered." if count == 1 else "All are remembered."
     again = f"run it again{' when the machine is quiet' if _DISTURBED in open_ else ''}"
