@@ -87,6 +87,8 @@ MISTAKES = [
     ({"threads": 0}, "`threads` must be at least 1, got 0"),
     ({"threads": "two"}, "`threads` must be a whole number, got 'two'"),
     ({"cache": "network", "warm": [3]}, "`warm` must be tensors, got one int among them"),
+    ({"cache": "network", "warm": 3}, "`warm` must be a sequence of tensors, got int"),
+    ({"cache": "network", "warm": torch.ones(2, 2)}, "`warm` must be a sequence of tensors, got Tensor"),
     ({"cache": "lukewarm"}, "cache must be one of hot, cold, network"),
     ({"cache": "network"}, "needs `warm`"),
     ({"cache": "cold", "energy": True}, "hot cache only"),

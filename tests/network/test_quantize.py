@@ -430,6 +430,8 @@ def broken(x: Tensor) -> Iterator[Tensor]:
         (lambda net, x: cw.quantize(nn.LazyConv2d(3, 1), [x]), "must have all its parameters"),
         (lambda net, x: cw.quantize(net, [x], keep=["stim"]), "^`keep` names 'stim', the model's convolutions are 'st"),
         (lambda net, x: cw.quantize(net, [x], keep="stem"), "^`keep` must be a sequence of paths .*, got 'stem'"),
+        (lambda net, x: cw.quantize(net, [x], keep=3), "^`keep` must be a sequence of paths .*, got 3$"),
+        (lambda net, x: cw.quantize(net, [x], keep=["stem", 3]), "^`keep` must hold paths .*, got 3 among them$"),
         (lambda net, x: cw.quantize(net, [x], ranges="best"), "^`ranges` must be one of mse, largest, got 'best'"),
         (lambda net, x: cw.quantize(net, [x], max_layer_error=0.0), "^`max_layer_error` must be above 0"),
         (lambda net, x: cw.quantize(net, [x], policy="fast"), "^`policy` must be a Policy or None"),

@@ -41,6 +41,8 @@ def before_each(
     >>> before_each(Cache.HOT, "cpu") is None
     True
     """
+    if not isinstance(warm, Sequence):
+        raise BadInput(f"`warm` must be a sequence of tensors, got {type(warm).__name__}")
     if (cache is Cache.NETWORK) != bool(warm):
         raise BadInput(
             f"cache 'network' needs `warm`, the tensors that are in the cache, and no other state takes it; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from reprlib import repr as brief
 from time import perf_counter
 from typing import Any
 
@@ -244,8 +245,12 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _kept(patterns: Sequence[str], model: nn.Module) -> set[str]:
     """The convolutions that ``keep`` names."""
-    if isinstance(patterns, str):
-        raise BadInput(f"`keep` must be a sequence of paths or patterns of them, got {patterns!r}")
+    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+        raise BadInput(f"`keep` must be a sequence of paths or patterns of them, got {brief(patterns)}")
+    patterns = tuple(patterns)
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise BadInput(f"`keep` must hold paths or patterns of them, got {brief(pattern)} among them")
     layers = [name for name, module in model.named_modules() if isinstance(module, _ConvNd)]
     return {name for pattern in patterns for name in fitting(pattern, layers, argument="keep")}
 
