@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
+from convwright.errors import BadInput
 from convwright.naming import one_of
 
 QUICK_BUDGET_US = 200_000.0
@@ -60,11 +61,21 @@ def settings() -> Settings:
     )
 
 
+def path_of(name: str, given: str) -> Path:
+    """The path that a user writes, in which ``~`` is a home; ``name`` is what it is written for."""
+    if not given:  # which would be the folder that a user is in
+        raise BadInput(f"{name} takes a path, got ''")
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        raise BadInput(f"{name} begins with the home of a user who is not known here: {given!r}") from None
+
+
 def _store_path() -> Path | None:
     given = os.environ.get("CONVWRIGHT_STORE")
     if given == "none":
         return None
     if given:
-        return Path(given)
+        return path_of("CONVWRIGHT_STORE", given)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "convwright" / "findings.sqlite"

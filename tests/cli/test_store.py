@@ -99,6 +99,15 @@ def test_the_store_of_the_settings_is_the_default(run: Run, path: Path, monkeypa
     assert run(store=None)[:2] == run()[:2]
 
 
+def test_the_path_may_begin_with_a_home_and_is_not_empty(run: Run, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(path.parent))
+    assert run(f"--store=~/{path.name}", store=None)[:2] == run()[:2]
+    assert run("show", "--store", "", store=None) == (2, "", "convwright: --store takes a path, got ''\n")
+    code, out, err = run("--store=~nobody at all/x", store=None)
+    assert (code, out) == (2, "")
+    assert "--store begins with the home of a user who is not known here: '~nobody at all/x'" in err
+
+
 def test_a_store_that_cannot_be_written_to_is_read(run: Run, path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         fixed = Path(folder) / "findings.sqlite"

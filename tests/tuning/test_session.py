@@ -244,6 +244,13 @@ def test_the_session_is_as_the_environment_asks(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setenv(f"CONVWRIGHT_{name}", "")  # as good as none
     assert settings() == Settings(Mode.QUICK, tmp_path / "convwright" / "findings.sqlite")
     settings.cache_clear()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CONVWRIGHT_STORE", "~/s.sqlite")
+    assert settings().store_path == tmp_path / "home" / "s.sqlite"
+    settings.cache_clear()
+    monkeypatch.setenv("CONVWRIGHT_STORE", "~nobody at all/s.sqlite")
+    with pytest.raises(BadInput, match="CONVWRIGHT_STORE begins with the home of a user who is not known here: '~nob"):
+        settings()
     monkeypatch.setenv("CONVWRIGHT_MODE", "fast")
     settings.cache_clear()
     with pytest.raises(BadInput, match="CONVWRIGHT_MODE must be one of off, heuristic, quick, full, got 'fast'"):

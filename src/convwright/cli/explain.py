@@ -64,7 +64,7 @@ def explain(
         finite_inputs=finite_inputs,
     )
     facts = device_facts(device)
-    with with_tf32(tf32), nullcontext(session().store) if path is None else opened(path) as store:
+    with with_tf32(tf32), nullcontext(session().store) if path is None else opened(path, reads=True) as store:
         found = find(text, device=facts, mode="heuristic", policy=policy, store=store)
         key = found.problem.key
         memory = Memory(store.findings(key, facts.key), store.quarantined(key, facts.key), time.time())

@@ -16,23 +16,27 @@ if TYPE_CHECKING:
     from convwright.tuning.keeping.store import Store
 
 StorePath = Annotated[
-    Path | None,
-    typer.Option("--store", help="The store's file. By default CONVWRIGHT_STORE, or findings.sqlite in the cache."),
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="PATH",
+        help="The store's file. By default CONVWRIGHT_STORE, or findings.sqlite in the cache.",
+    ),
 ]
 
 
 @contextmanager
-def opened(path: Path | None, *, new: bool = False, reads: bool = False) -> Iterator[Store]:
-    """The store at ``path``, which must be there unless it may be ``new``, or the one of the settings; who only
-    ``reads`` need not be able to write to it."""
-    from convwright.settings import settings
+def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iterator[Store]:
+    """The store at the path that is ``given``, which must be there unless it may be ``new``, or the one of the
+    settings; who only ``reads`` need not be able to write to it."""
+    from convwright.settings import path_of, settings
     from convwright.tuning.keeping.store import Store
 
-    if path is not None:
-        _check(path, new=new)
-    place = path or settings().store_path
+    place = settings().store_path if given is None else path_of("--store", given)
     if place is None:
         raise BadInput("findings are kept in memory only (CONVWRIGHT_STORE is none): name a store with --store PATH")
+    if given is not None:
+        _check(place, new=new)
     with Store.open(place) as store:
         if not (store.reads_file if reads else store.in_file):
             raise StoreError(store.note)
