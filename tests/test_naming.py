@@ -8,7 +8,7 @@ from math import inf, nan
 import pytest
 
 from convwright.errors import BadInput
-from convwright.naming import check_above_0, is_above_0, one_of
+from convwright.naming import check_above_0, is_above_0, one_of, singular
 from convwright.settings import Mode
 
 
@@ -36,3 +36,15 @@ def test_one_of_all_but_one() -> None:
     assert one_of(Mode, "mode", "full", but=Mode.OFF) is Mode.FULL
     with pytest.raises(BadInput, match=r"^mode must be one of heuristic, quick, full, got 'off'$"):
         one_of(Mode, "mode", "off", but=Mode.OFF)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("1 problems on a CPU, 1 threads, 1 suggestions", "1 problem on a CPU, 1 thread, 1 suggestion"),
+        ("21 problems, 1,1 threads", "21 problems, 1,1 threads"),
+        ("1 of 2 problems", "1 of 2 problems"),
+    ],
+)
+def test_a_count_of_one_is_singular(said: str, meant: str) -> None:
+    assert singular(said) == meant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from math import inf
@@ -12,6 +13,8 @@ from convwright.errors import BadInput
 
 # More than any size has. Python itself refuses to read very long numbers, in other words.
 MOST_DIGITS = 18
+
+_ONE = re.compile(r"(?<![\w.,])1 (thread|distinct problem|problem|candidate|suggestion|other value)s\b")
 
 _Member = TypeVar("_Member", bound=StrEnum)
 
@@ -54,6 +57,15 @@ def by(sizes: Iterable[int]) -> str:
     '7x7'
     """
     return "x".join(map(str, sizes))
+
+
+def singular(text: str) -> str:
+    """``text`` with nouns in the singular behind a count of one. A device's key has a plural for any count.
+
+    >>> singular("a CPU, 1 threads · mode quick"), singular("a CPU, 21 threads")
+    ('a CPU, 1 thread · mode quick', 'a CPU, 21 threads')
+    """
+    return _ONE.sub(r"1 \1", text)
 
 
 def is_above_0(given: object) -> bool:

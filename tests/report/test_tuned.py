@@ -13,6 +13,8 @@ from rich.console import Console
 
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
+from convwright.network.advice import Advice
+from convwright.network.advice_text import title
 from convwright.network.distinct import Posed
 from convwright.network.layers import LayerCall
 from convwright.network.tuned import Tuned, TunedProblem, tune
@@ -69,6 +71,14 @@ def test_the_last_line_says_how_many_are_remembered_and_why_others_are_not(
     problems: list[TunedProblem], said: str
 ) -> None:
     assert printed(*problems)[-1].endswith(f"workspace that all share: 0 B. {said}")
+
+
+def test_in_python_too_a_count_of_one_is_singular() -> None:
+    assert repr(Tuned(CPU, Mode.QUICK, (DONE,), (), 5.2)) == "<Tuned: 1 problem on this CPU, 1 thread, 0 known before>"
+    assert "on this CPU, 1 thread: torch/default of 1 candidate>" in repr(DONE.findings)
+    advice = Advice(CPU, Mode.QUICK, False, (), None, None, None, (), (), ())
+    assert title(advice).startswith("this CPU, 1 thread · ")
+    assert repr(advice) == "<Advice: 0 problems on this CPU, 1 thread, 0 suggestions>"
 
 
 def test_nothing_is_called_remembered_that_no_file_keeps() -> None:

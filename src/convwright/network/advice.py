@@ -11,6 +11,7 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.limits import limits
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.naming import singular
 from convwright.network import advice_text
 from convwright.network.distinct import Posed
 from convwright.network.suggestion import Suggestion
@@ -150,7 +151,8 @@ class Advice:
         return self.convolutions_us / self.model_us.value
 
     def __repr__(self) -> str:
-        return f"<Advice: {len(self.layers)} problems on {self.device.key}, {len(self.suggestions)} suggestions>"
+        problems, suggestions = len(self.layers), len(self.suggestions)
+        return singular(f"<Advice: {problems} problems on {self.device.key}, {suggestions} suggestions>")
 
     def __str__(self) -> str:
         return advice_text.plain(self)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from convwright.core.finding import UNSTABLE
 from convwright.measuring.conditions import Conditions
+from convwright.naming import singular
 from convwright.network.compact import compact
 from convwright.network.conditions_text import Measured, compared_in, conditions_lines, permitted_in, without_tf32
 from convwright.network.disturbed import unstable_lines
@@ -26,7 +27,7 @@ _LARGER, _LIKE_IT = "give a larger budget", "take mode full"
 def title(advice: Advice) -> str:
     """On what and how it was measured."""
     passes = "forward and backward" if advice.backward else "forward"
-    return f"{advice.device.key} · {passes} · mode {advice.mode}"
+    return singular(f"{advice.device.key} · {passes} · mode {advice.mode}")
 
 
 def rows(advice: Advice) -> list[tuple[str, ...]]:

@@ -11,6 +11,7 @@ from torch import nn
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.core.record import as_record
+from convwright.naming import singular
 from convwright.network.calibration import Ranges
 from convwright.network.conditions_text import conditions_now
 
@@ -84,7 +85,8 @@ class Quantized:
         return _decibels(self.error)
 
     def __repr__(self) -> str:
-        return f"<Quantized: {len(self.in_int8)} of {len(self.layers)} convolutions in int8 on {self.device.key}>"
+        of = f"{len(self.in_int8)} of {len(self.layers)}"
+        return f"<Quantized: {of} convolutions in int8 on {singular(self.device.key)}>"
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as data."""

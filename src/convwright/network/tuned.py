@@ -12,7 +12,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy, check_policy
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
-from convwright.naming import check_above_0, one_of
+from convwright.naming import check_above_0, one_of, singular
 from convwright.network.compact import compact
 from convwright.network.conditions_text import conditions_now
 from convwright.network.distinct import Posed, distinct
@@ -119,7 +119,7 @@ class Tuned:
         return self.workspace_bytes is not None and self.workspace_bytes > max(exact, default=0)
 
     def __repr__(self) -> str:
-        return f"<Tuned: {len(self.problems)} problems on {self.device.key}, {self.known} known before>"
+        return singular(f"<Tuned: {len(self.problems)} problems on {self.device.key}, {self.known} known before>")
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""

@@ -19,7 +19,6 @@ from convwright.network.advice_text import (
     summary,
     title,
 )
-from convwright.report.amounts import singular
 from convwright.report.conditions import print_conditions
 
 _WINNING = "bold green"
@@ -32,7 +31,7 @@ _GAIN = COLUMNS.index("gain")
 
 def print_advice(advice: Advice, console: Console) -> None:
     """One row for each distinct problem, what the whole comes to, and the suggestions."""
-    console.print(Text(singular(title(advice)), style="bold"))
+    console.print(Text(title(advice), style="bold"))
     if advice.layers:
         console.print(_table(advice, console.width))
         print_conditions(measured(advice), console, present(advice))

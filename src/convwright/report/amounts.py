@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 from convwright.core.finding import Interval
-
-_ONE = re.compile(r"(?<![\w.,])1 (thread|distinct problem|other value)s\b")
+from convwright.naming import singular as singular
 
 
 def time_text(time_us: float | None) -> str:
@@ -62,15 +60,6 @@ def bytes_text(nbytes: float | None, *, at_most: bool = False) -> str:
             return f"{nbytes:.3g} {unit}"
         nbytes /= 1000
     return f"{nbytes:.3g} GB"
-
-
-def singular(text: str) -> str:
-    """``text`` with nouns in the singular behind a count of one. A device's key has a plural for any count.
-
-    >>> singular("a CPU, 1 threads · mode quick"), singular("a CPU, 21 threads")
-    ('a CPU, 1 thread · mode quick', 'a CPU, 21 threads')
-    """
-    return _ONE.sub(r"1 \1", text)
 
 
 def date_text(seconds: float) -> str:

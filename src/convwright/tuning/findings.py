@@ -13,6 +13,7 @@ from convwright.core.limits import limits, too_large
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.kernels import Kernel
+from convwright.naming import singular
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import Verdict
@@ -48,7 +49,8 @@ class Findings:
 
     def __repr__(self) -> str:
         won = self.choice.candidate.id if self.choice else "nothing"
-        return f"<Findings: {self.problem.key} on {self.device.key}: {won} of {len(self.verdicts)} candidates>"
+        of = f"{won} of {len(self.verdicts)} candidates"
+        return singular(f"<Findings: {self.problem.key} on {self.device.key}: {of}>")
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
