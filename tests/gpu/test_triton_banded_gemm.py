@@ -145,7 +145,8 @@ def test_a_plan_can_be_captured_in_a_graph_and_runs_on_addresses(live: DeviceFac
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 def test_a_search_finds_it_for_a_layer_and_its_gradient(layout: str) -> None:
+    """In so long a time that compilers come to an end beside other tests."""
     text = f"g64mb8ic64ih28oc64kh31ph15 dt:fp16 tag:{layout}"
     for direction in ("forward", "backward_data"):
-        found = cw.find(f"{text} dir:{direction}", device="cuda", budget_us=8e6, store="off")
+        found = cw.find(f"{text} dir:{direction}", device="cuda", budget_us=3e7, store="off")
         assert "triton/banded-gemm" in found.choice.candidate.id
