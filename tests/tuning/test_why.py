@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
@@ -177,6 +178,13 @@ def test_one_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_only_begins_like_a_name_is_none(name: str) -> None:
     with pytest.raises(BadInput, match=f"no algorithm here is called '{name}'"):
         cw.why("ic8ih9oc8kh3", name, "h200")
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+@pytest.mark.parametrize(("asked", "named"), [("zz", "zz"), ("zz[k2=1]", "zz[k2=1]"), ("relayout(nhwc, zz)", "zz")])
+def test_what_nothing_is_called_is_named_as_it_was_asked_for(asked: str, named: str, device: str) -> None:
+    with pytest.raises(BadInput, match=f"^no algorithm here is called '{re.escape(named)}'; for this problem "):
+        cw.why("ic8ih9oc8kh3", asked, device)
 
 
 def test_a_number_that_no_engine_has_is_not_another_engine() -> None:

@@ -38,8 +38,13 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
     if configurations := _configurations(algorithm, candidates):
         raise BadInput(f"{algorithm!r} is no configuration here; for this problem there are {configurations}")
-    everything = listing.candidates(listing.direct(problem, device, policy))
-    raise BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {listing.names(everything)}")
+    raise unknown(algorithm, problem, device, policy)
+
+
+def unknown(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> BadInput:
+    """What to say of a name that nothing has."""
+    there = listing.names(listing.candidates(listing.direct(problem, device, policy)))
+    return BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {there}")
 
 
 def _configurations(algorithm: str, candidates: list[Candidate]) -> str:

@@ -20,6 +20,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
+from convwright.tuning.asked import unknown
 from convwright.tuning.attempt import Request
 from convwright.tuning.process import end_in_words, search_path
 from convwright.tuning.search import resolved
@@ -81,7 +82,7 @@ def why(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> Reason:
     member = backend(family) if family in BACKENDS else None
     if isinstance(member, Explains) and member.can_be_asked(name, device):
         return _asked(member, Request(family, name, problem, device), id_)
-    return _listed(problem, id_, device)
+    return _listed(problem, id_, device, algorithm)
 
 
 def _inside(problem: ConvProblem, id_: str, device: DeviceFacts, inner: Reason) -> Reason:
@@ -103,7 +104,7 @@ def _rewrite(name: str, problem: ConvProblem, device: DeviceFacts) -> Reason:
     return Reason(problem, device, name, False, "; ".join(refusal.reason for refusal in refusals))
 
 
-def _listed(problem: ConvProblem, id_: str, device: DeviceFacts) -> Reason:
+def _listed(problem: ConvProblem, id_: str, device: DeviceFacts, asked: str) -> Reason:
     """What the backends' list says of it, or of the first whose name begins like it."""
     policy = resolved(Policy(), problem, device)
     try:
@@ -112,6 +113,8 @@ def _listed(problem: ConvProblem, id_: str, device: DeviceFacts) -> Reason:
         return Reason(problem, device, id_, False, str(refused).partition(": ")[2])
     except BadInput:
         offers = [each for each in listing.of_family(id_, problem, device, policy) if _is_alike(each.id, id_)]
+        if not offers and "/" not in asked:  # who asked has named no backend
+            raise unknown(asked, problem, device, policy) from None
         if not offers:
             raise
     first = next(iter(listing.candidates(offers)), offers[0])
