@@ -78,11 +78,25 @@ def is_above_0(given: object) -> bool:
     return isinstance(given, Real) and not isinstance(given, bool) and bool(number > 0)
 
 
+def check_not_below_0(name: str, value: object) -> None:
+    """Refuse what is no amount that there may also be none of. ``name`` is the user's word for it.
+
+    >>> check_not_below_0("--older-than", 0)
+    """
+    number: Any = value
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 <= number < inf:
+        return
+    raise BadInput(f"{name} takes a finite number that is not negative, got {_told(value)}")
+
+
 def check_above_0(name: str, value: object) -> None:
     """Refuse what is no amount to spend or to aim at: 0 and less, infinity and NaN. ``name`` is the user's word for it.
 
     >>> check_above_0("--budget", 0.5)
     """
     if not is_above_0(value) or value == inf:
-        told = f"{value:g}" if isinstance(value, float) else repr(value)
-        raise BadInput(f"{name} takes a finite number above 0, got {told}")
+        raise BadInput(f"{name} takes a finite number above 0, got {_told(value)}")
+
+
+def _told(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else repr(value)

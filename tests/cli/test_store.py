@@ -162,6 +162,14 @@ def test_export_and_import_carry_findings(run: Run, path: Path, tmp_path: Path) 
     assert data(run, "export", str(file)) == {"lines": 4, "file": str(file)}
 
 
+def test_a_file_of_a_newer_version_is_a_mistake_like_others(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "findings.jsonl"
+    file.write_text(json.dumps({"schema": SCHEMA_VERSION + 1}))
+    code, out, err = run("import", str(file))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"convwright: {file} was written by a newer convwright (schema {SCHEMA_VERSION + 1}, ")
+
+
 def test_export_and_import_work_in_a_pipe(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = run("export", "-")
     assert (code, err) == (0, "")
@@ -240,6 +248,7 @@ MISTAKES = [
     (["prune"], "--older-than DAYS, --stale"),
     (["prune", "--older-than", "-1"], "got -1"),
     (["prune", "--older-than", "nan"], "got nan"),
+    (["prune", "--older-than", "1e400"], "--older-than takes a finite number that is not negative, got inf"),
     (["import", "absent.jsonl"], "absent.jsonl cannot be read"),
     (["export", "absent/findings.jsonl"], "absent/findings.jsonl cannot be written to"),
 ]

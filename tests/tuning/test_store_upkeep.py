@@ -6,10 +6,13 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from math import inf, nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from convwright.errors import BadInput
 from convwright.tuning.keeping.schema import SCHEMA_VERSION
 from convwright.tuning.keeping.store import Store
 from tuning.made import measurement
@@ -89,6 +92,13 @@ def test_a_fingerprint_that_does_not_count_goes_on_that_device_only(store: Store
     assert store.search(NEW, DEVICE, "quick") is None
     assert store.search(OLD, DEVICE, "quick") is not None
     assert set(store.findings(NEW, "A100")) == {"cudnn/gemm"}
+
+
+@pytest.mark.parametrize("age", [-1.0, inf, nan, "old", True])
+def test_what_is_no_age_is_refused(age: Any, store: Store) -> None:
+    with pytest.raises(BadInput, match=r"^`older_than_s` takes a finite number that is not negative, got "):
+        store.prune(age)
+    assert problems(store) == {OLD, NEW}
 
 
 def test_nothing_asked_for_nothing_goes(store: Store) -> None:

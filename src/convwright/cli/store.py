@@ -118,12 +118,13 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove findings that are old, or that no longer count."""
+    from convwright.naming import check_not_below_0
     from convwright.tuning.trials.counting import counting
 
     if older_than is None and not stale:
         raise BadInput("prune needs --older-than DAYS, --stale, or both")
-    if older_than is not None and not older_than >= 0:
-        raise BadInput(f"--older-than takes a number of days that is not negative, got {older_than:g}")
+    if older_than is not None:
+        check_not_below_0("--older-than", older_than)
     with opened(path) as opened_store:
         keep = counting(each.device for each in opened_store.summary().devices) if stale else None
         removed = opened_store.prune(None if older_than is None else older_than * _DAY_S, keep_fingerprints=keep)

@@ -14,6 +14,7 @@ from typing import Self, TextIO
 
 from convwright.core.finding import Measurement
 from convwright.errors import BadInput, StoreError
+from convwright.naming import check_not_below_0
 from convwright.tuning.keeping import quarantine, upkeep
 from convwright.tuning.keeping.database import Database
 from convwright.tuning.keeping.quarantine import Place, Quarantined
@@ -230,6 +231,8 @@ class Store:
         ``keep_fingerprints`` names by device key what counts; findings about other devices are left alone. What is
         quarantined stays so, however old.
         """
+        if older_than_s is not None:
+            check_not_below_0("`older_than_s`", older_than_s)
         return self._database.transaction(lambda connection: upkeep.prune(connection, older_than_s, keep_fingerprints))
 
     def summary(self) -> Summary:

@@ -78,13 +78,20 @@ def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
                 _check_schema(_object(line), name)
             else:
                 _add(_object(line), rows)
+        except BadInput:
+            raise
         except (ValueError, RecursionError) as error:
-            problem = "it is nested too deeply" if isinstance(error, RecursionError) else error
-            raise BadInput(f"line {number} of {name} is no line of exported findings: {problem}") from None
+            raise BadInput(f"line {number} of {name} is no line of exported findings: {_mistake(error)}") from None
         first = False
     if first:
         raise BadInput(f"{name} is empty; exported findings begin with a line that names their schema")
     return rows
+
+
+def _mistake(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):  # whose own words count lines anew
+        return f"{error.msg} at character {error.pos + 1}"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _line(record: dict[str, Any]) -> str:
@@ -108,7 +115,7 @@ def _check_schema(record: dict[str, Any], name: str) -> None:
     if type(version) is not int or version < _FIRST_SCHEMA:
         raise ValueError(f'expected {{"schema": {SCHEMA_VERSION}}}')
     if version > SCHEMA_VERSION:
-        raise StoreError(
+        raise BadInput(
             f"{name} was written by a newer convwright (schema {version}, this one knows {SCHEMA_VERSION}); "
             "upgrade convwright to import it"
         )
