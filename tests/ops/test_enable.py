@@ -181,6 +181,37 @@ def test_a_policy_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not is_enabled()
 
 
+def given(*args: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return args, named
+
+
+X, W = torch.ones(1, 2, 8), torch.ones(2, 2, 3)
+MISTAKEN = [
+    given(), given("a"), given("a", "b"), given(X), given(weight=W), given(X, "w"), given(None, W), given([1], [2]),
+    given(X, W, 3), given(X, W, bias=3), given(X, W, stride="a"), given(X, W, None, "a"), given(X, W, groups="a"),
+    given(X, W, foo=1), given(X, W, policy=None), given(X, W, activation="relu"), given(X, W, input=X),
+    given(X, W, None, 1, 0, 1, 1, 1, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("resting", [False, True])
+@pytest.mark.parametrize("name", ["conv1d", "conv_transpose1d"])
+@pytest.mark.parametrize("mistake", MISTAKEN, ids=lambda each: f"{len(each[0])} {list(each[1])}")
+def test_arguments_of_wrong_types_are_refused_by_pytorch(
+    mistake: tuple[tuple[Any, ...], dict[str, Any]], name: str, resting: bool
+) -> None:
+    args, named = mistake
+    with pytest.raises(TypeError) as own:
+        OWN[name](*args, **named)
+    with cw.enabled():
+        for _ in range(40 if resting else 0):
+            getattr(F, name)(X, W)
+        with pytest.raises(TypeError) as ours:
+            getattr(F, name)(*args, **named)
+    assert (type(ours.value), str(ours.value)) == (type(own.value), str(own.value))
+    assert ours.value.__context__ is None
+
+
 def test_algorithms_are_obeyed() -> None:
     layer, x = nn.Conv2d(4, 6, 3), torch.randn(2, 4, 8, 8)
     with cw.enabled():

@@ -14,14 +14,13 @@ from torch import Tensor
 
 from convwright import flags
 from convwright.core.policy import Policy
-from convwright.core.problem import IntOrTuple
 from convwright.errors import BadInput
 from convwright.forking import in_child
 from convwright.ops import ambient
 from convwright.ops.beyond import beyond
 from convwright.ops.composite import refuse_algorithm
 from convwright.ops.form import Form, stand_ins
-from convwright.ops.functional import PASSES, Padding, convolution, named_after, transposed_convolution
+from convwright.ops.functional import PASSES, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
 from convwright.ops.request import Request
 from convwright.settings import settings
@@ -149,43 +148,24 @@ def _stand_in(form: Form) -> Any:
     """
     own, resting, looking, deterministic = form.own, form.slots.resting, _looking(form), flags.deterministic
     is_compiling, passes, tensor = torch.compiler.is_dynamo_compiling, cycle(PASSES).__next__, Tensor
+    arguments = frozenset(looking.__code__.co_varnames[: looking.__code__.co_argcount])
 
-    def conv(
-        input: Tensor,  # noqa: A002  the names are those of torch.nn.functional
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: IntOrTuple = 1,
-        padding: Padding = 0,
-        dilation: IntOrTuple = 1,
-        groups: int = 1,
-    ) -> Tensor:
-        if (
-            not is_compiling() and id(weight) in resting and type(input) is tensor
+    def conv(*given: Any, **named: Any) -> Any:
+        if is_compiling() or (
+            len(given) > 1 and id(given[1]) in resting and type(given[0]) is tensor
             and passes() and not deterministic()
         ):  # fmt: skip
-            return own(input, weight, bias, stride, padding, dilation, groups)
-        result: Tensor = looking(input, weight, bias, stride, padding, dilation, groups)
-        return result
+            return own(*given, **named)
+        if named and not arguments.issuperset(named):
+            return own(*given, **named)  # which refuses what only ours takes
+        try:
+            return looking(*given, **named)
+        except TypeError as error:
+            mistaken = error
+        own(*given, **named)  # says in PyTorch's words what is wrong with the arguments as they were given
+        raise mistaken
 
-    def conv_transpose(
-        input: Tensor,  # noqa: A002
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: IntOrTuple = 1,
-        padding: IntOrTuple = 0,
-        output_padding: IntOrTuple = 0,
-        groups: int = 1,
-        dilation: IntOrTuple = 1,
-    ) -> Tensor:
-        if (
-            not is_compiling() and id(weight) in resting and type(input) is tensor
-            and passes() and not deterministic()
-        ):  # fmt: skip
-            return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
-        result: Tensor = looking(input, weight, bias, stride, padding, output_padding, groups, dilation)
-        return result
-
-    function = named_after(form, conv_transpose if form.transposed else conv)
+    function = named_after(form, conv)
     # Pickled where it stands, it is whatever stands there when it is loaded.
     function.__module__, function.__doc__ = "torch.nn.functional", form.own.__doc__
     return function
