@@ -147,7 +147,7 @@ def test_how_it_is_searched_can_be_said(capsys: pytest.CaptureFixture[str], monk
 
     monkeypatch.setattr("convwright.ops.face.find", search)
     words = ["--budget", "0.5", "--trust", "verify", "--isolate", "--energy", "--objective", "time-then-workspace"]
-    code, _, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU, *words)
+    code, _, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU, "--mode", "full", *words)
     assert (code, err) == (0, "")
     policy = asked["policy"]
     assert isinstance(policy, Policy)

@@ -95,13 +95,24 @@ def test_tf32_is_asked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         assert not any(row["permitted"] for row in rows if row["arithmetic"] == "fp16-acc32")
 
 
-@pytest.mark.parametrize("words", [["--budget", "3"], ["--energy"], ["--isolate"]])
-def test_what_is_for_measuring_is_refused_elsewhere(
-    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["--budget", "3"], "--budget"),
+        (["--energy"], "--energy"),
+        (["--isolate"], "--isolate"),
+        (["--trust", "verify"], "--trust verify"),
+    ],
+)
+def test_what_is_for_measuring_is_refused_where_nothing_is_measured(
+    words: list[str], name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, _, err = run(capsys, monkeypatch, "ic16ih8oc16kh3", "--device", "h200", *words)
     assert code == 2
-    assert f"NVIDIA H200 is elsewhere: nothing is measured, so that {words[0]} would be ignored" in err
+    assert f"NVIDIA H200 is elsewhere: nothing is measured, so that {name} would be ignored" in err
+    code, _, err = run(capsys, monkeypatch, SMALL, "--device", "cpu", "--mode", "heuristic", *words)
+    assert code == 2
+    assert f"mode heuristic measures nothing, so that {name} would be ignored" in err
 
 
 @pytest.mark.parametrize(

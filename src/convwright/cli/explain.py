@@ -47,12 +47,14 @@ def explain(
 ) -> None:
     """What would run and why, why nothing else would, and what is not known. Nothing is measured."""
     from convwright.core.policy import Objective, Policy
+    from convwright.core.problem import ConvProblem
     from convwright.measuring.machine import device_facts
-    from convwright.ops.face import find
     from convwright.report.amounts import singular
     from convwright.report.explain import explain as sections_of
     from convwright.report.origin import Memory
     from convwright.report.plain import as_json as strict_json
+    from convwright.settings import Mode
+    from convwright.tuning.find import find
     from convwright.tuning.session import session
 
     text = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
@@ -65,7 +67,7 @@ def explain(
     )
     facts = device_facts(device)
     with with_tf32(tf32), nullcontext(session().store) if path is None else opened(path, reads=True) as store:
-        found = find(text, device=facts, mode="heuristic", policy=policy, store=store)
+        found = find(ConvProblem.parse(text), facts, policy, mode=Mode.HEURISTIC, store=store)
         key = found.problem.key
         memory = Memory(store.findings(key, facts.key), store.quarantined(key, facts.key), time.time())
     words = ["convwright", "find", text]

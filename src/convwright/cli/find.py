@@ -76,11 +76,13 @@ def find(
     from convwright.naming import check_above_0
     from convwright.network.conditions_text import conditions_now, permitted_in
     from convwright.ops.face import find as search
+    from convwright.ops.face import refuse_ignored, why_nothing_is_measured
     from convwright.report.kernels import print_kernels
     from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.progress import progress_bar
     from convwright.report.table import print_findings
+    from convwright.settings import Mode, Trust
 
     if problem is not None and (input is not None or weight is not None):
         raise BadInput("find takes a problem's text or --input and --weight, got both")
@@ -94,12 +96,12 @@ def find(
     else:
         problem = _described(input, weight, windows, groups)
     problem = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
-    options = {"--budget": budget, "--isolate": isolate, "--energy": energy}
-    facts = device_facts(device)
-    if not facts.present:
-        _check_nothing_measured(options, f"{facts.name} is elsewhere: nothing is measured")
+    options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust == Trust.VERIFY}
+    wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
+    if (nothing := why_nothing_is_measured(device_facts(device), wanted)) is not None:
+        refuse_ignored(options, nothing)
     if why is not None:
-        _check_nothing_measured(options | {"--kernels": kernels}, "--why measures nothing")
+        refuse_ignored(options | {"--kernels": kernels}, "--why measures nothing")
         with with_tf32(tf32):
             _print_reason(problem, why, device, as_json=as_json)
         return
@@ -125,12 +127,6 @@ def find(
         print_findings(found, output(), refusals=refusals)
         if found.kernels is not None:
             print_kernels(found.kernels, output())
-
-
-def _check_nothing_measured(options: Mapping[str, object], why: str) -> None:
-    for option, given in options.items():
-        if given:
-            raise BadInput(f"{why}, so that {option} would be ignored")
 
 
 def _print_reason(problem: str, algorithm: str, device: str | None, *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from reprlib import repr as brief
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.policy import Policy, check_policy
+from convwright.core.policy import Objective, Policy, check_policy
 from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
@@ -60,7 +60,8 @@ def find(
     ``what``, and what follows it, is as ``problem`` takes it: a problem, its text, an input and its ``weight``, or an
     ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode`` "heuristic" runs
     nothing either, "quick" keeps to 200 ms, "full" measures every candidate; ``budget_us`` is the time for either.
-    Findings are remembered in ``store``, a ``Store`` or its path, by default the one of this process.
+    Where nothing runs, arguments that say how to measure are errors. Findings are remembered in ``store``, a ``Store``
+    or its path, by default the one of this process.
 
     ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
     ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
@@ -84,12 +85,32 @@ def find(
     facts = device_facts(device or _device_of(what))
     if kernels:
         check_launches(facts, wanted)
+    nothing = why_nothing_is_measured(facts, wanted)
+    if nothing is not None:
+        asked = {"`budget_us`": budget_us, "`isolate`": isolate, "`energy`": energy}
+        refuse_ignored(asked | {"`trust` 'verify'": trusted is Trust.VERIFY}, nothing)
     with using(store) as kept:
         found = tuner.find(
             posed, facts, policy or Policy(), mode=wanted, store=kept,
             budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy, progress=progress,
         )  # fmt: skip
+    if nothing is not None and found.policy.objective is Objective.ENERGY and not _knows_energy(found):
+        refuse_ignored({"objective energy": True}, f"{nothing}, and no energy is known from before")
     return with_kernels(found, progress) if kernels else found
+
+
+def why_nothing_is_measured(device: DeviceFacts, mode: Mode) -> str | None:
+    """Why a search only lists what there is; None where it measures."""
+    if not device.present:
+        return f"{device.name} is elsewhere: nothing is measured"
+    return "mode heuristic measures nothing" if mode is Mode.HEURISTIC else None
+
+
+def refuse_ignored(given: Mapping[str, object], why: str) -> None:
+    """Refuse what says how to measure where nothing is measured; names are the user's."""
+    for name, value in given.items():
+        if value:
+            raise BadInput(f"{why}, so that {name} would be ignored")
 
 
 def why(problem: ConvProblem | str, algorithm: str, device: str | DeviceFacts | None = None) -> Reason:
@@ -110,6 +131,11 @@ def why(problem: ConvProblem | str, algorithm: str, device: str | DeviceFacts | 
     if not isinstance(algorithm, str) or not algorithm:
         raise BadInput(f"why takes the id of an algorithm such as 'cudnn/engine-20', got {brief(algorithm)}")
     return reason_of(posed, algorithm, device_facts(device))
+
+
+def _knows_energy(found: Findings) -> bool:
+    measured = (verdict.finding.measurement for verdict in found.verdicts)
+    return any(each is not None and each.energy_mj is not None for each in measured)
 
 
 def _check_budget(given: object) -> None:
