@@ -118,7 +118,7 @@ def test_a_sum_tells_whether_all_are_finite(values: list[float], finite: bool) -
 
 def test_where_transforms_are_fastest_they_are_chosen_by_default() -> None:
     """What is refused for infinities alone would not be: PyTorch takes three times as long, or longer."""
-    found = cw.find("mb2ic32ih64oc32kh15ph7", device="cpu", budget_us=2e7, store="off")
+    found = cw.find("mb2ic32ih64oc32kh15ph7", device="cpu", budget_us=2e7)
     said = {each.finding.candidate.id: each.reason for each in found.verdicts}
     assert not [reason for id_, reason in said.items() if "fft" in id_ and "infinities" in reason]
     assert candidate(ConvProblem.parse("mb2ic32ih64oc32kh15ph7"), "reference/fft").id in said

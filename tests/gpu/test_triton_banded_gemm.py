@@ -148,5 +148,5 @@ def test_a_search_finds_it_for_a_layer_and_its_gradient(layout: str) -> None:
     """In so long a time that compilers come to an end beside other tests."""
     text = f"g64mb8ic64ih28oc64kh31ph15 dt:fp16 tag:{layout}"
     for direction in ("forward", "backward_data"):
-        found = cw.find(f"{text} dir:{direction}", device="cuda", budget_us=3e7, store="off")
+        found = cw.find(f"{text} dir:{direction}", device="cuda", budget_us=3e7)
         assert "triton/banded-gemm" in found.choice.candidate.id
