@@ -157,6 +157,7 @@ def _print(run: Run, *, as_json: bool) -> None:
     from convwright.report.output import output
     from convwright.report.plain import as_json as strict_json
     from convwright.report.result import Result
+    from convwright.report.too_large import print_too_large
 
     results = [Result.of(record) for record in run.records]
     if as_json:
@@ -166,3 +167,4 @@ def _print(run: Run, *, as_json: bool) -> None:
     head = f"{run.suite.title} · " if run.suite.name else ""
     console.print(Text(f"{head}{run.asked}", style="bold"), soft_wrap=True)
     print_results(results, console)
+    print_too_large(((row.name, row.problem) for row in run.suite.rows[: len(results)]), run.asked.device, console)

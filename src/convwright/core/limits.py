@@ -58,3 +58,9 @@ def too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
         return None
     needed_gb, there_gb = needed / 1e9, device.memory_bytes / 1e9
     return f"its operands take {needed_gb:,.1f} GB, {device.name} has {there_gb:,.1f} GB of memory"
+
+
+def only_in_parts(problem: ConvProblem, device: DeviceFacts) -> str | None:
+    """``too_large`` for tables of what there is: rewrites may split a problem that is."""
+    reason = too_large(problem, device)
+    return None if reason is None else f"whole it cannot run there: {reason}"

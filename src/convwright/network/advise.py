@@ -8,6 +8,7 @@ from pathlib import Path
 
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
+from convwright.core.limits import only_in_parts
 from convwright.core.policy import Objective, Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.core.window import is_whole
@@ -18,7 +19,7 @@ from convwright.measuring.machine import device_facts
 from convwright.naming import one_of
 from convwright.network import whatif
 from convwright.network.advice import Advice, LayerAdvice
-from convwright.network.advice_text import curable
+from convwright.network.advice_text import curable, names
 from convwright.network.compact import compact
 from convwright.network.conditions_text import conditions_now
 from convwright.network.distinct import Posed, distinct
@@ -225,6 +226,11 @@ def _notes(recording: Recording, facts: DeviceFacts, mode: Mode, layers: Sequenc
         notes.append("Nothing ran in mode heuristic: times are those of earlier searches, where there were any.")
     elif recording.device is not None and not _at_home(facts, recording):
         notes.append(f"The model is on {recording.device}: convolutions were measured on {facts.name}, it was not.")
+    notes += [
+        f"{names(layer.names)}: {reason}."
+        for layer in layers
+        if (reason := only_in_parts(layer.problem, facts)) is not None
+    ]
     if is_enabled():
         notes.append("cw.enable() is on: the model's time is with its choices, what PyTorch alone takes is not known.")
     return notes

@@ -9,6 +9,7 @@ from convwright.core.finding import Finding
 from convwright.report.amounts import time_text
 from convwright.report.groups import grouped
 from convwright.report.origin import Memory, origin
+from convwright.report.too_large import too_large_sentence
 from convwright.report.winner import winner
 from convwright.settings import Mode
 from convwright.tuning.choose import Verdict
@@ -31,8 +32,9 @@ def explain(found: Findings, memory: Memory, *, command: str) -> tuple[Section, 
     ``command`` is how the same question is put to ``convwright find``.
     """
     unmeasured, others = _split(found.verdicts)
+    too_large = too_large_sentence(found.problem, found.device)
     sections = (
-        Section("What would run", winner(found)),
+        Section("What would run", winner(found) if too_large is None else (too_large, *winner(found))),
         Section("Why not the others", _rows((v for v in others if v.allowed), found)),
         Section("Timed, but left open", _rows((v for v in others if _is_open(v)), found)),
         Section("Not allowed, or failed", _rows((v for v in others if not (v.allowed or _is_open(v))), found)),

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from convwright.core.finding import UNSTABLE, Finding
-from convwright.core.limits import limits, too_large
+from convwright.core.limits import limits
 from convwright.core.policy import Objective, Policy
 from convwright.network.conditions_text import conditions_now, measured_in, permitted_in
 from convwright.report.amounts import bytes_text, figure, percent_text, singular
 from convwright.report.columns import fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions
+from convwright.report.too_large import too_large_sentence
 from convwright.report.unstable import print_unstable
 from convwright.tuning.choose import Verdict, device_us, eager_us, host_us
 from convwright.tuning.find import NOT_MEASURED, Findings
@@ -26,8 +27,8 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
     """The problem, its limits, one row per candidate with its reason, what is unstable, and what was refused."""
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {_amount(found)} · mode {found.mode}"))
-    if reason := too_large(found.problem, found.device):
-        console.print(Text(f"Whole it cannot run there: {reason}.", style="yellow"))
+    if (said := too_large_sentence(found.problem, found.device)) is not None:
+        console.print(Text(said, style="yellow"))
     why = _why_nothing(found)
     listed = [verdict for verdict in found.verdicts if why is None or verdict.reason == verdict.finding.note]
     console.print(_table(found, listed, console.width))

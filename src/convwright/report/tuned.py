@@ -19,6 +19,7 @@ from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.amounts import bytes_text, singular
 from convwright.report.columns import Row, fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions
+from convwright.report.too_large import print_too_large
 from convwright.report.unstable import print_unstable
 from convwright.settings import Mode
 from convwright.tuning.choose import device_us
@@ -48,6 +49,9 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
         measured = [time for each in found for time in compared_in(each)]
         print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
         print_unstable(((names(each.posed.names), each.findings.unstable) for each in tuned.problems), console)
+        print_too_large(
+            ((names(each.posed.names), each.posed.problem) for each in tuned.problems), tuned.device, console
+        )
     for name, reason in tuned.left_out:
         console.print(Text(f"{name} is left out: {reason}."))
     console.print(Text(singular(_sentence(tuned))))
