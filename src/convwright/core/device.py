@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from reprlib import repr as brief
+from typing import Any, ClassVar
 
 from convwright.core.dtype import Arithmetic
 from convwright.core.record import Record
+from convwright.core.window import is_whole
+from convwright.errors import BadInput
+from convwright.naming import check_above_0, one_of
 
 # The first compute capability of NVIDIA's that has what not all have.
 _FIRST_WITH = {Arithmetic.TF32: 80, Arithmetic.BF16_ACC32: 80}
+_KINDS = ("cpu", "cuda")
+_COUNTS = ("sm_count", "threads", "clock_mhz", "memory_bytes", "cache_bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts(Record):
-    """A device as data. None is what is not known, never 0.
+    """A device as data. None is what is not known, never 0; what no device has is refused.
 
     ``torch_name`` is how PyTorch names the device where it is present ("cpu", "cuda:0"), and None where it is
     elsewhere. ``clock_mhz`` is the highest that its multiprocessors, or cores, run at; ``peak_flops_per_us`` is what
@@ -36,6 +44,15 @@ class DeviceFacts(Record):
     peak_flops_per_us: tuple[tuple[Arithmetic, float], ...] = ()
     properties_json: str | None = None
     source: str = "machine"
+
+    def __post_init__(self) -> None:
+        _check_texts(self)
+        for field in _COUNTS:
+            _check_count(field, getattr(self, field))
+        if self.bandwidth_bytes_per_us is not None:
+            check_above_0("a device's `bandwidth_bytes_per_us`", self.bandwidth_bytes_per_us)
+        object.__setattr__(self, "peak_flops_per_us", _peaks(self.peak_flops_per_us))
+        _check_properties(self.properties_json)
 
     @property
     def present(self) -> bool:
@@ -63,3 +80,41 @@ class DeviceFacts(Record):
             return self.peak_flops_per_us
         share = sm_count * clock_mhz / (self.sm_count * self.clock_mhz)
         return tuple((arithmetic, peak * share) for arithmetic, peak in self.peak_flops_per_us)
+
+
+def _check_texts(device: DeviceFacts) -> None:
+    for field in ("name", "architecture", "source"):
+        given = getattr(device, field)
+        if not isinstance(given, str) or (field == "name" and not given):
+            raise BadInput(f"a device's `{field}` must be a text, got {brief(given)}")
+    if device.kind not in _KINDS:
+        raise BadInput(f"a device's `kind` must be one of {', '.join(_KINDS)}, got {brief(device.kind)}")
+    if device.torch_name is not None and not (isinstance(device.torch_name, str) and device.torch_name):
+        raise BadInput(f"a device's `torch_name` must be as PyTorch names it, or None, got {brief(device.torch_name)}")
+
+
+def _check_count(field: str, given: Any) -> None:
+    if given is not None and not (is_whole(given) and given > 0):
+        raise BadInput(f"a device's `{field}` must be a whole number above 0, or None, got {brief(given)}")
+
+
+def _peaks(given: object) -> tuple[tuple[Arithmetic, float], ...]:
+    """Pairs of members, which may be named by their words."""
+    name = "a device's `peak_flops_per_us`"
+    pairs = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise BadInput(f"{name} must be pairs of an arithmetic and its rate, got {brief(given)}")
+    for _, peak in pairs:
+        check_above_0(f"each rate of {name}", peak)
+    return tuple((one_of(Arithmetic, f"each arithmetic of {name}", arithmetic), peak) for arithmetic, peak in pairs)
+
+
+def _check_properties(given: object) -> None:
+    if given is None:
+        return
+    try:
+        record = json.loads(given) if isinstance(given, str) else None
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise BadInput(f"a device's `properties_json` must be a JSON object as text, or None, got {brief(given)}")

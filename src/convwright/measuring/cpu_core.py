@@ -70,7 +70,7 @@ def _highest_mhz(cpus: Path) -> int | None:
         for policy in cpus.glob("cpu[0-9]*/cpufreq")
         if _text(policy / "scaling_driver") in _DRIVERS_THAT_TELL_BOOST and _text(policy / "cpuinfo_max_freq").isdigit()
     ]
-    return max(found, default=None)
+    return max(found, default=0) or None
 
 
 def _text(file: Path) -> str:

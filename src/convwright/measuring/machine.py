@@ -70,7 +70,7 @@ def free_memory_bytes(device: DeviceFacts) -> int | None:
 def _cpu(threads: int) -> DeviceFacts:
     core = read_core()
     return DeviceFacts(
-        name=core.model,
+        name=core.model or "a CPU",
         kind="cpu",
         architecture=core.architecture,
         torch_name="cpu",
@@ -95,7 +95,7 @@ def _cuda(index: int) -> DeviceFacts:
         sm_count=live.multi_processor_count,
         clock_mhz=_highest_clock_mhz(index, live),
         memory_bytes=live.total_memory,
-        cache_bytes=live.L2_cache_size,
+        cache_bytes=live.L2_cache_size or None,
     )
     return facts if known is None else with_rates_of(known, facts)
 
@@ -111,7 +111,7 @@ def with_rates_of(known: DeviceFacts, live: DeviceFacts) -> DeviceFacts:
     properties |= {"multiProcessorCount": sm_count, "totalGlobalMem": live.memory_bytes, "deviceName": live.name}
     return replace(
         live,
-        clock_mhz=clock_mhz,
+        clock_mhz=clock_mhz or None,
         bandwidth_bytes_per_us=known.bandwidth_bytes_per_us,
         peak_flops_per_us=known.peaks_with(sm_count, clock_mhz),
         properties_json=json.dumps(properties, separators=(",", ":")),
