@@ -117,7 +117,7 @@ def state_on_cpu() -> tuple[object, ...]:
     return (_C._get_mkldnn_enabled(),)
 
 
-def resolved(policy: Policy, dtype: DType, device: DeviceFacts) -> Policy:
+def completed(policy: Policy, dtype: DType, device: DeviceFacts) -> Policy:
     """``policy`` with what it leaves open filled in from PyTorch's flags."""
     arithmetic = policy.arithmetic
     if arithmetic is None:

@@ -29,7 +29,7 @@ def test_each_candidate_that_is_listed_is_found_by_its_id(text: str) -> None:
     listed = listing.candidates(TritonKernels().candidates(problem, H200, POLICY))
     assert len(listed) > 1
     for candidate in listed:
-        assert listing.named(candidate.id, problem, H200, POLICY) == candidate
+        assert listing.with_id(candidate.id, problem, H200, POLICY) == candidate
 
 
 def test_what_is_called_otherwise_is_not_listed() -> None:
@@ -38,7 +38,7 @@ def test_what_is_called_otherwise_is_not_listed() -> None:
     called = listing.candidates(kernels.called("triton/folded-gemm-3xfp16[bm=1]", problem, H200, POLICY))
     assert {candidate.algorithm for candidate in called} == {"folded-gemm-3xfp16", "folded-gemm-scaled-fp16"}
     assert not [*kernels.called("triton/magic[rows=1]", problem, H200, POLICY)]
-    assert listing.named("triton/magic[rows=1]", problem, H200, POLICY) is None
+    assert listing.with_id("triton/magic[rows=1]", problem, H200, POLICY) is None
 
 
 def test_a_process_that_takes_one_by_its_id_loads_no_other_kernel_and_no_compiler() -> None:

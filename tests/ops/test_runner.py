@@ -13,7 +13,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
 from convwright.ops import runner as runners
-from convwright.tuning.listing import named
+from convwright.tuning.listing import with_id
 
 PROBLEM = ConvProblem.of((2, 4, 8, 8), (6, 4, 3, 3), padding=1, epilogue="residual+bias")
 
@@ -27,7 +27,7 @@ def astray(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("which", range(5))
 def test_a_plan_that_stays_gets_copies_of_what_lies_astray(which: int) -> None:
-    candidate = named("reference/gemm", PROBLEM, device_facts("cpu"), Policy())
+    candidate = with_id("reference/gemm", PROBLEM, device_facts("cpu"), Policy())
     assert candidate is not None
     plan, given = Reference().build(candidate, device_facts("cpu")), []
 

@@ -55,14 +55,14 @@ def test_every_candidate_is_found_again_by_its_name(problem: ConvProblem) -> Non
     listed = listing.candidates(offers)
     assert any(candidate.depth for candidate in listed)
     for candidate in listed:
-        assert listing.named(candidate.id, problem, cpu, policy) == candidate
+        assert listing.with_id(candidate.id, problem, cpu, policy) == candidate
     for unknown in (
         "relayout(nhwc, cudnn/magic)",
         "relayout(sideways, torch/default)",
         "relayout(nhwc",
         "magic(1, a/b)",
     ):
-        assert listing.named(unknown, problem, cpu, policy) is None
+        assert listing.with_id(unknown, problem, cpu, policy) is None
 
 
 def test_the_bytes_that_a_chain_moves_are_those_of_its_parts() -> None:

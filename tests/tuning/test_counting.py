@@ -7,8 +7,8 @@ import torch
 
 from convwright.core.device import DeviceFacts
 from convwright.measuring.machine import device_facts
-from convwright.tuning.trials import counting as module
-from convwright.tuning.trials.counting import counting
+from convwright.tuning.keeping import counting as module
+from convwright.tuning.keeping.counting import counting
 
 
 class Flagged:

@@ -221,13 +221,13 @@ def test_the_same_choice_has_the_same_plan() -> None:
 def test_flags_are_read_at_the_call() -> None:
     gpu = device_facts("h200")
     with flags.tf32(True):
-        assert "tf32" in flags.resolved(Policy(), DType.FP32, gpu).arithmetic  # type: ignore[operator]
+        assert "tf32" in flags.completed(Policy(), DType.FP32, gpu).arithmetic  # type: ignore[operator]
         with flags.tf32(False):
-            assert "tf32" not in flags.resolved(Policy(), DType.FP32, gpu).arithmetic  # type: ignore[operator]
+            assert "tf32" not in flags.completed(Policy(), DType.FP32, gpu).arithmetic  # type: ignore[operator]
         assert flags.tf32_allowed()
         with torch.backends.cudnn.flags(enabled=False, allow_tf32=True):  # and PyTorch's own kernels know no TF32
             assert not flags.tf32_allowed()
-    assert "tf32" not in flags.resolved(Policy(), DType.FP32, CPU).arithmetic  # type: ignore[operator]
+    assert "tf32" not in flags.completed(Policy(), DType.FP32, CPU).arithmetic  # type: ignore[operator]
 
 
 def test_the_session_is_as_the_environment_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

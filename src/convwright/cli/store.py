@@ -119,7 +119,7 @@ def prune(
 ) -> None:
     """Remove findings that are old, or that no longer count."""
     from convwright.naming import check_not_below_0
-    from convwright.tuning.trials.counting import counting
+    from convwright.tuning.keeping.counting import counting
 
     if older_than is None and not stale:
         raise BadInput("prune needs --older-than DAYS, --stale, or both")

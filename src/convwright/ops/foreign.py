@@ -13,7 +13,7 @@ from convwright.errors import BadInput
 from convwright.tensors import torch_dtype
 
 
-class Form(NamedTuple):
+class OperandForm(NamedTuple):
     """How an operand of a plan has to lie, at multiples of how many bytes it begins, and what says so.
 
     Without strides it may lie anyhow.
@@ -42,7 +42,7 @@ def address_of(array: Any) -> int:
     return 0 if array is None else tensor_of(array).data_ptr()
 
 
-def checked_address(array: Any, form: Form, role: str, device: torch.device) -> int:
+def checked_address(array: Any, form: OperandForm, role: str, device: torch.device) -> int:
     """The same of an array that has to be as ``form`` says."""
     if array is None or type(array) is int:
         return address_of(array)
@@ -51,7 +51,7 @@ def checked_address(array: Any, form: Form, role: str, device: torch.device) -> 
     return tensor.data_ptr()
 
 
-def check_form(tensor: Tensor, form: Form, role: str, device: torch.device) -> None:
+def check_form(tensor: Tensor, form: OperandForm, role: str, device: torch.device) -> None:
     """Refuse a tensor that is not what the plan was made for."""
     if not isinstance(tensor, Tensor):
         raise BadInput(f"`{role}` must be a tensor, got {type(tensor).__name__}")

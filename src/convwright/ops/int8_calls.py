@@ -25,7 +25,7 @@ from convwright.ops.int8_numbers import rounded
 from convwright.ops.meetings import meetings
 from convwright.ops.plans import BoundPlan
 from convwright.ops.relief import short_of
-from convwright.ops.runner import Kept
+from convwright.ops.runner import PackedOnce
 from convwright.ops.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import core_dtype, empty, torch_dtype
@@ -53,7 +53,7 @@ class _Ready:
 
     choice: Choice
     plan: BoundPlan
-    pack: Kept
+    pack: PackedOnce
     scratch: Callable[[], Tensor] | None
 
     def __call__(self, x: Tensor, operands: Int8Operands) -> Tensor:
@@ -106,7 +106,7 @@ class Int8Calls:
         choice = self._chosen(problem, device)
         plan = BoundPlan(choice.plan(), device)
         needed = plan.workspace_bytes
-        return _Ready(choice, plan, Kept(plan.prepare), workspace(needed, x.device) if needed else None)
+        return _Ready(choice, plan, PackedOnce(plan.prepare), workspace(needed, x.device) if needed else None)
 
     def _chosen(self, problem: ConvProblem, device: DeviceFacts) -> Choice:
         """For the output as it is wanted, or where nothing stores that, for one in fp32, of which it is made."""

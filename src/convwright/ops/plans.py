@@ -20,7 +20,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
 from convwright.ops.ambient import AUTO
-from convwright.ops.foreign import Form, address_of, check_form, checked_address, look, tensor_of
+from convwright.ops.foreign import OperandForm, address_of, check_form, checked_address, look, tensor_of
 from convwright.ops.on_device import on_device
 from convwright.ops.relief import short_of
 from convwright.settings import Mode
@@ -90,7 +90,7 @@ class BoundPlan:
         self._is_rare = is_rare(self.problem)
         self._is_cast = self.candidate.leaf.backend == "torch"  # whose functions autocast casts for
         self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
-        self._forms = {role: Form.posed(spec) for role, spec in self.problem.operands.items()}
+        self._forms = {role: OperandForm.posed(spec) for role, spec in self.problem.operands.items()}
         self._knows_packed = Role.W not in self._forms
         self._fitting: tuple[object, ...] = ()
 
@@ -115,11 +115,11 @@ class BoundPlan:
         if Role.W not in self.problem.operands:
             return self._plan.prepare(weight)
         posed = self.problem.w
-        check_form(weight, Form.posed(posed)._replace(strides=None, alignment=1), Role.W, self._device)
+        check_form(weight, OperandForm.posed(posed)._replace(strides=None, alignment=1), Role.W, self._device)
         if spec_of(weight).strides != posed.strides or weight.data_ptr() % posed.alignment:
             weight = empty(posed, weight.device).copy_(weight)
         packed = self._plan.prepare(weight)
-        self._forms[Role.W], self._knows_packed = Form.packed(packed), True
+        self._forms[Role.W], self._knows_packed = OperandForm.packed(packed), True
         return packed
 
     def __call__(

@@ -59,7 +59,7 @@ def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | No
     weight = weight.detach()
     if plan.prepare(weight) is weight:
         return None
-    return Kept(plan.prepare) if weights_constant else plan.prepare
+    return PackedOnce(plan.prepare) if weights_constant else plan.prepare
 
 
 def _bound(plan: Plan, pack: Pack | None, device: torch.device, relief: Relief) -> Runner:
@@ -165,7 +165,7 @@ def _aligned(run: Runner, plan: Plan, astray: Runner, *, packed: bool) -> Runner
     return checked
 
 
-class Kept:
+class PackedOnce:
     """Packs a weight once per stream, and again when autograd has counted a write to it, or an optimizer has made a
     step: a fused one writes where autograd does not count."""
 

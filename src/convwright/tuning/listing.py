@@ -39,7 +39,7 @@ def load(device: DeviceFacts) -> None:
 def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
     """What there is that could be called ``algorithm``: of one backend, or of rewrites around any."""
     if "(" in algorithm:
-        exact = named(algorithm, problem, device, policy)
+        exact = with_id(algorithm, problem, device, policy)
         return [exact] if exact is not None else rewritten(problem, device, policy)
     member = _backend_of(algorithm)
     if member is None:
@@ -79,12 +79,12 @@ def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
     return member.variants(candidate, device) if isinstance(member, Configurable) else iter(())
 
 
-def named(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate | None:
+def with_id(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate | None:
     """The candidate that has this id, with any number of rewrites around it; None where there is none."""
     if "(" not in id_:
         return next((c for c in candidates(_called(id_, problem, device, policy)) if c.id == id_), None)
     for step, inner_id in inside(id_, problem, device):
-        inner = named(inner_id, step.inner, device, policy)
+        inner = with_id(inner_id, step.inner, device, policy)
         if inner is not None:
             return step.rewrite.wrap(problem, step.arguments, inner)
     return None
@@ -130,7 +130,7 @@ def _called(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy)
 
 def known(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate that has this id, which must exist."""
-    candidate = named(id_, problem, device, policy)
+    candidate = with_id(id_, problem, device, policy)
     if candidate is None:
         raise BackendError(f"{id_} was measured, but is no candidate for {problem.key}")
     return candidate

@@ -49,7 +49,7 @@ def _cheapest(search: Search, recall: Recall, own: Finding) -> Iterator[Finding]
     for id_ in sorted(costs, key=lambda id_: costs[id_].value):
         if costs[id_].value > enough:
             return
-        candidate = listing.named(id_, search.problem, search.device, policy)
+        candidate = listing.with_id(id_, search.problem, search.device, policy)
         finding = None if candidate is None else recall.finding(candidate)
         if finding is not None:
             yield finding

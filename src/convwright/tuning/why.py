@@ -90,7 +90,7 @@ def _inside(problem: ConvProblem, id_: str, device: DeviceFacts, inner: Reason) 
     left = f"{inner.algorithm}, for which {inner.problem.key} is left,"
     if not inner.serves:
         return Reason(problem, device, id_, False, f"{left} cannot compute that: {inner.sentence}", inner.causes)
-    candidate = listing.named(id_, problem, device, resolved(Policy(), problem, device))
+    candidate = listing.with_id(id_, problem, device, resolved(Policy(), problem, device))
     if candidate is not None:
         return _served(candidate, device, id_)
     return Reason(problem, device, id_, True, f"{left} can compute that: {inner.sentence}")

@@ -71,7 +71,9 @@ class Recall:
         """The candidates that the store has findings of and that are not ``listed``: rewritten ones, and
         configurations that a search came upon, whoever made it."""
         known = {candidate.id for candidate in listed}
-        named = (listing.named(id_, self.problem, self.device, self.policy) for id_ in self._stored if id_ not in known)
+        named = (
+            listing.with_id(id_, self.problem, self.device, self.policy) for id_ in self._stored if id_ not in known
+        )
         return [candidate for candidate in named if candidate is not None]
 
     def is_settled(self, mode: Mode) -> bool:

@@ -107,7 +107,7 @@ def serve(request: Request, say: Say) -> None:
                 yield candidate
 
     seen = {*request.candidates, *request.avoid}
-    named = (listing.named(id_, request.problem, device, request.policy) for id_ in request.candidates)
+    named = (listing.with_id(id_, request.problem, device, request.policy) for id_ in request.candidates)
     candidates = [candidate for candidate in named if candidate is not None]
     known = {request.baseline: request.known_baseline} if request.baseline and request.known_baseline else {}
     baseline = next((c for c in candidates if c.id == request.baseline), None)
