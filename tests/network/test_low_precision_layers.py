@@ -26,4 +26,4 @@ def test_advise_and_tune_pass_it_over_and_see_the_others() -> None:
     assert [layer.problem.dtype for layer in advice.layers] == ["fp32"]
     assert "torch.int8" in str(advice)
     tuned = cw.tune(model, x, mode="quick", budget_us=2e5)
-    assert "1 problems" in repr(tuned)
+    assert "1 problem " in repr(tuned)
