@@ -17,8 +17,8 @@ import torch
 from convwright.cli.main import main
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
+from convwright.naming import singular
 from convwright.ops.face import find
-from convwright.report.amounts import singular
 from convwright.settings import settings
 from convwright.tuning.keeping.schema import SCHEMA_VERSION
 from convwright.tuning.keeping.store import Store

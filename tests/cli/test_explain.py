@@ -14,7 +14,7 @@ from convwright.backends.registry import backend
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
-from convwright.report.amounts import singular
+from convwright.naming import singular
 from convwright.tuning.keeping.store import Store
 from tuning.made import measurement
 

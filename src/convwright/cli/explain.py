@@ -49,7 +49,7 @@ def explain(
     from convwright.core.policy import Objective, Policy
     from convwright.core.problem import ConvProblem
     from convwright.measuring.machine import device_facts
-    from convwright.report.amounts import singular
+    from convwright.naming import singular
     from convwright.report.explain import explain as sections_of
     from convwright.report.origin import Memory
     from convwright.report.plain import as_json as strict_json

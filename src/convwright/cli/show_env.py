@@ -20,7 +20,7 @@ def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
         return
     from rich.table import Table
 
-    from convwright.report.amounts import singular
+    from convwright.naming import singular
     from convwright.report.output import output
 
     table = Table(box=None, pad_edge=False, show_header=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from convwright.core.finding import Interval
-from convwright.naming import singular as singular
 
 
 def time_text(time_us: float | None) -> str:

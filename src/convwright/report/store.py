@@ -11,8 +11,9 @@ from rich.text import Text
 
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
+from convwright.naming import singular
 from convwright.network.compact import compact
-from convwright.report.amounts import date_text, iso_text, singular, time_text
+from convwright.report.amounts import date_text, iso_text, time_text
 from convwright.tuning.keeping.quarantine import Place, Quarantined
 from convwright.tuning.keeping.store import Stored
 from convwright.tuning.keeping.upkeep import KnownProblem, Summary

@@ -7,41 +7,24 @@ transform is not. On a GPU nobody asks, since the host would wait for the answer
 
 from __future__ import annotations
 
-from math import isfinite, prod
+from math import isfinite
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from convwright.backends.reference.direct import DirectPlan
-from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
+from convwright.core.plan import Plan
 from convwright.tensors import empty
 
 
 @runtime_checkable
-class Spreading(Protocol):
+class Spreading(Plan, Protocol):
     """A plan that spreads what is not finite."""
 
-    candidate: Candidate
-    workspace_bytes: int
-
-    def prepare(self, weight: Tensor) -> Tensor:
-        """The weight's transform."""
-
     def transform(self, numbers: Tensor) -> Tensor:
-        """That transform, of which these are the real numbers one behind the other."""
-
-    def __call__(
-        self,
-        first: Tensor,
-        second: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
-        workspace: Tensor | None = None,
-    ) -> Tensor:
-        """As any plan."""
+        """A prepared weight, of which these are the real numbers one behind the other."""
 
 
 class FinitePlan:
@@ -78,7 +61,7 @@ class FinitePlan:
             out = empty(self.candidate.problem.output, first.device)
         transform = by_tap = second
         if self._takes_weight:
-            taps = prod(self._taps)
+            taps = self.candidate.problem.w.numel
             transform, by_tap = self.spreading.transform(second[:-taps]), second[-taps:].view(self._taps)
         if is_finite(first) and is_finite(by_tap):
             self.spreading(first, transform, bias, residual, out, workspace)

@@ -168,8 +168,9 @@ def best_patches(problem: ConvProblem, device: DeviceFacts, count: int = MOST_PA
 def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, int, Patch]]:
     """Each that serves, for as many channels as its registers hold: its estimate, for how many warps on each
     multiprocessor it is divided into parts, and itself."""
-    for patch in (replace(patch, **taps) for patch, taps in product(PATCHES, _divisions(problem))):
-        filled = filled_patch(patch, problem) if _lies_well(patch, problem) else None
+    lying = [patch for patch in PATCHES if _lies_well(patch, problem)]
+    for patch, taps in product(lying, _divisions(problem)):
+        filled = filled_patch(replace(patch, **taps), problem)
         if filled is not None:
             step, together = _step(filled, problem), _blocks_together(filled, problem)
             for parts, warps in _parts(filled, problem, device).items():
