@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from convwright.backends.cudnn.library import Missing, load
 from convwright.cli.main import main
 from convwright.emit.any_sizes import emit_c_dynamic
 from convwright.emit.one import emit_c
+from convwright.tuning.keeping.store import Store
+from unprivileged import read_only
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 
@@ -105,6 +108,27 @@ def test_what_a_problem_in_the_table_says_of_itself_stands(
     for left_out, (own, reason) in zip(told["left_out"], others.items(), strict=True):
         assert own.split()[0] in left_out["problem"]
         assert reason in left_out["reason"]
+
+
+def test_a_store_that_cannot_be_written_to_is_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, out = Path(folder) / "fixed" / "findings.sqlite", Path(folder) / "out"
+        for place in (path.parent, out):
+            place.mkdir()
+        for place in (out, out.parent):
+            place.chmod(0o777)
+        Store.open(path).close()
+        words = [PROBLEM, "--device", "h200", "--out", str(out)]
+        expected = run(capsys, monkeypatch, *words)
+        for file in out.iterdir():  # which is nobody else's to write over
+            file.unlink()
+        with read_only(path):
+            code, said, err = run(capsys, monkeypatch, *words, "--store", str(path))
+    assert (code, said) == (0, expected[1])
+    assert err.startswith(f"convwright: new findings are kept in memory only, since {path} cannot be ")
+    assert err.count("\n") == 1
 
 
 def test_an_empty_table_is_told(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from convwright.cli.main import main
+from convwright.tuning.keeping.store import Store
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
 SOURCE = """
@@ -160,11 +161,16 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert err.count("\n") == 1
 
 
-def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_ctrl_c_says_how_far_it_came(
+    is_kept: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("convwright.network.quantize.merged", interrupted)
+    monkeypatch.setattr(Store, "unkept", None if is_kept else "findings are kept in memory only")
     code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small")
     assert (code, out) == (130, "")
-    assert err == "convwright: stopped before the model was calibrated; searches that were done are remembered\n"
+    kept = "searches that were done are remembered" if is_kept else "findings are kept in memory only"
+    assert err == f"convwright: stopped before the model was calibrated; {kept}\n"

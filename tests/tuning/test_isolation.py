@@ -72,6 +72,14 @@ def test_an_error_of_the_other_process_itself_is_raised(monkeypatch: pytest.Monk
         cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None))
 
 
+def test_a_process_that_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "COMMAND", ["/no such python"])
+    there = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(BackendError, match=r"the process that measures candidates could not be started: .*/no such py"):
+        cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None))
+    assert len(os.listdir("/proc/self/fd")) == there
+
+
 SET = """
 import pickle, sys, torch
 from convwright.tuning.trials.isolated import Switches

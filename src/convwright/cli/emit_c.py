@@ -70,7 +70,7 @@ def emit_c(
     from convwright.emit.one import emit_c as emit
 
     _check(problem, algorithm, table, direction, dynamic=dynamic)
-    with nullcontext(None) if path is None else opened(path) as store:
+    with nullcontext(None) if path is None else opened(path, reads=True) as store:
         if dynamic:
             emitted = emit_c_dynamic(
                 None if table is None else _problems(table, dtype, layout, epilogue),

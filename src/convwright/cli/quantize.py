@@ -49,7 +49,7 @@ def quantize(
     from convwright.report.progress import progress_bar
 
     policy = Policy(max_workspace_bytes=max_workspace, deterministic=deterministic)
-    kept = stoppable("before the model was calibrated; searches that were done are remembered")
+    kept = stoppable("before the model was calibrated", kept="searches that were done are remembered")
     targets = [target] if samples is None else [target, samples]
     with kept, running(*targets, as_json=as_json), progress_bar(LOADING) as progress:
         from convwright.network.example import Subject

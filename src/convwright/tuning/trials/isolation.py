@@ -88,20 +88,30 @@ class _Child:
 
     def run(self) -> list[dict[str, Any]] | None:
         """Its findings; None where it died or had to be ended before it had any."""
-        reading, writing = os.pipe()
-        environment = {**os.environ, "PYTHONPATH": search_path(), "CONVWRIGHT_STORE": "none"}
         with TemporaryFile() as said:  # a pipe that nobody reads meanwhile would be full before long
-            process = subprocess.Popen(
-                [*COMMAND, str(writing)], stdin=subprocess.PIPE, pass_fds=(writing,), env=environment,
-                stdout=subprocess.DEVNULL, stderr=said,
-            )  # fmt: skip
-            os.close(writing)
+            process, reading = self._begun(said)
             try:
                 return self._listen(process, reading, said)
             finally:
                 os.close(reading)
                 process.kill()
                 process.wait()
+
+    def _begun(self, said: IO[bytes]) -> tuple[subprocess.Popen[bytes], int]:
+        """The process, and the end of the pipe from which its answers are read."""
+        environment = {**os.environ, "PYTHONPATH": search_path(), "CONVWRIGHT_STORE": "none"}
+        reading, writing = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [*COMMAND, str(writing)], stdin=subprocess.PIPE, pass_fds=(writing,), env=environment,
+                stdout=subprocess.DEVNULL, stderr=said,
+            )  # fmt: skip
+        except OSError as error:
+            os.close(reading)
+            raise BackendError(f"the process that measures candidates could not be started: {error}") from error
+        finally:
+            os.close(writing)
+        return process, reading
 
     def _listen(self, process: subprocess.Popen[bytes], reading: int, said: IO[bytes]) -> list[dict[str, Any]] | None:
         assert process.stdin is not None
