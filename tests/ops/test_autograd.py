@@ -53,6 +53,27 @@ def test_the_gradient_of_a_residual() -> None:
     assert gradgradcheck(function, given)
 
 
+class Stop(torch.autograd.Function):
+    """Through which no gradient passes."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(*_: Any) -> None:
+        return None
+
+
+def test_where_no_gradient_comes_back_there_is_none() -> None:
+    """Zeros instead would let an optimizer's momentum move what it has to leave alone."""
+    x, w, bias = operands((2, 4, 6, 6), (3, 4, 3, 3))
+    residual = randn(2, 3, 4, 4, grad=True)
+    y = cw.conv2d(x, w, bias, residual=residual, activation="relu", algorithm=GEMM)
+    Stop.apply(y).sum().backward()
+    assert [each.grad for each in (x, w, bias, residual)] == [None] * 4
+
+
 def test_backward_twice_and_retained(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, GEMM)
     x, w, b = operands((2, 4, 6, 6), (3, 4, 3, 3))

@@ -212,6 +212,21 @@ def test_arguments_of_wrong_types_are_refused_by_pytorch(
     assert ours.value.__context__ is None
 
 
+@pytest.mark.parametrize("mistake", [
+    {"output_padding": (1, 2), "dilation": 2}, {"output_padding": 1, "dilation": 2, "bias": randn(4)},
+])  # fmt: skip
+def test_a_wrong_transposed_call_is_refused_by_pytorch(mistake: dict[str, Any]) -> None:
+    x, w = randn(1, 2, 4, 4), randn(2, 3, 3, 3)
+    with pytest.raises(RuntimeError) as own:
+        F.conv_transpose2d(x, w, **mistake)
+    with cw.enabled(), pytest.raises(RuntimeError) as ours:
+        F.conv_transpose2d(x, w, **mistake)
+    assert (type(ours.value), str(ours.value)) == (type(own.value), str(own.value))
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            cw.conv_transpose2d(x, w, **mistake)
+
+
 def test_algorithms_are_obeyed() -> None:
     layer, x = nn.Conv2d(4, 6, 3), torch.randn(2, 4, 8, 8)
     with cw.enabled():

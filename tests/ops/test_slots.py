@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -135,6 +136,21 @@ def test_a_wrong_bias_is_refused_after_right_ones() -> None:
     cw.conv2d(x, w, randn(6), algorithm=GEMM)
     with pytest.raises(cw.BadInput, match="`bias`"):
         cw.conv2d(x, w, randn(5), algorithm=GEMM)
+
+
+@pytest.mark.parametrize("mistake", [
+    {"groups": 1.0}, {"groups": True}, {"stride": True}, {"stride": (True, 1)}, {"padding": [0.0, 0]},
+    {"dilation": 1.0},
+])  # fmt: skip
+def test_what_equals_a_whole_number_is_refused_after_right_ones(mistake: dict[str, Any]) -> None:
+    x, w = randn(2, 4, 9, 8), randn(6, 4, 3, 3)
+    with cw.algorithms(forward=GEMM), cw.enabled():
+        for window in ({}, {"stride": (1, 1), "padding": [0, 0]}):
+            F.conv2d(x, w, **window)
+        with pytest.raises(TypeError, match="invalid combination of arguments"):
+            F.conv2d(x, w, **mistake)
+        with pytest.raises(cw.BadInput, match=f"`{next(iter(mistake))}` must be"):
+            cw.conv2d(x, w, **mistake)
 
 
 def test_few_slots_per_weight_are_kept() -> None:

@@ -131,12 +131,15 @@ class Convolution(torch.autograd.Function):
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, training: Training
     ) -> Tensor:
         y = training.forward(x, w, bias, residual)
+        ctx.set_materialize_grads(False)
         ctx.training = training
         ctx.save_for_backward(x, w, y if training.relu else None)
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dy: Tensor | None) -> tuple[Tensor | None, ...]:
+        if dy is None:
+            return (None,) * 5
         x, w, y = ctx.saved_tensors
         training: Training = ctx.training
         needs = ctx.needs_input_grad

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,17 +11,17 @@ from torch import Tensor
 
 from convwright.core.dtype import IN_PYTORCH
 from convwright.core.epilogue import Activation, activation_named
-from convwright.errors import BadInput, NothingLeft
+from convwright.errors import BadInput, NothingLeft, Refused
 from convwright.ops.ambient import AUTO, freely
 from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
 from convwright.ops.call import Call, as_batch
 from convwright.ops.composite import (
     EMPTY,
-    PLAIN,
     check_like,
     check_tensors,
     composite,
     foreign,
+    is_plain,
     is_transformed,
     refuse_algorithm,
 )
@@ -63,7 +64,7 @@ def beyond(
             return y
         check_like(y, "out", out)
         return out.copy_(y)
-    plain = type(x) in PLAIN and type(w) in PLAIN and (bias is None or type(bias) in PLAIN)
+    plain = is_plain(x) and is_plain(w) and (bias is None or is_plain(bias))
     if plain and x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
         if residual is None and out is None:
             return _image(form, x, w, bias, request)
@@ -96,7 +97,7 @@ def explain(
     """Refuse in one sentence what PyTorch's own function has refused, where what it was given is wrong."""
     request = Request(bias is None, stride, padding, dilation, groups, output_padding=output_padding)
     call = _checked(Call(form, x, w, bias, None, None, request.kept()))
-    (call if x.dim() == w.dim() else replace(call, x=x.unsqueeze(0))).problem()
+    _refuse(call if x.dim() == w.dim() else replace(call, x=x.unsqueeze(0)))
 
 
 def _image(form: Form, x: Tensor, w: Tensor, bias: Tensor | None, request: Request) -> Tensor:
@@ -247,8 +248,15 @@ def _composite(call: Call) -> Tensor:
     except BadInput:
         raise
     except (RuntimeError, TypeError, ValueError):
-        call.problem()
+        _refuse(call)
         raise
+
+
+def _refuse(call: Call) -> None:
+    """One sentence about what is wrong with a call, if something is; what no candidate could serve may be right."""
+    if not any(tensor.is_nested for tensor in call.tensors):
+        with suppress(Refused):
+            call.problem()
 
 
 def _loosen(call: Call, *, any_weight: bool) -> None:

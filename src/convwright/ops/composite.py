@@ -64,7 +64,14 @@ def transformed() -> str | None:
     return "it is inside a dispatch mode, as in torch.export" if _C._len_torch_dispatch_stack() > 0 else None
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is PyTorch's own, and has sizes and strides: a nested one has none, but the same type."""
+    return type(tensor) in PLAIN and not tensor.is_nested
+
+
 def _oddity(tensor: Tensor) -> str | None:
+    if tensor.is_nested:
+        return "an operand is a nested tensor"
     if tensor.layout is not torch.strided:
         return f"an operand is stored as {tensor.layout}"
     if tensor.numel() == 0:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import cycle
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from convwright.errors import BadInput
 from convwright.forking import in_child
 from convwright.ops import ambient
 from convwright.ops.beyond import beyond
-from convwright.ops.composite import refuse_algorithm
+from convwright.ops.composite import PLAIN, refuse_algorithm
 from convwright.ops.form import Form, stand_ins
 from convwright.ops.functional import PASSES, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
@@ -116,6 +117,8 @@ def _check(policy: object) -> None:
 def _put(*, thorough: bool = False) -> None:
     """Put in place what holds now."""
     on, policy = _states[-1].on, _states[-1].policy
+    for module in _comparing():
+        module.F = _originals() if on else torch.nn.functional
     pairs = [(form.own, _stand_in(form)) for form in stand_ins()]
     for looking in map(_looking, stand_ins()):
         looking.__kwdefaults__ = looking.__kwdefaults__ | {"policy": policy}
@@ -126,6 +129,27 @@ def _put(*, thorough: bool = False) -> None:
         _places.exchange({id(ours): own for own, ours in pairs}, lambda name: False, thorough=thorough)
     for form in stand_ins():
         form.slots.show(on)
+
+
+@cache
+def _comparing() -> tuple[Any, ...]:
+    """PyTorch's modules that compare the function that was called with what they find in ``F``: per-sample gradients.
+
+    They are imported before anything is exchanged, since they enter functions in tables as well.
+    """
+    try:
+        from torch.nn.utils._expanded_weights import conv_utils
+    except ImportError:
+        return ()
+    return (conv_utils,)
+
+
+@cache
+def _originals() -> ModuleType:
+    """``torch.nn.functional`` with PyTorch's own convolutions, whatever stands in their place there."""
+    view = ModuleType("torch.nn.functional")
+    vars(view).update({form.name: form.own for form in stand_ins()}, __getattr__=partial(getattr, torch.nn.functional))
+    return view
 
 
 def _is_left_alone(name: str) -> bool:
@@ -156,6 +180,10 @@ def _stand_in(form: Form) -> Any:
             and passes() and not deterministic()
         ):  # fmt: skip
             return own(*given, **named)
+        if (len(given) < 2 or type(given[0]) not in PLAIN or type(given[1]) not in PLAIN) and _is_overridden(
+            *given, *named.values()
+        ):
+            return own(*given, **named)  # whoever is told of it expects the call as it was made
         if named and not arguments.issuperset(named):
             return own(*given, **named)  # which refuses what only ours takes
         try:
@@ -169,6 +197,13 @@ def _stand_in(form: Form) -> Any:
     # Pickled where it stands, it is whatever stands there when it is loaded.
     function.__module__, function.__doc__ = "torch.nn.functional", form.own.__doc__
     return function
+
+
+def _is_overridden(*given: object) -> bool:
+    """Whether an operand wants to be told of PyTorch's functions, and nothing else may be asked for around the call."""
+    return not ambient.contexts.open and any(
+        type(each) not in PLAIN and hasattr(each, "__torch_function__") for each in given
+    )
 
 
 def _in_torchs_words(*_: object) -> None:

@@ -107,11 +107,11 @@ def convolution(
         policy: Policy | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        if residual is None and out is None and not is_compiling():
+        if residual is None and out is None and type(input) is tensor and not is_compiling():
             known = id(weight)
             if (
-                known in resting and type(input) is tensor and activation is None and algorithm is None
-                and policy is None and passes() and not deterministic()
+                known in resting and activation is None and algorithm is None and policy is None
+                and passes() and not deterministic()
             ):  # fmt: skip
                 try:
                     # PyTorch reads each argument in 50 ns, and fills in what is not there in none.
@@ -143,6 +143,8 @@ def convolution(
                         ))
                     )
                 ):  # fmt: skip
+                    if input.is_nested:
+                        break  # which has no strides to compare
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
                             if len(slots) == 1 and slot.varied is None and policy is None:
@@ -195,11 +197,11 @@ def transposed_convolution(
         policy: Policy | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        if residual is None and out is None and not is_compiling():
+        if residual is None and out is None and type(input) is tensor and not is_compiling():
             known = id(weight)
             if (
-                known in resting and type(input) is tensor and activation is None and algorithm is None
-                and policy is None and passes() and not deterministic()
+                known in resting and activation is None and algorithm is None and policy is None
+                and passes() and not deterministic()
             ):  # fmt: skip
                 try:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -227,6 +229,8 @@ def transposed_convolution(
                         ))
                     )
                 ):  # fmt: skip
+                    if input.is_nested:
+                        break  # which has no strides to compare
                     if slot.run is None:
                         if (
                             slot.matches(input)

@@ -30,7 +30,8 @@ def output_layout(
         added is not None, added or (0,) * problem.rank, problem.groups,
     )  # fmt: skip
     if problem.rank == 1:  # PyTorch computes an image of one row, for which it makes the input contiguous
-        x, w = x.new_empty(1, 1, 1, 2), w.unsqueeze(2)
+        contiguous = x if x.is_contiguous() else x.new_empty([min(size, 2) for size in x.shape])
+        x, w = contiguous.unsqueeze(2), w.unsqueeze(2)
     wanted = _C._conv_determine_backend_memory_format(x, w, backend)
     return Layout.NCHW if wanted is torch.contiguous_format else Layout.NHWC
 

@@ -38,9 +38,10 @@ class Request(NamedTuple):
         return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
 
     def same(self, other: tuple[object, ...]) -> bool:
-        """Whether these are equal; arrays and tensors, which compare by element, never are."""
+        """Whether these are equal; arrays and tensors, which compare by element, never are, and neither is what equals
+        a whole number and is none to PyTorch."""
         try:
-            return bool(self == other)
+            return bool(self == other) and not any(map(_is_mistaken, (*other[1:5], other[8])))
         except (ValueError, TypeError, RuntimeError, OverflowError):
             return False
 
@@ -53,6 +54,10 @@ def _check_algorithm(given: object) -> None:
         raise BadInput(
             f"`algorithm` must be an algorithm's id, for example 'torch/default', 'auto' or None, got {given!r}"
         )
+
+
+def _is_mistaken(value: object) -> bool:
+    return isinstance(value, float | bool) or (isinstance(value, list | tuple) and any(map(_is_mistaken, value)))
 
 
 def _is_nested(value: object) -> bool:
