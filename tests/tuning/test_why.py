@@ -111,6 +111,9 @@ def test_what_the_graph_cannot_say_is_not_asked_of_cudnn() -> None:
         ("fft", "cpu", "cuDNN computes on NVIDIA's GPUs"),
         ("torch/default", "h200", "PyTorch can only be asked on a device that is present"),
         ("triton/weight-gradient-3xtf32", "h200", "needs a channels-last `input`"),
+        ("triton/weight-gradient", "h200", "computes backward_weight, not forward"),
+        ("torch/onednn-fused", "cpu", "fuses an activation, got none"),
+        ("torch/onednn", "h200", "PyTorch can only be asked on a device that is present"),
         ("space-to-depth(2, reference/gemm)", "cpu", "a stride of 1x1 leaves nothing to fold"),
     ],
 )

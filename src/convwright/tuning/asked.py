@@ -7,6 +7,7 @@ from re import fullmatch
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
+from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
@@ -14,12 +15,15 @@ from convwright.rewrites import REWRITES
 from convwright.tuning import listing
 from convwright.tuning.search import baseline_of
 
+# As names tell it: which sum fp16 adds up in has a short form.
+_ARITHMETICS = {"acc16", *Arithmetic}
 # Configurations that a message names at most.
 _SHOWN = 6
 
 
 def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """The candidate whose id is ``algorithm``, or the first whose id without its configuration is."""
+    """The candidate whose id is ``algorithm``, or the first whose id without its configuration is, or else the first of
+    these in another arithmetic: triton/implicit-gemm computes fp32 as triton/implicit-gemm-3xtf32."""
     algorithm = listing.spaced(algorithm)
     if "(" in algorithm:
         return _rewritten(algorithm, problem, device, policy)
@@ -32,7 +36,11 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
         own = baseline_of(family, policy)
         return exact[0] if exact else own or family[0]
     about = [refusal for refusal in listing.refusals(offers) if _is_about(refusal, algorithm)]
-    for refusal in sorted(about, key=lambda each: each.id != algorithm)[:1]:  # its own before that of all like it
+    about.sort(key=lambda refusal: refusal.id != algorithm)  # its own before that of all like it
+    about = about or [refusal for refusal in listing.refusals(offers) if _is_kind_of(refusal.id, algorithm)]
+    if "[" not in algorithm and (kinds := [c for c in candidates if _is_kind_of(c.id, algorithm)]):
+        return kinds[0]
+    for refusal in about[:1]:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
@@ -53,6 +61,22 @@ def _configurations(algorithm: str, candidates: list[Candidate]) -> str:
     others = [candidate.id for candidate in candidates if configured and candidate.id.partition("[")[0] == name]
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
     return ", ".join(others[:_SHOWN]) + more
+
+
+def _is_kind_of(offered: str, asked: str) -> bool:
+    """Whether an id is that of the asked algorithm in an arithmetic that its name tells.
+
+    >>> _is_kind_of("triton/gemm-3xtf32-packed[bm=64]", "triton/gemm"), _is_kind_of("cudnn/fft-tiling", "cudnn/fft")
+    (True, False)
+    """
+    name = offered.partition("[")[0]
+    told = name.removeprefix(f"{asked.partition('[')[0]}-").removesuffix("-packed")
+    return told != name.removesuffix("-packed") and told in _ARITHMETICS
+
+
+def is_called(offered: str, asked: str) -> bool:
+    """Whether an id is that of the asked algorithm, in whatever configuration and arithmetic."""
+    return offered.partition("[")[0] == asked.partition("[")[0] or _is_kind_of(offered, asked)
 
 
 def _is_about(offer: Offer, algorithm: str) -> bool:
@@ -88,8 +112,15 @@ def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts,
     """Why an algorithm of another direction cannot serve; None where no direction has one of that name."""
     if problem.dtype.narrow:
         return None  # these have but one
+    there: dict[Direction, Offer] = {}
     for direction in (each for each in Direction if each is not problem.direction):
         for offer in listing.of_family(algorithm, problem.asking(direction), device, policy):
-            if _is_about(offer, algorithm):
-                return offer.reason if isinstance(offer, Refusal) else f"computes {direction}, not {problem.direction}"
-    return None
+            if _is_about(offer, algorithm) or _is_kind_of(offer.id, algorithm):
+                there.setdefault(direction, offer)
+    for direction, offer in there.items():
+        computes = f"computes {direction}, not {problem.direction}"
+        if isinstance(offer, Candidate):
+            return computes
+        if len(there) == 1:
+            return f"{computes}, and refuses that as well: {offer.reason}"
+    return next((offer.reason for offer in there.values() if isinstance(offer, Refusal)), None)

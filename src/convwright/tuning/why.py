@@ -20,7 +20,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
-from convwright.tuning.asked import unknown
+from convwright.tuning.asked import is_called, unknown
 from convwright.tuning.attempt import Request
 from convwright.tuning.process import end_in_words, search_path
 from convwright.tuning.search import resolved
@@ -105,14 +105,14 @@ def _rewrite(name: str, problem: ConvProblem, device: DeviceFacts) -> Reason:
 
 
 def _listed(problem: ConvProblem, id_: str, device: DeviceFacts, asked: str) -> Reason:
-    """What the backends' list says of it, or of the first whose name begins like it."""
+    """What the backends' list says of it, or of the first of its name."""
     policy = resolved(Policy(), problem, device)
     try:
         return _served(named(id_, problem, device, policy), device, id_)
     except Refused as refused:
         return Reason(problem, device, id_, False, str(refused).partition(": ")[2])
     except BadInput:
-        offers = [each for each in listing.of_family(id_, problem, device, policy) if _is_alike(each.id, id_)]
+        offers = [each for each in listing.of_family(id_, problem, device, policy) if is_called(each.id, id_)]
         if not offers and "/" not in asked:  # who asked has named no backend
             raise unknown(asked, problem, device, policy) from None
         if not offers:
@@ -123,12 +123,6 @@ def _listed(problem: ConvProblem, id_: str, device: DeviceFacts, asked: str) -> 
     if isinstance(first, Refusal):
         return Reason(problem, device, id_, False, first.reason)
     return _served(first, device, id_)
-
-
-def _is_alike(offered: str, asked: str) -> bool:
-    """Whether one is of the other's name, or of a longer one that begins with it, as triton/gemm-3xtf32 is."""
-    name, wanted = (each.partition("[")[0] for each in (offered, asked))
-    return name == wanted or name.startswith(f"{wanted}-")
 
 
 def _served(candidate: Candidate, device: DeviceFacts, asked: str) -> Reason:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
@@ -47,13 +47,11 @@ class TorchNative:
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         if not device.present:
-            yield Refusal(
-                "torch/default", f"PyTorch can only be asked on a device that is present, not on {device.name}"
-            )
+            yield from _refused(_PLANS, f"PyTorch can only be asked on a device that is present, not on {device.name}")
             return
         if problem.dtype.narrow:
             # On a CPU F.conv2d takes int8, and its sums wrap around.
-            yield Refusal("torch/default", f"PyTorch's own call has no {problem.y.dtype} sums of {problem.dtype}")
+            yield from _refused(_PLANS, f"PyTorch's own call has no {problem.y.dtype} sums of {problem.dtype}")
             return
         if problem.dtype is DType.FP32 and device.kind == "cuda":
             for switch in ("on", "off"):
@@ -62,10 +60,14 @@ class TorchNative:
             yield torch_candidate(problem, cpu=device.kind == "cpu")
         reason = why_not_fused(problem)
         if reason is not None:
-            yield from (Refusal(f"torch/{name}", reason) for name in _PLANS if name != "default")
+            yield from _refused((name for name in _PLANS if name != "default"), reason)
             return
         yield from cudnn.offers(problem, device)
         yield from onednn.offers(problem, device)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return _PLANS[candidate.algorithm](candidate)
+
+
+def _refused(names: Iterable[str], reason: str) -> Iterator[Refusal]:
+    return (Refusal(f"torch/{name}", reason) for name in names)

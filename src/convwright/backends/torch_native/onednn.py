@@ -16,7 +16,7 @@ from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
-from convwright.core.epilogue import Activation
+from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
 from convwright.tensors import activate_, empty
 
@@ -35,19 +35,27 @@ _HALF_SUPPORT = {DType.BF16: "_is_mkldnn_bf16_supported", DType.FP16: "_is_mkldn
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """``torch/onednn`` and, where there is an activation, ``torch/onednn-fused``; or why they cannot serve."""
-    if device.kind != "cpu":
-        yield Refusal(f"torch/{NAME}", f"computes on a CPU, this is {device.name} ({device.kind})")
-        return
-    if not (_mkldnn.is_available() and _mkldnn.enabled):
-        yield Refusal(f"torch/{NAME}", "needs oneDNN, which torch.backends.mkldnn says is absent or switched off")
-        return
-    activation = problem.epilogue.activation
-    for name in (NAME,) if activation is Activation.NONE else (NAME, FUSED):
-        reason = refusal_reason(problem)
-        if name == FUSED and problem.epilogue.residual and activation is not Activation.RELU:
-            reason = reason or f"fuses a residual with relu only, got {activation}"
+    """``torch/onednn`` and ``torch/onednn-fused``; or why they cannot serve."""
+    general = _refusal_here(device) or refusal_reason(problem)
+    for name in (NAME, FUSED):
+        reason = general or (_refusal_to_fuse(problem.epilogue) if name == FUSED else None)
         yield Refusal(f"torch/{name}", reason) if reason else _candidate(problem, name)
+
+
+def _refusal_here(device: DeviceFacts) -> str | None:
+    if device.kind != "cpu":
+        return f"computes on a CPU, this is {device.name} ({device.kind})"
+    if not (_mkldnn.is_available() and _mkldnn.enabled):
+        return "needs oneDNN, which torch.backends.mkldnn says is absent or switched off"
+    return None
+
+
+def _refusal_to_fuse(epilogue: Epilogue) -> str | None:
+    if epilogue.activation is Activation.NONE:
+        return "fuses an activation, got none"
+    if epilogue.residual and epilogue.activation is not Activation.RELU:
+        return f"fuses a residual with relu only, got {epilogue.activation}"
+    return None
 
 
 def _candidate(problem: ConvProblem, name: str) -> Candidate:
