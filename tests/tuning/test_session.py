@@ -212,6 +212,23 @@ def test_times_of_pytorchs_own_call_hold_for_the_libraries_that_it_may_use() -> 
     assert not set(both) & set(neither)
 
 
+@pytest.mark.parametrize("benchmark", [False, True])
+def test_times_of_pytorchs_own_call_hold_for_the_determinism_that_was_asked_for(benchmark: bool) -> None:
+    """Either flag changes which of cuDNN's algorithms it runs; on a CPU neither does."""
+    torchs, gpu = registry.backend("torch"), device_facts("h200")
+    with torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=False):
+        free, on_cpu = torchs.fingerprint(gpu), torchs.fingerprint(CPU)
+        torch.use_deterministic_algorithms(True)
+        try:
+            strict = torchs.fingerprint(gpu)
+            assert torchs.fingerprint(CPU) == on_cpu
+        finally:
+            torch.use_deterministic_algorithms(False)
+        assert torchs.fingerprint(gpu) == free
+    with torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=True):
+        assert torchs.fingerprint(gpu) == strict != free
+
+
 def test_the_same_choice_has_the_same_plan() -> None:
     made = Session(Mode.OFF, Store.open(None))
     one, other = (made.choose(PROBLEM, CPU, Policy(max_error=e), "reference/gemm") for e in (1.0, 2.0))

@@ -43,7 +43,8 @@ class TorchNative:
         cudnn: int | None = cudnn_version()
         tried = ", benchmark" if torch.backends.cudnn.benchmark else ""
         switched_off = ", switched off" * (not torch.backends.cudnn.enabled)
-        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "") + switched_off + tried
+        repeats = ", deterministic" * flags.deterministic()
+        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "") + switched_off + tried + repeats
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         if not device.present:
