@@ -63,17 +63,6 @@ def tf32(allowed: bool) -> Iterator[None]:
             _set_precision("cuda", "conv", before)
 
 
-@contextmanager
-def benchmark(tried: bool) -> Iterator[None]:
-    """Let cuDNN's algorithms be tried by PyTorch, or not, inside the block; also where flags are frozen."""
-    before = _C._get_cudnn_benchmark()
-    _C._set_cudnn_benchmark(tried)
-    try:
-        yield
-    finally:
-        _C._set_cudnn_benchmark(before)
-
-
 def with_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[..., Tensor]:
     """``compute``, with TF32 allowed or not whatever the flag says at the call."""
 

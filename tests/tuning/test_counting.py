@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
+from convwright.backends.registry import backend, backends
 from convwright.core.device import DeviceFacts
+from convwright.core.plan import Switched
 from convwright.measuring.machine import device_facts
 from convwright.tuning.keeping import counting as module
 from convwright.tuning.keeping.counting import counting
+from convwright.tuning.keeping.store import Store
+
+CPU, GPU = device_facts("cpu"), device_facts("h200")
+
+
+class Plain:
+    def fingerprint(self, device: DeviceFacts) -> str:
+        return f"plain on {device.kind}"
 
 
 class Flagged:
-    """A backend whose fingerprint tells of a flag, as that of PyTorch's own call does on a GPU."""
+    """A backend whose fingerprint tells of a flag, as that of PyTorch's own call does."""
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        return f"{device.kind}, benchmark {torch.backends.cudnn.benchmark}"
+        raise AssertionError("as it is now is not all that counts")
 
-
-class Broken:
-    def fingerprint(self, device: DeviceFacts) -> str:
-        raise RuntimeError("no library")
+    def fingerprints(self, device: DeviceFacts) -> frozenset[str]:
+        return frozenset({f"{device.kind}, on", f"{device.kind}, off"})
 
 
 def test_devices_that_are_not_here_are_left_out() -> None:
-    cpu = device_facts("cpu")
-    others = [f"{cpu.name}, 97 threads", f"{cpu.name} of another kind", "NVIDIA moon"]
-    assert set(counting([cpu.key, *others])) == {cpu.key, f"{cpu.name}, 97 threads"}
+    others = [f"{CPU.name}, 97 threads", f"{CPU.name} of another kind", "NVIDIA moon"]
+    assert set(counting([CPU.key, *others])) == {CPU.key, f"{CPU.name}, 97 threads"}
 
 
-@pytest.mark.parametrize("before", [False, True])
-def test_either_setting_of_a_flag_counts_and_the_users_is_left_alone(
-    before: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cpu = device_facts("cpu")
-    with torch.backends.cudnn.flags(enabled=True, benchmark=before):
-        monkeypatch.setattr(module, "backends", lambda: [Flagged()])
-        assert counting([cpu.key]) == {cpu.key: {"cpu, benchmark False", "cpu, benchmark True"}}
-        assert torch.backends.cudnn.benchmark is before
-        monkeypatch.setattr(module, "backends", lambda: [Broken()])
-        with pytest.raises(RuntimeError, match="no library"):
-            counting([cpu.key])
-        assert torch.backends.cudnn.benchmark is before
+def test_any_setting_of_a_flag_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "backends", lambda: [Plain(), Flagged()])
+    assert counting([CPU.key]) == {CPU.key: {"plain on cpu", "cpu, on", "cpu, off"}}
+
+
+def test_what_was_found_under_any_of_pytorchs_flags_outlives_pruning() -> None:
+    keep = counting([CPU.key])
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert counting([CPU.key]) == keep
+        without = {member.name: member.fingerprint(CPU) for member in backends()}
+    assert without["torch"] != backend("torch").fingerprint(CPU)
+    with Store.open(None) as store:
+        for name, fingerprint in without.items():
+            store.record("ic8ih9oc8kh3", CPU.key, name, fingerprint, None, "ran out of memory")
+        store.record("ic8ih9oc8kh3", CPU.key, "older", f"{without['torch']} and older", None, "ran out of memory")
+        assert store.prune(keep_fingerprints=keep) == 1
+
+
+def test_pytorchs_own_call_tells_all_that_its_flags_can_make_of_its_fingerprint() -> None:
+    torchs = backend("torch")
+    assert isinstance(torchs, Switched)
+    met: dict[str, set[str]] = {"cpu": set(), "cuda": set()}
+    for enabled, benchmark, deterministic, onednn in product((False, True), repeat=4):
+        with (
+            torch.backends.cudnn.flags(enabled=enabled, benchmark=benchmark, deterministic=deterministic),
+            torch.backends.mkldnn.flags(enabled=onednn),
+        ):
+            for device in (CPU, GPU):
+                met[device.kind].add(torchs.fingerprint(device))
+                assert torchs.fingerprint(device) in torchs.fingerprints(device)
+    assert (len(met["cpu"]), len(met["cuda"])) == (2, 8)
+    assert (met["cpu"], met["cuda"]) == (torchs.fingerprints(CPU), torchs.fingerprints(GPU))
 
 
 def test_frozen_flags_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     of_torch: dict[str, object] = torch.backends.flags_frozen.__globals__
     monkeypatch.setitem(of_torch, "__allow_nonbracketed_mutation_flag", False)
-    monkeypatch.setattr(module, "backends", lambda: [Flagged()])
     with pytest.raises(RuntimeError, match="not allowed to set"):
         torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark
-    cpu = device_facts("cpu")
-    assert len(counting([cpu.key])[cpu.key]) == 2
+    assert backend("torch").fingerprint(CPU) in counting([CPU.key])[CPU.key]

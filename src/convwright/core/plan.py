@@ -78,6 +78,15 @@ class RestsOn(Protocol):
 
 
 @runtime_checkable
+class Switched(Protocol):
+    """A backend whose fingerprint tells of switches that are a user's to change from one run to the next."""
+
+    def fingerprints(self, device: DeviceFacts) -> frozenset[str]:
+        """All that it can be as long as the libraries are the same."""
+        ...
+
+
+@runtime_checkable
 class Compiles(Protocol):
     """A backend that can compile a candidate in another process than the one that builds it, in which neither PyTorch
     nor the device need be present: what was made is found again on disk."""

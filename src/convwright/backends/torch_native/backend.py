@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 
 import torch
 
@@ -38,13 +39,11 @@ class TorchNative:
     name = "torch"
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        if device.kind != "cuda":
-            return f"torch {torch.__version__}" + ", no onednn" * (not flags.onednn_enabled())
-        cudnn: int | None = cudnn_version()
-        tried = ", benchmark" if torch.backends.cudnn.benchmark else ""
-        switched_off = ", switched off" * (not torch.backends.cudnn.enabled)
-        repeats = ", deterministic" * flags.deterministic()
-        return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "") + switched_off + tried + repeats
+        return _libraries(device) + "".join(word for word, holds in _switches(device) if holds)
+
+    def fingerprints(self, device: DeviceFacts) -> frozenset[str]:
+        choices = product(*(("", word) for word, _ in _switches(device)))
+        return frozenset(_libraries(device) + "".join(words) for words in choices)
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         if not device.present:
@@ -72,3 +71,20 @@ class TorchNative:
 
 def _refused(names: Iterable[str], reason: str) -> Iterator[Refusal]:
     return (Refusal(f"torch/{name}", reason) for name in names)
+
+
+def _libraries(device: DeviceFacts) -> str:
+    cudnn: int | None = cudnn_version() if device.kind == "cuda" else None
+    return f"torch {torch.__version__}" + (f", cudnn {cudnn}" if cudnn else "")
+
+
+def _switches(device: DeviceFacts) -> tuple[tuple[str, bool], ...]:
+    """What a fingerprint says of PyTorch's flags that change which library or algorithm serves its own call, and
+    whether that holds now."""
+    if device.kind != "cuda":
+        return ((", no onednn", not flags.onednn_enabled()),)
+    return (
+        (", switched off", flags.against_cudnn() is not None),
+        (", benchmark", torch.backends.cudnn.benchmark),
+        (", deterministic", flags.deterministic()),
+    )

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import torch
 
-from convwright import flags
 from convwright.backends.registry import backends
 from convwright.core.device import DeviceFacts
+from convwright.core.plan import Backend, Switched
 from convwright.measuring.machine import device_facts
 
 
@@ -35,9 +35,9 @@ def _is_of(key: str, facts: DeviceFacts) -> bool:
 
 
 def _fingerprints(facts: DeviceFacts) -> frozenset[str]:
-    """Those under either setting of cuDNN's benchmark, which is a user's to change from one run to the next."""
-    found = set()
-    for setting in (False, True):
-        with flags.benchmark(setting):
-            found |= {backend.fingerprint(facts) for backend in backends()}
-    return frozenset(found)
+    """Those under any setting of what is a user's to switch from one run to the next."""
+    return frozenset().union(*(_of(member, facts) for member in backends()))
+
+
+def _of(member: Backend, facts: DeviceFacts) -> frozenset[str]:
+    return member.fingerprints(facts) if isinstance(member, Switched) else frozenset({member.fingerprint(facts)})
