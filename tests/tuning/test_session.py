@@ -182,6 +182,29 @@ def test_a_choice_at_once_is_what_is_known_and_searches_for_nothing(fake: FakeTu
         here.at_once(PROBLEM, CPU, Policy(arithmetic=frozenset({Arithmetic.INT8})))
 
 
+def test_a_capture_takes_what_is_in_doubt_and_nothing_that_is_forgotten(
+    fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Session(Mode.QUICK, Store.open(None))
+    first = here.choose(PROBLEM, CPU, Policy(), None)
+
+    def captured() -> Choice:
+        with monkeypatch.context() as inside:
+            inside.setattr("convwright.tuning.session.capturing", lambda device: True)
+            return here.choose(PROBLEM, CPU, Policy(), None)
+
+    here._reconsider(PROBLEM)
+    assert here.chosen == ()
+    assert captured() is first
+    second = here.choose(PROBLEM, CPU, Policy(), None)
+    assert second is not first
+    assert here.chosen == (second,)
+    assert captured() is second
+    here._reconsider(PROBLEM)
+    here.forget()
+    assert captured().is_torch
+
+
 def test_another_policy_and_other_flags_are_other_questions(fake: FakeTuner) -> None:
     made = Session(Mode.QUICK, Store.open(None))
     assert made.choose(PROBLEM, CPU, Policy(), None).candidate.id == "reference/gemm"

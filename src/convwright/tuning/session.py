@@ -103,7 +103,7 @@ class Session:
         self.last: Choice | None = None
         self.spent_us = self.dearest_us = 0.0
         self._chosen: dict[Question, Choice] = {}
-        self._before: dict[Question, Choice] = {}
+        self._doubted: set[Question] = set()
         self._one_search_at_a_time = threading.RLock()
         self._beside = Beside(self._reconsider)
         _sessions.add(self)
@@ -114,9 +114,10 @@ class Session:
             return self._while_capturing(problem, device, policy)
         key = _question(problem, device, policy, algorithm)
         with self._one_search_at_a_time:
-            if key not in self._chosen:
+            if self._holding(key) is None:
                 begun_s = perf_counter()
                 self._chosen[key] = self._search(problem, device, policy, algorithm)
+                self._doubted.discard(key)
                 took_us = (perf_counter() - begun_s) * 1e6
                 self.spent_us += took_us
                 self.dearest_us = max(self.dearest_us, took_us)
@@ -127,7 +128,7 @@ class Session:
         """The same without a search: what is chosen or known already, or else the first that is allowed."""
         if capturing(device):
             return self._while_capturing(problem, device, policy)
-        chosen = self._chosen.get(_question(problem, device, policy, None))
+        chosen = self._holding(_question(problem, device, policy, None))
         known = chosen or self._remembered(problem, device, policy, self.mode)
         if known is not None:
             return known
@@ -136,7 +137,7 @@ class Session:
     @property
     def chosen(self) -> tuple[Choice, ...]:
         """All choices that hold by now."""
-        return tuple(self._chosen.values())
+        return tuple(choice for key, choice in list(self._chosen.items()) if key not in self._doubted)
 
     def knows(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> bool:
         """Whether a choice for ``problem`` can be made from the store alone."""
@@ -152,12 +153,16 @@ class Session:
         """Choose anew, from what the store knows by now."""
         with self._one_search_at_a_time:
             self._chosen.clear()
+            self._doubted.clear()
+
+    def _holding(self, key: Question) -> Choice | None:
+        """The choice, unless it is to be made anew."""
+        return None if key in self._doubted else self._chosen.get(key)
 
     def _reconsider(self, problem: ConvProblem) -> None:
         """More is compiled now than when the choice for ``problem`` was made."""
         with self._one_search_at_a_time:
-            for key in [key for key in self._chosen if key.problem == problem and not key.fixed]:
-                self._before[key] = self._chosen.pop(key)
+            self._doubted |= {key for key in self._chosen if key.problem == problem and not key.fixed}
         for then in _hearers:
             then()
 
@@ -169,9 +174,10 @@ class Session:
             self._reconsider(problem)
 
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
-        """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
+        """What was chosen before, be it in doubt by now, or PyTorch's own call for this once: nothing can be measured
+        inside a capture."""
         key = _question(problem, device, policy, None)
-        known = self._chosen.get(key) or self._before.get(key)
+        known = self._chosen.get(key)
         if known is not None:
             return known
         own = self.torchs_own(problem, device, policy)
