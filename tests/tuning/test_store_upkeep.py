@@ -165,3 +165,50 @@ def test_a_plan_that_does_not_count_goes_also_where_it_has_no_finding(store: Sto
     assert store.kept_plan("old inside", DEVICE, "triton/direct", "triton 1") is None
     assert store.kept_plan("new inside", DEVICE, "triton/direct", "triton 2") == "compiled"
     assert store.kept_plan("old inside", "A100", "triton/direct", "triton 1") == "compiled"
+
+
+def test_a_plan_without_a_finding_goes_where_nobody_has_used_it_for_so_long(store: Store, path: Path) -> None:
+    """What stands inside of a rewrite, or was asked for by name, has none."""
+    for problem in ("unused", "read", "new"):
+        store.keep_plan(problem, DEVICE, "triton/direct", "triton 1", "compiled")
+    for problem in ("unused", "read"):
+        aged(path, "used", problem, 40 * DAY_S)
+    assert store.kept_plan("read", DEVICE, "triton/direct", "triton 1") == "compiled"
+    assert store.prune(50 * DAY_S) == 0
+    assert plans(path) == {"unused", "read", "new"}
+    assert store.prune(30 * DAY_S) == 1
+    assert plans(path) == {"read", "new"}
+    assert last_use(path, "unused") is None
+    assert last_use(path, "read") is not None
+    store.prune()
+    assert plans(path) == {"read", "new"}
+
+
+def test_a_plan_stays_as_long_as_its_finding(store: Store, path: Path) -> None:
+    store.record(NEW, DEVICE, "triton/direct", "triton 1", measurement(9.0), None)
+    store.keep_plan(NEW, DEVICE, "triton/direct", "triton 1", "compiled")
+    store.keep_plan(NEW, DEVICE, "triton/other", "triton 1", "compiled")
+    aged(path, "used", NEW, 40 * DAY_S)
+    store.prune(30 * DAY_S)
+    assert store.kept_plan(NEW, DEVICE, "triton/direct", "triton 1") == "compiled"
+    assert store.kept_plan(NEW, DEVICE, "triton/other", "triton 1") is None
+    aged(path, "used", NEW, 40 * DAY_S)
+    aged(path, "finding", NEW, 40 * DAY_S)
+    assert store.prune(30 * DAY_S) == 2
+    assert plans(path) == set()
+
+
+def test_a_plan_that_an_earlier_version_kept_is_as_old_as_the_first_pruning(store: Store, path: Path) -> None:
+    store.keep_plan("inside", DEVICE, "triton/direct", "triton 1", "compiled")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM used")
+    store.prune(30 * DAY_S)
+    assert plans(path) == {"inside"}
+    aged(path, "used", "inside", 40 * DAY_S)
+    store.prune(30 * DAY_S)
+    assert plans(path) == set()
+
+
+def plans(path: Path) -> set[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return {problem for (problem,) in database.execute("SELECT problem FROM plan")}

@@ -27,6 +27,7 @@ from convwright.tuning.keeping.upkeep import KnownProblem, Merged, Summary
 _USED_EVERY_S = 86_400.0
 
 _OF_SUBJECT = "WHERE problem = ? AND device = ?"
+_USED = "INSERT OR REPLACE INTO used VALUES (?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +164,15 @@ class Store:
 
     def keep_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str, body: str) -> None:
         """Keep a candidate as its backend has written it down, made ready to run. Export leaves it out."""
-        row = (problem_key, device_key, candidate_id, fingerprint, body)
+        subject = (problem_key, device_key)
+
+        def write(connection: sqlite3.Connection) -> None:
+            row = (*subject, candidate_id, fingerprint, body)
+            connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?, ?, ?, ?)", row)
+            connection.execute(_USED, (*subject, time.time()))
+
         with self._tolerantly():
-            self._database.execute("INSERT OR REPLACE INTO plan VALUES (?, ?, ?, ?, ?)", row)
+            self._database.transaction(write)
 
     def kept_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> str | None:
         """What was kept under the same fingerprint, if anything was."""
@@ -173,6 +180,8 @@ class Store:
             f"SELECT body FROM plan {_OF_SUBJECT} AND candidate = ? AND fingerprint = ?",
             (problem_key, device_key, candidate_id, fingerprint),
         )
+        if rows:
+            self._note_use(problem_key, device_key)
         return str(rows[0][0]) if rows else None
 
     @contextmanager
@@ -226,7 +235,8 @@ class Store:
     def prune(
         self, older_than_s: float | None = None, *, keep_fingerprints: Mapping[str, Collection[str]] | None = None
     ) -> int:
-        """Remove findings that nobody has made or used for so long, or whose fingerprint does not count; how many.
+        """Remove findings that nobody has made or used for so long, or whose fingerprint does not count; how many. Kept
+        plans go with them, and so do those without a finding of which the same is true.
 
         ``keep_fingerprints`` names by device key what counts; findings about other devices are left alone. What is
         quarantined stays so, however old.
@@ -273,7 +283,7 @@ class Store:
         last = self._database.execute(f"SELECT last FROM used {_OF_SUBJECT}", subject)
         if not last or now - last[0][0] > _USED_EVERY_S:
             with self._tolerantly():
-                self._database.execute("INSERT OR REPLACE INTO used VALUES (?, ?, ?)", (*subject, now))
+                self._database.execute(_USED, (*subject, now))
 
     @contextmanager
     def _tolerantly(self) -> Iterator[None]:

@@ -14,6 +14,10 @@ from convwright.tuning.keeping.transfer import FindingRow, Rows, SearchRow
 Subject = tuple[str, str]
 
 _SEEN = "SELECT f.*, max(f.created, coalesce(u.last, 0)) FROM finding f LEFT JOIN used u USING (problem, device)"
+_WITHOUT_FINDING = (
+    "NOT EXISTS (SELECT 1 FROM finding f "
+    "WHERE f.problem = plan.problem AND f.device = plan.device AND f.candidate = plan.candidate)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,9 @@ def prune(
     ]
     for table in ("finding", "plan"):
         connection.executemany(f"DELETE FROM {table} WHERE problem = ? AND device = ? AND candidate = ?", doomed)
-    _drop_plans(connection, keep)
+    _drop_stale_plans(connection, keep)
+    if older_than_s is not None:
+        _drop_old_plans(connection, cutoff)
     _drop_searches(connection, {(problem, device) for problem, device, _ in doomed})
     connection.execute(
         "DELETE FROM search WHERE created < ? AND NOT EXISTS "
@@ -136,17 +142,32 @@ def prune(
     )
     connection.execute(
         "DELETE FROM used WHERE NOT EXISTS "
-        "(SELECT 1 FROM finding f WHERE f.problem = used.problem AND f.device = used.device)"
+        "(SELECT 1 FROM finding f WHERE f.problem = used.problem AND f.device = used.device) AND NOT EXISTS "
+        "(SELECT 1 FROM plan p WHERE p.problem = used.problem AND p.device = used.device)"
     )
     return len(doomed)
 
 
-def _drop_plans(connection: sqlite3.Connection, keep: Mapping[str, Collection[str]]) -> None:
+def _drop_stale_plans(connection: sqlite3.Connection, keep: Mapping[str, Collection[str]]) -> None:
     """Remove plans of other versions, also of candidates that have no findings, as those inside of rewrites."""
     for device, counting in keep.items():
         kept = connection.execute("SELECT problem, candidate, fingerprint FROM plan WHERE device = ?", (device,))
         stale = [(problem, device, candidate) for problem, candidate, made_by in kept if made_by not in counting]
         connection.executemany("DELETE FROM plan WHERE problem = ? AND device = ? AND candidate = ?", stale)
+
+
+def _drop_old_plans(connection: sqlite3.Connection, cutoff: float) -> None:
+    """Remove plans of candidates that have no findings where nobody has used them since then. Earlier versions did not
+    note when they kept one: what has no time has that of the first pruning."""
+    connection.execute(
+        f"INSERT OR IGNORE INTO used SELECT DISTINCT problem, device, ? FROM plan WHERE {_WITHOUT_FINDING}",
+        (time.time(),),
+    )
+    connection.execute(
+        f"DELETE FROM plan WHERE {_WITHOUT_FINDING} AND "
+        "(SELECT u.last FROM used u WHERE u.problem = plan.problem AND u.device = plan.device) < ?",
+        (cutoff,),
+    )
 
 
 def _drop_searches(connection: sqlite3.Connection, subjects: Iterable[Subject]) -> None:
