@@ -69,6 +69,14 @@ def empty(spec: TensorSpec, device: torch.device | str) -> Tensor:
     return torch.empty_strided(spec.shape, spec.strides, dtype=torch_dtype(spec.dtype), device=device)
 
 
+def zeros(count: int, dtype: DType, device: torch.device) -> Tensor:
+    """So many zeros, which are there when this returns: whoever reads them may be on another stream."""
+    made = torch.zeros(count, dtype=torch_dtype(dtype), device=device)
+    if made.is_cuda and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.current_stream(device).synchronize()
+    return made
+
+
 def lies_as(tensor: Tensor, spec: TensorSpec) -> bool:
     """Whether a tensor of the spec's shape has its strides, but for those along single elements, which say nothing."""
     return same_order(spec.shape, tensor.stride(), spec.strides)

@@ -15,7 +15,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
-from convwright.ops.foreign import address_of
+from convwright.ops.foreign import OperandForm, address_of, checked_address
 from convwright.ops.plans import BoundPlan
 
 TEXT = "mb2ic4ih8oc6kh3ph1 ep:bias"
@@ -106,20 +106,37 @@ def test_arrays_of_any_library_are_taken(
     ]  # fmt: skip
 
 
-def test_an_array_with_cudas_interface_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    tensor, asked = torch.ones(3), []
+class CudaArray:
+    """What other libraries hand over, around memory that is in fact a CPU's."""
 
-    class Array:
-        __cuda_array_interface__ = ()
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.__cuda_array_interface__ = {"data": (tensor.data_ptr(), False)}
 
-    def as_tensor(array: Any, device: str) -> torch.Tensor:
-        asked.append((array, device))
-        return tensor
+
+def test_an_array_with_cudas_interface_is_taken_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def as_tensor(array: CudaArray, device: object) -> torch.Tensor:
+        asked.append(device)
+        return array.tensor
 
     monkeypatch.setattr(torch, "as_tensor", as_tensor)
-    array = Array()
-    assert address_of(array) == tensor.data_ptr()
-    assert asked == [(array, "cuda")]
+    array, there = CudaArray(torch.ones(3)), torch.device("cpu")
+    assert address_of(array) == array.tensor.data_ptr()
+    form = OperandForm((3,), (1,), torch.float32, 1, "a test says")
+    assert checked_address(array, form, "x", there) == array.tensor.data_ptr()
+    assert asked == ["cuda", there]
+
+
+def test_an_array_of_another_gpu_is_refused_and_no_copy_of_it_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "as_tensor", lambda array, device: array.tensor.clone())
+    array, form = CudaArray(torch.ones(3)), OperandForm((3,), (1,), torch.float32, 1, "a test says")
+    for address in (address_of, lambda array: checked_address(array, form, "x", torch.device("cpu"))):
+        with pytest.raises(BadInput, match="an array must lie on cpu, got one elsewhere"):
+            address(array)
+    empty = CudaArray(torch.ones(0))
+    assert address_of(empty) == 0
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def checked_address(array: Any, form: OperandForm, role: str, device: torch.devi
     """The same of an array that has to be as ``form`` says."""
     if array is None or type(array) is int:
         return address_of(array)
-    tensor = tensor_of(array)
+    tensor = tensor_of(array, device)
     check_form(tensor, form, role, device)
     return tensor.data_ptr()
 
@@ -84,14 +84,17 @@ def _same_strides(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[
     return 0 in shape or same_order(shape, first, second)
 
 
-def tensor_of(array: Any) -> Tensor:
-    """The array as PyTorch sees it, in the same memory."""
+def tensor_of(array: Any, device: torch.device | str = "cuda") -> Tensor:
+    """The array as PyTorch sees it, in the same memory; one that tells no device has to lie on ``device``."""
     if isinstance(array, Tensor):
         return array
-    if hasattr(array, "__cuda_array_interface__"):
-        return torch.as_tensor(array, device="cuda")
     if hasattr(array, "__dlpack__"):
         return from_dlpack(array)
+    if hasattr(array, "__cuda_array_interface__"):
+        tensor = torch.as_tensor(array, device=device)
+        if tensor.numel() and tensor.data_ptr() != array.__cuda_array_interface__["data"][0]:
+            raise BadInput(f"an array must lie on {tensor.device}, got one elsewhere, of which PyTorch made a copy")
+        return tensor
     raise BadInput(
         "an operand must be an address, a tensor, or an array with __dlpack__ or __cuda_array_interface__, "
         f"got {type(array).__name__}"

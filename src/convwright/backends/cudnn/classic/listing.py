@@ -24,7 +24,7 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
-from convwright.tensors import torch_dtype
+from convwright.tensors import zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,5 +229,4 @@ def _enqueue(
         return plain_call(FAMILIES[problem.direction].function, problem, described, *fixed)
     if problem.epilogue.bias:
         return fused_call(problem, described, *fixed)
-    zeros = torch.zeros(problem.k, dtype=torch_dtype(problem.dtype), device=_torch_device(device))
-    return fused_call(problem, described, *fixed, zero_bias=zeros)
+    return fused_call(problem, described, *fixed, zero_bias=zeros(problem.k, problem.dtype, _torch_device(device)))

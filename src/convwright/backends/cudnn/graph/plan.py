@@ -16,7 +16,7 @@ from convwright.backends.cudnn.library import handle
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
 from convwright.errors import BackendError, BadInput
-from convwright.tensors import allocator, empty, spec_of, torch_dtype
+from convwright.tensors import allocator, empty, spec_of, zeros
 
 # Allocators hand out the same few addresses again and again.
 _MOST_PACKS = 64
@@ -43,7 +43,7 @@ class GraphPlan:
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=device)
         # cuDNN's compiled pattern adds a bias even where the problem has none.
         added = bool(problem.epilogue) and not problem.epilogue.bias
-        self._zeros = torch.zeros(problem.k, dtype=torch_dtype(problem.dtype.added), device=device) if added else None
+        self._zeros = zeros(problem.k, problem.dtype.added, device) if added else None
         self._no_bias = 0 if self._zeros is None else self._zeros.data_ptr()
         needed = graph_operands(problem)
         order = (*problem.direction.operands, Role.BIAS, Role.RESIDUAL, problem.direction.output)
