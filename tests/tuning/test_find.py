@@ -27,6 +27,7 @@ from convwright.tuning import run as tuner
 from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.session import Session
 from tuning.made import CPU, PROBLEM, FakeTuner
 
 GEMM = "reference/gemm"
@@ -95,6 +96,71 @@ def test_what_policy_forbids_is_listed_and_not_measured(store: Store, fake: Fake
     rows = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
     assert "of workspace, 0 are allowed" in rows[GEMM]
     assert chosen(found) == "torch/default"
+
+
+def needed_bytes() -> int:
+    """The workspace that GEMM needs; one byte less is of the same magnitude."""
+    known = listing.with_id(GEMM, PROBLEM, CPU, Policy())
+    assert known is not None
+    assert known.workspace_bytes is not None
+    assert known.workspace_bytes.bit_length() == (known.workspace_bytes - 1).bit_length()
+    return known.workspace_bytes
+
+
+@pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL])
+def test_what_a_limit_forbids_is_measured_under_the_next_byte(mode: Mode, store: Store, fake: FakeTuner) -> None:
+    enough = needed_bytes()
+    assert chosen(search(store, mode=mode, policy=Policy(max_workspace_bytes=enough - 1))) != GEMM
+    for _ in range(2):
+        assert chosen(search(store, mode=mode, policy=Policy(max_workspace_bytes=enough))) == GEMM
+    assert [GEMM in ids for ids in fake.calls] == [False, True]
+    for limit in (enough - 1, enough):  # each stays known beside the other
+        search(store, mode=mode, policy=Policy(max_workspace_bytes=limit))
+        assert Session(mode, store).knows(PROBLEM, CPU, Policy(max_workspace_bytes=limit))
+    assert len(fake.calls) == 2
+
+
+def test_under_a_limit_that_permits_no_more_nothing_is_measured_again(store: Store, fake: FakeTuner) -> None:
+    for limit in (1 << 29, (1 << 29) + 1, 1 << 31):
+        assert chosen(search(store, policy=Policy(max_workspace_bytes=limit))) == GEMM
+    assert fake.calls[1:] == [[], []]
+
+
+def test_a_limit_that_follows_free_memory_makes_no_new_search(
+    store: Store, fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search_with(limit: int, policy: Policy = Policy()) -> None:
+        monkeypatch.setattr("convwright.tuning.search.free_memory_bytes", lambda device: 10 * limit)
+        search(store, policy=policy)
+
+    search_with(900_000)
+    search_with(600_000)
+    assert len(fake.calls) == 1
+    search_with(600_000, Policy(max_workspace_bytes=900_000))
+    assert len(fake.calls) == 1, "the same limit, whoever sets it"
+    search_with(600_000, Policy(max_workspace_bytes=800_000))
+    search_with(400_000)
+    search_with(400_000, Policy(max_workspace_bytes=200_000))
+    assert len(fake.calls) == 4
+    search_with(200_000)
+    assert len(fake.calls) == 4, "the same limit, whoever sets it"
+
+
+def test_a_search_of_an_earlier_version_counts_where_nobody_limits_the_workspace(
+    store: Store, fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not say under which limit it was made, but for its magnitude."""
+    monkeypatch.setattr("convwright.tuning.search.free_memory_bytes", lambda device: None)
+    search(store)
+    ((scope, text),) = store._database.execute("SELECT scope, candidates FROM search WHERE scope LIKE '%relayout%'")
+    assert " 2^31 " in scope
+    ids = [id_ for id_ in json.loads(text) if id_ != "1073741824 bytes"]
+    assert len(ids) == len(json.loads(text)) - 1
+    store._database.execute("UPDATE search SET candidates = ? WHERE scope = ?", (json.dumps(ids), scope))
+    search(store)
+    assert len(fake.calls) == 1
+    search(store, policy=Policy(max_workspace_bytes=1 << 30))
+    assert len(fake.calls) == 2
 
 
 def test_a_quick_search_serves_after_a_full_one_and_not_the_other_way_round(store: Store, fake: FakeTuner) -> None:

@@ -72,7 +72,7 @@ def find(
     search = Search(
         problem, device, resolved(policy, problem, device), mode, store, budget,
         trust or settings().trust, isolate, energy, progress or NO_HOOKS.progress,
-        (kernels or beside) if mode is Mode.QUICK and not isolate else None,
+        (kernels or beside) if mode is Mode.QUICK and not isolate else None, policy.max_workspace_bytes is None,
     )  # fmt: skip
     direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)

@@ -38,7 +38,8 @@ class Kernels(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is asked for, under which permission, and how it is to be found out."""
+    """What is asked for, under which permission, and how it is to be found out. Where nobody limits the workspace, the
+    policy's limit ``follows_memory``."""
 
     problem: ConvProblem
     device: DeviceFacts
@@ -51,6 +52,7 @@ class Search:
     energy: bool = False
     progress: Progress = NO_HOOKS.progress
     kernels: Kernels | None = None
+    follows_memory: bool = False
     _listed: dict[tuple[ConvProblem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
 
     def offers(self, problem: ConvProblem) -> list[Offer]:
@@ -77,7 +79,8 @@ class Search:
 
     def recall(self, *, rewrites: bool = True) -> Recall:
         scope = ",".join(rewrite.name for rewrite in REWRITES) if rewrites else "direct"
-        return Recall(self.problem, self.device, self.policy, self.store, scope + " energy" * self.energy)
+        scope += " energy" * self.energy
+        return Recall(self.problem, self.device, self.policy, self.store, scope, follows_memory=self.follows_memory)
 
 
 def check_objective(policy: Policy, device: DeviceFacts, mode: Mode, *, energy: bool) -> None:

@@ -246,7 +246,8 @@ class Session:
 
     def _asked(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode) -> Search:
         budget, known = Budget(QUICK_BUDGET_US), resolved(policy, problem, device)
-        return Search(problem, device, known, mode, self.store, budget)
+        follows = policy.max_workspace_bytes is None
+        return Search(problem, device, known, mode, self.store, budget, follows_memory=follows)
 
 
 def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: Policy) -> Choice:

@@ -92,7 +92,8 @@ class Series:
     def _want(self, problem: ConvProblem) -> None:
         """Have the most promising kernels of a problem compiled that was not searched before."""
         known = resolved(self._policy, problem, self._device)
-        search = Search(problem, self._device, known, self._mode, self._store, Budget(0.0))
+        follows = self._policy.max_workspace_bytes is None
+        search = Search(problem, self._device, known, self._mode, self._store, Budget(0.0), follows_memory=follows)
         kernels: list[Candidate] = []
         if not search.recall().is_settled(self._mode):
             asked = (member for member in backends() if isinstance(member, Compiles))

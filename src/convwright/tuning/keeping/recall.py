@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -21,10 +21,23 @@ from convwright.tuning.keeping.store import Store, Stored
 
 class Recall:
     """The store's knowledge of one problem on one device, read once. What was found out under other versions does not
-    count. ``scope`` says what a search of this kind looks for: the problem itself, or also rewrites of it."""
+    count. ``scope`` says what a search of this kind looks for: the problem itself, or also rewrites of it. Where nobody
+    limits the workspace, the policy's limit ``follows_memory``."""
 
-    def __init__(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store, scope: str) -> None:
+    def __init__(
+        self,
+        problem: ConvProblem,
+        device: DeviceFacts,
+        policy: Policy,
+        store: Store,
+        scope: str,
+        *,
+        follows_memory: bool = False,
+    ) -> None:
         self.problem, self.device, self.policy, self.store, self.scope = problem, device, policy, store, scope
+        self._follows_memory = follows_memory
+        limit = policy.max_workspace_bytes or 0
+        self._limit, self._magnitude = f"{limit} bytes", f"2^{limit.bit_length()}"
 
     @once
     def _stored(self) -> Mapping[str, Stored]:
@@ -60,8 +73,7 @@ class Recall:
         ``direct``; None where there was none."""
         _ = self._stored  # a search rests on findings, and is forgotten with them where they are read and do not count
         thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
-        searches = (self.store.search(self.problem.key, self.device.key, self._scope(each)) for each in thorough)
-        done = [ids for ids in searches if ids is not None]
+        done = [ids for each in thorough for ids in self._searches(each)]
         if not done:
             return None  # and nobody need be asked what is installed, which may load libraries
         stamps = {*listing.fingerprints(self.device), *map(self._stamp, direct)}
@@ -101,8 +113,9 @@ class Recall:
 
     def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
         """Keep that a search is done."""
-        stamps = [*listing.fingerprints(self.device), *map(self._stamp, listed)]
-        self.store.record_search(self.problem.key, self.device.key, self._scope(mode), stamps)
+        stamps = [*listing.fingerprints(self.device), self._limit, *map(self._stamp, listed)]
+        scope = self._scope(mode, self._magnitude if self._follows_memory else self._limit)
+        self.store.record_search(self.problem.key, self.device.key, scope, stamps)
 
     def trying(self, candidate: Candidate) -> AbstractContextManager[None]:
         """Around a first run. PyTorch's own call needs none: who uses PyTorch trusts it that far."""
@@ -115,8 +128,16 @@ class Recall:
         """A candidate as it was when it was tried."""
         return f"{candidate.id} ({listing.fingerprint(candidate, self.device)})"
 
-    def _scope(self, mode: Mode) -> str:
-        # Free memory changes from minute to minute; a search does not become a new one with it.
-        workspace = f"2^{(self.policy.max_workspace_bytes or 0).bit_length()}"
+    def _searches(self, mode: Mode) -> Iterator[tuple[str, ...]]:
+        """What earlier searches tried under the same permission. Free memory changes from minute to minute, and a
+        search does not become a new one with a limit that follows it; any other limit counts to the byte."""
+        known = (self._limit, self._magnitude)
+        exact, rough = (self.store.search(self.problem.key, self.device.key, self._scope(mode, each)) for each in known)
+        if exact is not None:
+            yield exact
+        if rough is not None and (self._follows_memory or self._limit in rough):
+            yield rough
+
+    def _scope(self, mode: Mode, workspace: str) -> str:
         rest = replace(self.policy, max_workspace_bytes=None, arithmetic=None)
         return f"{mode} {self.scope} {rest} {workspace} {','.join(sorted(self.policy.arithmetic or ()))}"
