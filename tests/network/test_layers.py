@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrizations
 
 import convwright as cw
 from convwright.core.direction import Direction
@@ -158,6 +159,41 @@ def test_compiled_models_show_the_same_problems(compiled: Any) -> None:
 
 def test_a_compiled_model_keeps_its_names() -> None:
     assert named(convolutions_of(torch.compile(sequential().eval()), X)) == [("0.0", 1), ("1", 1)]
+
+
+OWN_WEIGHTS: dict[str, tuple[Any, bool]] = {
+    "module": (lambda: nn.Conv2d(3, 4, 3), True),
+    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3), True),
+    "parameter": (lambda: Net(lambda net, x: F.conv2d(x, net.w), w=nn.Parameter(torch.ones(2, 3, 1, 1))), True),
+    "function": (lambda: nn.Conv2d(3, 4, 3).__call__, True),
+    "frozen": (lambda: with_buffer(Net(lambda net, x: F.conv2d(x, net.w))), True),
+    "traced": (lambda: torch.jit.trace(nn.Conv2d(3, 4, 3), X), True),
+    "compiled": (lambda: torch.compile(nn.Conv2d(3, 4, 3)), True),
+    "weight_norm": (lambda: parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), False),
+    "spectral_norm": (lambda: parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)), False),
+    "spectral_norm of old": (lambda: nn.utils.spectral_norm(nn.Conv2d(3, 4, 3)), False),
+    "computed": (lambda: Net(lambda net, x: F.conv2d(x, 2 * net.w), w=nn.Parameter(torch.ones(2, 3, 1, 1))), False),
+    "made": (lambda: lambda x: F.conv2d(x, torch.ones(2, 3, 1, 1)), False),
+}
+
+
+def with_buffer(net: nn.Module) -> nn.Module:
+    net.register_buffer("w", torch.ones(2, 3, 1, 1))
+    return net
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize(("model", "own"), OWN_WEIGHTS.values(), ids=OWN_WEIGHTS.keys())
+def test_a_weight_that_is_made_in_each_run_is_told_from_one_that_stays(model: Any, own: bool) -> None:
+    (layer,) = convolutions_of(model(), X)
+    assert layer.own_weight is own
+
+
+def test_what_autocast_makes_of_a_weight_does_not_stay() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        (cast,) = convolutions_of(nn.Conv2d(3, 4, 3), X)
+        (as_it_is,) = convolutions_of(nn.Conv2d(3, 4, 3, dtype=torch.bfloat16), X.bfloat16())
+    assert (cast.own_weight, as_it_is.own_weight) == (False, True)
 
 
 @pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad, torch.enable_grad])

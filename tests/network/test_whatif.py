@@ -50,6 +50,14 @@ def test_a_weight_that_may_stay_packed() -> None:
     assert whatif.with_constant_weights([layer(finding("triton/plain", 50.0))]) == []
 
 
+def test_a_weight_that_is_made_in_each_run_is_packed_in_each() -> None:
+    found_ = found(TORCH, finding("triton/packed", 50.0, prepare_us=80.0))
+    made = replace(call(name="made", calls=5), own_weight=False)
+    assert whatif.with_constant_weights([LayerAdvice(Posed(PROBLEM, (made,)), found_)]) == []
+    (suggestion,) = whatif.with_constant_weights([LayerAdvice(Posed(PROBLEM, (made, call(calls=2))), found_)])
+    assert (suggestion.layers, suggestion.before_us, suggestion.after_us) == (("conv",), 200.0, 100.0)
+
+
 EPILOGUES = [
     (call("relu"), Epilogue(activation=Activation.RELU), False),
     (call("silu", bias=True), Epilogue(bias=True, activation=Activation.SILU), False),

@@ -19,7 +19,7 @@ from convwright.network.example import Model, Subject
 from convwright.network.intercept import Convolution, Watcher, watching
 from convwright.network.trails import Follower, Trail, Trails
 from convwright.network.unchanged import unchanged
-from convwright.ops.autocast import autocasting, cast, uncast
+from convwright.ops.autocast import autocasting, cast, lowered_dtype, uncast
 from convwright.ops.call import as_batch
 from convwright.ops.describe import problem_of, transposed_problem_of
 from convwright.ops.fused_gradients import fused_problems
@@ -34,7 +34,8 @@ class LayerCall:
     ``name`` is the path of its module ("layer1.0.conv1"), or "functional#3" behind the path of the module that calls
     the function itself. ``problem`` is the forward problem, or for a transposed convolution the backward_data problem
     that it is; ``wanted`` says which gradients a training step takes. ``follows`` is what comes directly behind it and
-    could be fused, unless something is already.
+    could be fused, unless something is already. ``own_weight`` says that its weight is a parameter or buffer, and not
+    made anew in each run.
     """
 
     name: str
@@ -43,6 +44,7 @@ class LayerCall:
     calls: int
     wanted: Wanted = Wanted()
     follows: tuple[Follower, ...] = ()
+    own_weight: bool = True
 
     def problems(self) -> Iterator[ConvProblem]:
         """The problem itself and those of the gradients that are needed."""
@@ -115,8 +117,9 @@ class _Recorder(Watcher):
     def __init__(self, module: nn.Module | None) -> None:
         self.trails = Trails()
         self._paths = {} if module is None else dict(_paths(module))
+        self._tensors = [] if module is None else [*module.parameters(), *module.buffers()]
         self._running: list[nn.Module] = []
-        self._seen: dict[tuple[str, ConvProblem, Wanted], _Seen] = {}
+        self._seen: dict[tuple[str, ConvProblem, Wanted, bool], _Seen] = {}
         self._functional: dict[str, list[object]] = {}
         self._left_out: dict[str, str] = {}
         self._device: torch.device | None = None
@@ -130,9 +133,9 @@ class _Recorder(Watcher):
         except ConvwrightError as error:
             self._left_out[name] = str(error)
             return
-        seen = self._seen.setdefault(
-            (name, problem, wanted), _Seen(LayerCall(name, problem, call.bias is not None, 0, wanted))
-        )
+        own = self._is_own(call)
+        layer = LayerCall(name, problem, call.bias is not None, 0, wanted, own_weight=own)
+        seen = self._seen.setdefault((name, problem, wanted, own), _Seen(layer))
         seen.trails.append(self.trails.begin(output, ended=call.activation is not None or call.residual is not None))
         self._device = self._device or call.x.device
 
@@ -164,6 +167,14 @@ class _Recorder(Watcher):
     def _path(self) -> str:
         return self._paths[self._running[-1]] if self._running else ""
 
+    def _is_own(self, call: Convolution) -> bool:
+        """Whether the convolution reads a parameter or buffer itself, and no copy that parametrization or autocast
+        makes of it."""
+        weight = call.w
+        if _autocasts(call.x) and lowered_dtype(weight) is not weight.dtype:
+            return False
+        return isinstance(weight, nn.Parameter) or any(weight is tensor for tensor in self._tensors)
+
     def _name(self, weight: Tensor) -> str:
         path = self._path()
         if self._running and isinstance(self._running[-1], _ConvNd):
@@ -190,7 +201,7 @@ def _problem(call: Convolution) -> ConvProblem:
     """The problem that a call poses; what is none for a reason of its own is refused in words."""
     x, w = call.x.detach(), call.w.detach()
     bias, residual = (None if each is None else each.detach() for each in (call.bias, call.residual))
-    if torch.amp.is_autocast_available(x.device.type) and autocasting(x):
+    if _autocasts(x):
         x, w, bias = uncast(x, lambda: cast(x, w, bias))
     if x.dim() == w.dim() - 1:
         x, residual = x.unsqueeze(0), as_batch(residual)
@@ -208,6 +219,10 @@ def _problem(call: Convolution) -> ConvProblem:
     if residual is not None and residual.dtype is not x.dtype:
         return problem_of(x, w, bias, **window)  # under autocast, which leaves such a sum to PyTorch
     return problem_of(x, w, bias, residual=residual, activation=call.activation, **window)
+
+
+def _autocasts(x: Tensor) -> bool:
+    return torch.amp.is_autocast_available(x.device.type) and autocasting(x)
 
 
 def _agreeing(first: tuple[Follower, ...], others: list[tuple[Follower, ...]]) -> Iterator[Follower]:

@@ -42,11 +42,14 @@ class Fusible:
 
 
 def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
-    """What is gained where packed weights may be kept: no measurement more, only another choice."""
+    """What is gained where packed weights may be kept: no measurement more, only another choice.
+
+    A weight that each run makes anew is packed anew, whatever the policy allows.
+    """
     gains = []
-    for layer in layers:
+    for layer in map(_with_own_weights, layers):
         found = layer.findings
-        if found.policy.weights is Weights.CONSTANT or layer.best_us is None:
+        if not layer.posed.layers or found.policy.weights is Weights.CONSTANT or layer.best_us is None:
             continue
         policy = replace(found.policy, weights=Weights.CONSTANT)
         rows = [verdict.finding for verdict in found.verdicts]
@@ -55,6 +58,11 @@ def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
             gains.append(Gain(layer, layer.best_us.value, best_us.value))
     what = "weights packed once and kept, since they do not change"
     return suggest(gains, Kind.INFERENCE, what, 'cw.conv2d(x, w, …, policy=cw.Policy(weights="constant"))')
+
+
+def _with_own_weights(layer: LayerAdvice) -> LayerAdvice:
+    own = tuple(call for call in layer.posed.layers if call.own_weight)
+    return replace(layer, posed=replace(layer.posed, layers=own))
 
 
 # The other layout of problems in so many dimensions that lie in this one.
