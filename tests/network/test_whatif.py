@@ -46,6 +46,8 @@ def test_a_weight_that_may_stay_packed() -> None:
     assert (suggestion.kind, suggestion.layers) == (Kind.INFERENCE, ("conv",))
     assert (suggestion.before_us, suggestion.after_us) == (300.0, 150.0)
     assert suggestion.gain_us == 150.0
+    # For any layer, and not for calls of one function.
+    assert suggestion.how == 'with cw.enabled(policy=cw.Policy(weights="constant")): y = model(x)'
     assert whatif.with_constant_weights([layer(packed, policy=Policy(weights=Weights.CONSTANT))]) == []
     assert whatif.with_constant_weights([layer(finding("triton/plain", 50.0))]) == []
 
@@ -97,6 +99,17 @@ def test_fusing_gains_only_what_the_layer_alone_does_not() -> None:
     assert whatif.fused([(layer(finding("triton/plain", 60.0)), source, fused)]) == []
     (folded,) = whatif.fused([(alone, whatif.Fusible(alone.posed, True), fused)])
     assert folded.kind is Kind.INFERENCE
+
+
+@pytest.mark.parametrize(("text", "function"), [("ic4iw8oc6kw3", "conv1d"), ("ic4id8oc6kd3", "conv3d")])
+def test_fusing_is_done_by_the_function_for_so_many_dimensions(text: str, function: str) -> None:
+    problem = ConvProblem.parse(text)
+    posed = Posed(problem, (replace(call(), problem=problem),))
+    rows = found(finding("torch/default", 130.0), finding("triton/fused", 90.0))
+    both = replace(rows, baseline=next(v.finding for v in rows.verdicts if v.finding.candidate == TORCH.candidate))
+    alone = LayerAdvice(posed, found(TORCH))
+    (suggestion,) = whatif.fused([(alone, whatif.Fusible(posed, False), both)])
+    assert suggestion.how.startswith(f"cw.{function}(x, w, b, ")
 
 
 WIDENED = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -57,7 +58,7 @@ def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
         if best is not None and (best_us := device_us(best, policy)).high < layer.best_us.low:
             gains.append(Gain(layer, layer.best_us.value, best_us.value))
     what = "weights packed once and kept, since they do not change"
-    return suggest(gains, Kind.INFERENCE, what, 'cw.conv2d(x, w, …, policy=cw.Policy(weights="constant"))')
+    return suggest(gains, Kind.INFERENCE, what, 'with cw.enabled(policy=cw.Policy(weights="constant")): y = model(x)')
 
 
 def _with_own_weights(layer: LayerAdvice) -> LayerAdvice:
@@ -89,7 +90,7 @@ def fusible(posed: Iterable[Posed], *, training: bool) -> dict[ConvProblem, Fusi
 
 def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]]) -> list[Suggestion]:
     """What is gained by a kernel that does both, beyond what the layer alone can gain."""
-    gains: dict[bool, list[Gain]] = {False: [], True: []}
+    gains: dict[tuple[bool, int], list[Gain]] = defaultdict(list)
     for layer, source, found in measured:
         baseline, choice = found.baseline, found.choice
         if baseline is None or baseline.measurement is None or choice is None or choice is baseline:
@@ -97,13 +98,17 @@ def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]]) -> list[Sug
         alone_us = (layer.gain_us or 0.0) / layer.calls
         before_us, after_us = device_us(baseline, found.policy), device_us(choice, found.policy)
         if after_us.high < before_us.low - alone_us:
-            gains[source.folded].append(Gain(layer, before_us.value - alone_us, after_us.value))
-    call = 'cw.conv2d(x, w, b, …, activation="relu", residual=z)'
-    what = "bias, residual and activation in the convolution's own kernel"
-    return [
-        *suggest(gains[False], Kind.EXACT, what, call),
-        *suggest(gains[True], Kind.INFERENCE, f"batch normalisation folded, {what}", f"{call} with folded w and b"),
-    ]
+            gains[source.folded, layer.problem.rank].append(Gain(layer, before_us.value - alone_us, after_us.value))
+    suggestions = []
+    for (folded, rank), fusing in sorted(gains.items()):
+        what = "bias, residual and activation in the convolution's own kernel"
+        how = f'cw.conv{rank}d(x, w, b, …, activation="relu", residual=z)'
+        suggestions += (
+            suggest(fusing, Kind.INFERENCE, f"batch normalisation folded, {what}", f"{how} with folded w and b")
+            if folded
+            else suggest(fusing, Kind.EXACT, what, how)
+        )
+    return suggestions
 
 
 def other_layout(layer: LayerAdvice, device: DeviceFacts, budget_us: float) -> list[Gain]:
