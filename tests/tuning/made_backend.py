@@ -48,6 +48,7 @@ class Way:
     wrong: bool = False
     prepare: bool = False
     links: bool = False
+    arithmetic: Arithmetic = Arithmetic.FP32
 
 
 @dataclass
@@ -178,7 +179,8 @@ class MadeCompiled(MadeTorch):
     name = "compiled"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        yield from (replace(offer(problem, f"compiled/{name}"), compiles=True) for name in MADE.compiled)
+        for name, way in MADE.compiled.items():
+            yield replace(offer(problem, f"compiled/{name}"), compiles=True, arithmetic=way.arithmetic)
 
     def load_compiler(self) -> None: ...
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
@@ -54,7 +55,7 @@ def until(true: Callable[[], bool]) -> None:
 def search(beside: Beside, store: Store, **changed: Any) -> Findings:
     asked: dict[str, Any] = {"mode": Mode.QUICK, "store": store, "budget_us": BUDGET_US, "beside": beside}
     with beside.searching():
-        return find(PROBLEM, CPU, Policy(), **(asked | changed))
+        return find(PROBLEM, CPU, **({"policy": Policy()} | asked | changed))
 
 
 def reasons(found: Findings) -> dict[str, str]:
@@ -103,6 +104,30 @@ def test_what_is_not_compiled_yet_is_searched_by_the_next_process(made: Made) ->
     assert chosen(search(other, store)) == "compiled/kernel"
 
 
+@pytest.mark.parametrize("later", [Arithmetic.FP32, Arithmetic.TF32])
+def test_under_another_permission_other_kernels_are_compiled_and_none_twice(made: Made, later: Arithmetic) -> None:
+    made.compiled = {
+        **{f"tf32-{i}": Way(300.0 - i, arithmetic=Arithmetic.TF32) for i in range(6)},
+        **{f"kernel-{i}": Way(500.0 - i) for i in range(6)},
+    }
+    strict, wide = (Policy(arithmetic=frozenset(each)) for each in ({Arithmetic.FP32}, set(Arithmetic)))
+    policies = (wide, strict) if later is Arithmetic.FP32 else (strict, wide)
+    compiled: list[str] = []
+    made.compiler = compiled.append
+    store, told = Store.open(None), Told()
+    beside = Beside(told, quiet_s=0.0)
+    for policy in policies:
+        before = len(compiled)
+        found = search(beside, store, policy=policy)
+        assert COMPILING in reasons(found).values()
+        beside.wait()
+        assert 1 <= len(compiled) - before <= 4
+        assert (chosen(search(beside, store, policy=policy)) or "").startswith("compiled/")
+    assert any("kernel" in id_ for id_ in compiled)
+    assert any("tf32" in id_ for id_ in compiled)
+    assert sorted(set(compiled)) == sorted(compiled)
+
+
 def test_nothing_is_compiled_while_something_is_searched(made: Made) -> None:
     made.compiled = {"kernel": Way(500.0)}
     told = Told()
@@ -141,10 +166,10 @@ def test_a_search_during_which_a_compiler_ends_is_not_done(made: Made) -> None:
     made.compiled = {"kernel": Way(500.0)}
     told, store = Told(), Store.open(None)
     beside = Beside(told, quiet_s=0.0)
-    beside.reason_to_wait(replace(offer(PROBLEM, "compiled/kernel"), compiles=True), CPU)
+    beside.under(Policy()).reason_to_wait(replace(offer(PROBLEM, "compiled/kernel"), compiles=True), CPU)
     told.wait()
     # It was still being compiled when it was this candidate's turn, and is ready at the end of the search.
-    beside.reason_to_wait = lambda candidate, device: COMPILING  # type: ignore[method-assign]
+    beside.reason_to_wait = lambda candidate, device, permitted: COMPILING  # type: ignore[method-assign]
     search(beside, store)
     assert not beside.is_waited_for(PROBLEM, CPU)
     assert chosen(search(Beside(Told()), store)) != "compiled/kernel"
@@ -156,13 +181,16 @@ def test_where_no_thread_can_be_started_that_is_said(made: Made, monkeypatch: py
         raise RuntimeError("can't start new thread")
 
     made.compiled = {"kernel": Way(500.0)}
-    beside = Beside(Told())
+    told, store = Told(), Store.open(None)
+    beside = Beside(told, quiet_s=0.0)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
-        assert reasons(search(beside, Store.open(None)))["compiled/kernel"] == (
-            "was not compiled: can't start new thread"
+        assert reasons(search(beside, store))["compiled/kernel"] == (
+            "was not compiled for want of a thread: can't start new thread"
         )
-    assert reasons(search(beside, Store.open(None)))["compiled/kernel"] == COMPILING
+    assert reasons(search(beside, store))["compiled/kernel"] == COMPILING  # which is not done by then
+    told.wait()
+    assert chosen(search(beside, store)) == "compiled/kernel"
 
 
 def test_who_asks_for_a_search_waits_for_the_compiler(made: Made) -> None:
@@ -192,6 +220,7 @@ def test_whoever_remembers_calls_hears_of_it() -> None:
 
 _ENDS_EARLY = """
 import time
+from convwright.core.policy import Policy
 from convwright.tuning import listing
 from convwright.tuning.compiling.beside import Beside
 from tuning.made import CPU, candidate
@@ -203,7 +232,7 @@ def compile(candidate, device):
 listing.build = compile
 beside = Beside(print, quiet_s=0.0)
 for name in "abc":
-    beside.reason_to_wait(candidate(f"torch/{name}"), CPU)
+    beside.under(Policy()).reason_to_wait(candidate(f"torch/{name}"), CPU)
 time.sleep(0.2)
 """
 

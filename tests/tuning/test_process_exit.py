@@ -35,7 +35,7 @@ COMPILES = """
 from convwright.tuning.compiling import beside
 from convwright.tuning.compiling.beside import Beside
 asked = Beside(lambda problem: None, quiet_s=0.0)
-asked.reason_to_wait(kernel("hangs"), CPU)
+asked.under(cw.Policy()).reason_to_wait(kernel("hangs"), CPU)
 children = Path("/proc/self/task")
 while not any((task / "children").read_text() for task in children.iterdir()):
     time.sleep(0.01)

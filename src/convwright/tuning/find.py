@@ -69,10 +69,12 @@ def find(
     budget = Budget(budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US))
     with budget.paused():
         listing.load(device)
+    known = resolved(policy, problem, device)
+    compiled = kernels or (None if beside is None else beside.under(known))
     search = Search(
-        problem, device, resolved(policy, problem, device), mode, store, budget,
+        problem, device, known, mode, store, budget,
         trust or settings().trust, isolate, energy, progress or NO_HOOKS.progress,
-        (kernels or beside) if mode is Mode.QUICK and not isolate else None, policy.max_workspace_bytes is None,
+        compiled if mode is Mode.QUICK and not isolate else None, policy.max_workspace_bytes is None,
     )  # fmt: skip
     direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)

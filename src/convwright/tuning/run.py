@@ -9,7 +9,7 @@ from convwright.core.finding import Finding
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
-from convwright.tuning.compiling.beside import BEING_COMPILED
+from convwright.tuning.compiling.beside import is_for_now
 from convwright.tuning.compiling.compilers import elsewhere
 from convwright.tuning.lineup import Lineup
 from convwright.tuning.search import Search, baseline_of
@@ -77,7 +77,7 @@ class Run:
         # What was checked once is not given up for a later time without a check.
         better = [f for f in fresh if f.candidate.id not in self._known or _is_better(f)]
         self._recall.record(better)
-        # What is being compiled, was disturbed by other work or had no memory is found out by the next search.
+        # What is yet to be compiled, was disturbed by other work or had no memory is found out by the next search.
         if not self._waiting and not any(finding.is_open for finding in fresh):
             self._recall.record_search(search.mode, self.listed)
         return self._known | {finding.candidate.id: finding for finding in better}
@@ -139,7 +139,7 @@ class Run:
         if kernels is None:
             return None
         reason = kernels.reason_to_wait(candidate, search.device)
-        if reason == BEING_COMPILED:
+        if reason is not None and is_for_now(reason):
             self._waiting.append(candidate)
         return reason
 

@@ -11,18 +11,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter, sleep
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import first_line
 from convwright.measuring.background import processors
 from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
 from convwright.tuning.compiling.compilers import Compilers
+from convwright.tuning.keeping.recall import magnitude, permission
 
-# So many of a problem's candidates are compiled beside a quick search, the most promising ones.
+# So many of a problem's candidates are compiled beside quick searches under one permission, the most promising ones.
 _MOST = 4
 # At once no more than a few of the machine's processors compile, and only while those have nothing else to do.
 _AT_ONCE, _NICENESS = max(1, min(4, processors() // 4)), 10
@@ -30,10 +33,16 @@ _QUIET_S = 0.5
 _POLL_S = 0.05
 BEING_COMPILED = "is being compiled beside, and will be tried at a later call"
 _NOT_COMPILED = f"was not compiled: {_MOST} others promised more"
+_NO_THREAD = "was not compiled for want of a thread: "
 
 # A candidate on a device, and what came of building it: None as long as nobody knows, a failure in words, or "".
-Wanted = dict[Candidate, str | None]
+Came = dict[Candidate, str | None]
 Question = tuple[ConvProblem, str]
+
+
+def is_for_now(reason: str) -> bool:
+    """Whether what a candidate has to wait for may be there at a later call."""
+    return reason == BEING_COMPILED or reason.startswith(_NO_THREAD)
 
 
 class Beside:
@@ -41,25 +50,33 @@ class Beside:
 
     def __init__(self, then: Callable[[ConvProblem], None], *, quiet_s: float = _QUIET_S) -> None:
         self._then, self._quiet_s = then, quiet_s
-        self._wanted: dict[Question, Wanted] = {}
+        self._came: dict[Question, Came] = {}
+        self._wanted: dict[tuple[Question, str], int] = {}  # how many, by permission
         self._changing = threading.Lock()
         self._searches, self._searched_s = 0, 0.0
         self._waiting: deque[tuple[Candidate, DeviceFacts]] = deque()
         self._builders: set[threading.Thread] = set()
         self._compilers = Compilers(_AT_ONCE, niceness=_NICENESS, is_over=_is_over)
 
+    def under(self, policy: Policy) -> Under:
+        """What a search with this policy is told, which has its own few compiled: others may not be allowed by it."""
+        return Under(self, permission(policy, magnitude(policy.max_workspace_bytes or 0)))
+
     def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
         """Whether a candidate can be built in no time, since it was compiled here."""
         return self._of(candidate.problem, device).get(candidate) == ""
 
-    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
-        """Why a candidate is not to be built now, or None where it is compiled; of the first few it soon will be."""
+    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts, permitted: str) -> str | None:
+        """Why a candidate is not to be built now, or None where it is compiled, for whomever; of the first few that are
+        asked for under a permission it soon will be."""
+        question = _question(candidate.problem, device)
         with self._changing:
-            wanted = self._wanted.setdefault(_question(candidate.problem, device), {})
-            if candidate in wanted:
-                came = wanted[candidate]
-                return BEING_COMPILED if came is None else came or None
-            if len(wanted) >= _MOST:
+            came = self._came.setdefault(question, {})
+            if candidate in came:
+                known = came[candidate]
+                return BEING_COMPILED if known is None else known or None
+            wanted = self._wanted.get((question, permitted), 0)
+            if wanted >= _MOST:
                 return _NOT_COMPILED
             self._builders = {builder for builder in self._builders if builder.is_alive()}
             if len(self._builders) < _AT_ONCE:
@@ -68,9 +85,10 @@ class Beside:
                 try:
                     builder.start()
                 except RuntimeError as error:
-                    return f"was not compiled: {error}"
+                    return f"{_NO_THREAD}{error}"
                 self._builders.add(builder)
-            wanted[candidate] = None
+            self._wanted[question, permitted] = wanted + 1
+            came[candidate] = None
             self._waiting.append((candidate, device))
         return BEING_COMPILED
 
@@ -80,7 +98,7 @@ class Beside:
 
     def unfinished(self) -> list[ConvProblem]:
         """The problems for which something is still to be compiled."""
-        return [problem for (problem, _), wanted in list(self._wanted.items()) if None in wanted.values()]
+        return [problem for (problem, _), came in list(self._came.items()) if None in came.values()]
 
     def wait(self) -> None:
         """Until nothing is being compiled any more."""
@@ -97,8 +115,8 @@ class Beside:
             self._searches -= 1
             self._searched_s = perf_counter()
 
-    def _of(self, problem: ConvProblem, device: DeviceFacts) -> Wanted:
-        return self._wanted.get(_question(problem, device), {})
+    def _of(self, problem: ConvProblem, device: DeviceFacts) -> Came:
+        return self._came.get(_question(problem, device), {})
 
     def _build_all(self) -> None:
         """Until nothing waits any more, or the process has ended but for this thread."""
@@ -120,15 +138,29 @@ class Beside:
                 return
             if died is None:
                 listing.build(candidate, device)
-            came = "" if died is None else f"failed: {died}"
+            end = "" if died is None else f"failed: {died}"
         except BaseException as error:  # compilers have no common one, and nobody else is there to hear of it
-            came = shortage(error) if is_shortage(error) else f"failed: {first_line(error)}"
-        wanted = self._of(candidate.problem, device)
+            end = shortage(error) if is_shortage(error) else f"failed: {first_line(error)}"
+        came = self._of(candidate.problem, device)
         with self._changing:
-            wanted[candidate] = came
-            is_last = None not in wanted.values()
+            came[candidate] = end
+            is_last = None not in came.values()
         if is_last:
             self._then(candidate.problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Under:
+    """What is compiled, for searches under one permission."""
+
+    beside: Beside
+    permitted: str
+
+    def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+        return self.beside.is_built(candidate, device)
+
+    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
+        return self.beside.reason_to_wait(candidate, device, self.permitted)
 
 
 def _is_over() -> bool:

@@ -37,7 +37,7 @@ class Recall:
         self.problem, self.device, self.policy, self.store, self.scope = problem, device, policy, store, scope
         self._follows_memory = follows_memory
         limit = policy.max_workspace_bytes or 0
-        self._limit, self._magnitude = f"{limit} bytes", f"2^{limit.bit_length()}"
+        self._limit, self._magnitude = f"{limit} bytes", magnitude(limit)
 
     @once
     def _stored(self) -> Mapping[str, Stored]:
@@ -139,5 +139,16 @@ class Recall:
             yield rough
 
     def _scope(self, mode: Mode, workspace: str) -> str:
-        rest = replace(self.policy, max_workspace_bytes=None, arithmetic=None)
-        return f"{mode} {self.scope} {rest} {workspace} {','.join(sorted(self.policy.arithmetic or ()))}"
+        return f"{mode} {self.scope} {permission(self.policy, workspace)}"
+
+
+def permission(policy: Policy, workspace: str) -> str:
+    """What searches under ``policy`` may choose, and by what, with so much ``workspace``: all that makes one of them
+    another."""
+    rest = replace(policy, max_workspace_bytes=None, arithmetic=None)
+    return f"{rest} {workspace} {','.join(sorted(policy.arithmetic or ()))}"
+
+
+def magnitude(nbytes: int) -> str:
+    """A limit as rough as free memory is, which changes from minute to minute."""
+    return f"2^{nbytes.bit_length()}"
