@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
+from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.policy import Policy, Weights
 from convwright.ops import slots
 from convwright.ops.form import CONV2D
@@ -259,6 +260,29 @@ def test_a_constant_weight_may_be_gone_and_another_come_in_its_place() -> None:
         w = channels_last(randn(6, 4, 3, 3, seed=i))
         assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
         del w
+
+
+def test_the_packed_copy_of_a_weight_that_is_gone_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[weakref.ref[Tensor]] = []
+    own = GemmPlan.prepare
+
+    def prepared(self: GemmPlan, weight: Tensor) -> Tensor:
+        made = own(self, weight).clone()
+        packed.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(GemmPlan, "prepare", prepared)
+    prefer(monkeypatch, GEMM)
+    policy = Policy(weights=Weights.CONSTANT)
+    weights = [randn(6, 4, 3, 3, seed=seed) for seed in range(3)]
+    for w in weights:
+        for _ in range(2):
+            cw.conv2d(randn(2, 4, 9, 8), w, policy=policy)
+    del w
+    assert sum(each() is not None for each in packed) == 3
+    del weights[1]
+    gc.collect()
+    assert sum(each() is not None for each in packed) == 2
 
 
 def test_constant_weights_under_inference_mode() -> None:

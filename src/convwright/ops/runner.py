@@ -186,12 +186,23 @@ class PackedOnce:
         # A new weight can have the id, the address and the version of one that is gone: only the object itself tells.
         if kept is not None and kept[0]() is weight and kept[1] == version:
             if capturing:
-                _seen_by_graphs.append(kept[2])
+                _seen_by_graphs[id(kept[2])] = kept[2]
             return kept[2]
         packed = self._prepare(weight.detach())
         if not capturing:  # inside a capture nothing is packed until the graph is replayed
-            self._by_stream[stream] = weakref.ref(weight), version, packed
+            self._by_stream[stream] = weakref.ref(weight, self._dropping(stream)), version, packed
         return packed
+
+    def _dropping(self, stream: int) -> Callable[[weakref.ref[Tensor]], None]:
+        """What lets go of a packed weight when its own is gone, unless another has taken its place."""
+        by_stream = self._by_stream
+
+        def drop(gone: weakref.ref[Tensor]) -> None:
+            kept = by_stream.get(stream)
+            if kept is not None and kept[0] is gone:
+                del by_stream[stream]
+
+        return drop
 
 
 _step = object()  # another one behind each step of any optimizer, since the first weight was kept
@@ -208,4 +219,4 @@ def _stepped(*_: object) -> None:
 
 
 # What a captured graph has seen must live as long as the graph, and nobody tells when that ends.
-_seen_by_graphs: list[Tensor] = []
+_seen_by_graphs: dict[int, Tensor] = {}
