@@ -151,6 +151,13 @@ def test_an_unknown_cache_is_assumed_to_be_large(tmp_path: Path) -> None:
     assert last_level_cache_bytes(threads=4, root=tmp_path) == 64 * 2**20
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])
+def test_what_is_to_be_warm_may_have_any_dtype(dtype: torch.dtype) -> None:
+    before = before_each(Cache.NETWORK, "cpu", warm=[torch.ones(4, 6).to(dtype).t()])
+    assert before is not None
+    before()
+
+
 def test_cold_memory_takes_longer_and_warm_memory_does_not() -> None:
     x = torch.ones(2**18)  # 1 MiB: a core reads it from memory at several times the time it takes from the cache.
     calls = {"": lambda: x.sum()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from convwright.core.dtype import Arithmetic
@@ -60,6 +60,11 @@ class Policy(Record):
         object.__setattr__(self, "arithmetic", _arithmetic_of(self.arithmetic))
         object.__setattr__(self, "weights", one_of(Weights, "`weights`", self.weights))
         object.__setattr__(self, "objective", one_of(Objective, "`objective`", self.objective))
+
+    @property
+    def by_time(self) -> Policy:
+        """The same, by time where it is by energy, which takes too long to be measured of many."""
+        return replace(self, objective=Objective.TIME) if self.objective is Objective.ENERGY else self
 
     def objection(
         self,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from convwright.errors import BadInput
+from convwright.measuring.kernel_files import text_of
 
 # Caches do not forget in the order of use exactly, so one cache's worth of other data does not empty them.
 _CUDA_SIZES = 3
@@ -69,7 +70,7 @@ class _Before:
     def __call__(self) -> None:
         self._flush()
         for tensor in self._warm:
-            tensor.sum()
+            _numbers(tensor).sum()
 
 
 class Flush:
@@ -106,24 +107,22 @@ def last_level_cache_bytes(*, threads: int, root: Path = _CPUS) -> int:
     """
     found: dict[str, int] = {}
     for cpu in _own_cpus():
-        levels = {_text(index / "level"): index for index in (root / f"cpu{cpu}" / "cache").glob("index*")}
+        levels = {text_of(index / "level"): index for index in (root / f"cpu{cpu}" / "cache").glob("index*")}
         if levels:
             last = levels[max(levels)]
-            found[_text(last / "shared_cpu_list")] = _size_bytes(_text(last / "size"))
+            found[text_of(last / "shared_cpu_list")] = _size_bytes(text_of(last / "size"))
     return sum(sorted(found.values(), reverse=True)[:threads]) or _UNKNOWN_CACHE_BYTES
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """The same memory as numbers that PyTorch can add up, as it cannot those of 8 bits."""
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
 
 
 def _own_cpus() -> Sequence[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return range(os.cpu_count() or 1)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _size_bytes(text: str) -> int:

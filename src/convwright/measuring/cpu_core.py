@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convwright.core.dtype import Arithmetic
+from convwright.measuring.kernel_files import text_of
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -51,7 +52,7 @@ def read_core(cpuinfo: Path = _CPUINFO, cpus: Path = _CPUS) -> CpuCore:
 
 
 def _fields(cpuinfo: Path) -> dict[str, str]:
-    lines = _text(cpuinfo).splitlines()
+    lines = text_of(cpuinfo).splitlines()
     pairs = (line.split(":", 1) for line in lines if ":" in line)
     return {name.strip(): value.strip() for name, value in pairs}
 
@@ -66,15 +67,9 @@ def _vector_bytes(flags: list[str]) -> int | None:
 def _highest_mhz(cpus: Path) -> int | None:
     """The highest clock of any core, where the system's driver for clocks tells it. In a virtual machine none does."""
     found = [
-        int(_text(policy / "cpuinfo_max_freq")) // 1000
+        int(text_of(policy / "cpuinfo_max_freq")) // 1000
         for policy in cpus.glob("cpu[0-9]*/cpufreq")
-        if _text(policy / "scaling_driver") in _DRIVERS_THAT_TELL_BOOST and _text(policy / "cpuinfo_max_freq").isdigit()
+        if text_of(policy / "scaling_driver") in _DRIVERS_THAT_TELL_BOOST
+        and text_of(policy / "cpuinfo_max_freq").isdigit()
     ]
     return max(found, default=0) or None
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""

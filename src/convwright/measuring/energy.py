@@ -14,6 +14,7 @@ from convwright.core.finding import Interval
 from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.measuring.clock import Clock
+from convwright.measuring.kernel_files import text_of
 from convwright.measuring.nvml import Gpu, gpu_of
 from convwright.measuring.regression import fit_line
 
@@ -98,7 +99,7 @@ def counter_of(device: torch.device | str, *, powercap: Path = _POWERCAP) -> Cou
     if where.type == "cuda":
         return NvmlCounter(gpu_of(where))
     zones = sorted(powercap.glob("intel-rapl:*"))  # AMD's counters have the same name.
-    packages = [zone for zone in zones if (_text(zone / "name") or "").startswith("package")]
+    packages = [zone for zone in zones if text_of(zone / "name").startswith("package")]
     return RaplCounter(packages) if where.type == "cpu" and packages else NoCounter()
 
 
@@ -160,12 +161,5 @@ def _run_for(call: Callable[[], object], clock: Clock, batch: int, time_us: floa
 
 
 def _number(file: Path) -> int | None:
-    text = _text(file)
-    return int(text) if text and text.isdigit() else None
-
-
-def _text(file: Path) -> str | None:
-    try:
-        return file.read_text().strip()
-    except OSError:  # Since 2020 Linux shows these counters to root only.
-        return None
+    text = text_of(file)  # since 2020 Linux shows these counters to root only
+    return int(text) if text.isdigit() else None

@@ -29,7 +29,7 @@ def searching(search: Search, ranked: Callable[[Search, list[Candidate]], list[C
         direct = listing.candidates(search.offers(problem))  # ahead of the inner budget, which does not pay for it
         left_us = search.budget.left_us - (1 - _SHARE) * search.budget.total_us
         inner = replace(
-            search, problem=problem, policy=search.timing_policy, mode=Mode.QUICK,
+            search, problem=problem, policy=search.policy.by_time, mode=Mode.QUICK,
             budget=Budget(max(left_us, 1.0) / _EACH), energy=False,
         )  # fmt: skip
         late = not search.budget.has(1 - _SHARE)
@@ -53,7 +53,7 @@ def known_best(search: Search, problem: ConvProblem) -> list[Candidate]:
     known = Recall(problem, search.device, search.policy, search.store, "direct").known(listed)
     own = baseline_of(listed, search.policy)
     base = known.get(own.id) if own is not None else None
-    verdicts = choose(list(known.values()), base, search.timing_policy)
+    verdicts = choose(list(known.values()), base, search.policy.by_time)
     best = [v.finding.candidate for v in verdicts if v.allowed]
     best += [
         v.finding.candidate

@@ -71,12 +71,6 @@ class Search:
     def wants_energy(self) -> bool:
         return self.energy or self.policy.objective is Objective.ENERGY
 
-    @property
-    def timing_policy(self) -> Policy:
-        """The policy, by time where it is by energy, which takes too long to be measured of many."""
-        energy = self.policy.objective is Objective.ENERGY
-        return replace(self.policy, objective=Objective.TIME) if energy else self.policy
-
     def recall(self, *, rewrites: bool = True) -> Recall:
         scope = ",".join(rewrite.name for rewrite in REWRITES) if rewrites else "direct"
         scope += " energy" * self.energy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -55,12 +55,6 @@ class Contest:
     @property
     def wants_energy(self) -> bool:
         return self.hooks.energy or self.policy.objective is Objective.ENERGY
-
-    @property
-    def timing_policy(self) -> Policy:
-        """The policy, by time where it is by energy: before energy is measured, and whoever is slow needs more."""
-        energy = self.policy.objective is Objective.ENERGY
-        return replace(self.policy, objective=Objective.TIME) if energy else self.policy
 
     def bench(self, seed: int = SEED) -> Bench:
         return Bench(self.problem, self.device, self.mode, seed=seed)

@@ -297,7 +297,7 @@ class _Full:
         own = rows[0].finding
         rivals = [
             row.finding.candidate for row in rows[1:]
-            if row.allowed and may_be_better(row.finding, own, self.contest.timing_policy)
+            if row.allowed and may_be_better(row.finding, own, self.contest.policy.by_time)
         ]  # fmt: skip
         return [own.candidate, *rivals[:_RIVALS]] if rivals else []
 
@@ -333,7 +333,7 @@ class _Full:
         """By the times that are known so far."""
         baseline = self.contest.baseline
         own = self.timed.get(baseline) if baseline is not None else None
-        return choose(list(self.timed.values()), own or self.contest.known_baseline(), self.contest.timing_policy)
+        return choose(list(self.timed.values()), own or self.contest.known_baseline(), self.contest.policy.by_time)
 
 
 def _family(candidate: Candidate) -> tuple[str, ...]:
