@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+_OTHERS = (Path(os.__file__).parent, Path(__file__).parent)
+_PACKAGES = {"site-packages", "dist-packages"}
+
 
 class ConvwrightError(Exception):
     """Base of all errors raised by convwright."""
@@ -46,10 +52,31 @@ def first_line(error: BaseException) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """The same of what somebody else's code raised, with its kind; nothing of its traceback.
+    """The same of what somebody else's code raised, with its kind and the innermost line of that code.
 
     >>> in_words(ValueError("no luck\\nat all")), in_words(AssertionError())
     ('ValueError: no luck', 'AssertionError')
     """
     kind, said = type(error).__name__, first_line(error)
-    return said if said == kind else f"{kind}: {said}"
+    words = said if said == kind else f"{kind}: {said}"
+    place = None if isinstance(error, SyntaxError) else _place(error)  # which says itself where it is
+    return words if place is None else f"{words} ({place})"
+
+
+def _place(error: BaseException) -> str | None:
+    """The innermost line that is neither Python's own, nor of an installed package, nor ours; None where none is."""
+    place, traceback = None, error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if _is_of_the_caller(code.co_filename):
+            function = "" if code.co_name.startswith("<") else f", in {code.co_name}"
+            place = f"{Path(code.co_filename).name}, line {traceback.tb_lineno}{function}"
+        traceback = traceback.tb_next
+    return place
+
+
+def _is_of_the_caller(file: str) -> bool:
+    path = Path(file)
+    if file.startswith("<") or _PACKAGES.intersection(path.parts):  # text that was executed has no file
+        return False
+    return not any(path.is_relative_to(folder) for folder in _OTHERS)

@@ -55,7 +55,10 @@ MISTAKES = [
     ("math:pi", "'math:pi' must name something callable, got float"),
     ("nowhere/file.py:f", "there is no file 'nowhere/file.py'"),
     ("broken_of_targets:f", "module 'broken_of_targets' cannot be imported: RuntimeError: first line"),
-    ("broken_of_targets.py:f", "file 'broken_of_targets.py' cannot be imported: RuntimeError: first line"),
+    (
+        "broken_of_targets.py:f",
+        "file 'broken_of_targets.py' cannot be imported: RuntimeError: first line (broken_of_targets.py, line 1)",
+    ),
     ("unwritten_of_targets:f", "cannot be imported: SyntaxError"),
     ("ending_of_targets:f", "module 'ending_of_targets' cannot be imported: it ends the program by sys.exit()"),
     ("ending_of_targets.py:f", "file 'ending_of_targets.py' cannot be imported: it ends the program by sys.exit()"),
@@ -76,11 +79,38 @@ def test_what_a_function_raises_is_said_in_words() -> None:
     def fails() -> None:
         raise ValueError("no luck\nand a traceback")
 
-    with pytest.raises(BadInput, match=r"'a:fails' is called without arguments and raised ValueError: no luck$"):
+    with pytest.raises(
+        BadInput,
+        match=r"'a:fails' is called without arguments and raised ValueError: no luck \(test_targets.py, line \d+, in fails\)$",
+    ):
         called("a:fails", fails)
-    with pytest.raises(BadInput, match="raised TypeError"):
+    with pytest.raises(BadInput, match=r"raised TypeError: .*'needed'$"):
         called("a:needs", lambda needed: needed)
     assert called("a:fine", lambda: 3) == 3
+
+
+FAILING = """
+import json, torch
+def inner(width):
+    return torch.ones(2, width).reshape(7)
+def fails(): return inner(3)
+def fails_in_pythons_own():
+    return json.loads("{")
+torn = lambda: 1 / 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("fails", "line 4, in inner"), ("fails_in_pythons_own", "line 7, in fails_in_pythons_own"), ("torn", "line 8")],
+)
+def test_what_fails_in_a_library_is_found_where_the_users_code_called_it(name: str, place: str, folder: Path) -> None:
+    target = f"{folder}/failing_of_targets.py:{name}"
+    (folder / "failing_of_targets.py").write_text(FAILING)
+    with pytest.raises(BadInput) as raised:
+        Targets([target]).call(target)
+    assert str(raised.value).endswith(f" (failing_of_targets.py, {place})")
+    assert "\n" not in str(raised.value)
 
 
 def test_that_a_function_ends_the_program_is_said_with_its_name() -> None:
