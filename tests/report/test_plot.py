@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from convwright.core.finding import Interval
 from convwright.errors import BadInput
 from convwright.report.curves import chart
 from convwright.report.fit import fits_of
-from convwright.report.plot import MOST_COLOURS, Chart, Curve, Fit, draw_chart, draw_fits
+from convwright.report.plot import MOST_COLOURS, Chart, Curve, Fit, check, draw_chart, draw_fits
 from convwright.report.result import Outcome, Result
 from convwright.suites.sweep import Sweep
+from unprivileged import read_only
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is missing")
 SWEEPS = [Sweep.parse("ih=8..32:*2")]
@@ -191,6 +193,20 @@ def test_what_cannot_be_drawn(tmp_path: Path) -> None:
     (tmp_path / "taken.png").mkdir()
     with pytest.raises(BadInput, match="cannot be written to: Is a directory"):
         draw_chart(made(), tmp_path / "taken.png")
+
+
+def test_that_a_plot_cannot_be_written_is_known_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "taken.png").mkdir()
+    with pytest.raises(BadInput, match="cannot be written to: Is a directory"):
+        check(tmp_path / "taken.png")
+    with tempfile.TemporaryDirectory() as folder:
+        new, old = Path(folder) / "new.png", Path(folder) / "old.png"
+        old.touch()
+        for path in (new, old):
+            check(path)
+            with read_only(path), pytest.raises(BadInput, match="cannot be written to: Permission denied"):
+                check(path)
+    assert not new.exists()
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png"])
