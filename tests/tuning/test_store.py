@@ -291,6 +291,24 @@ def test_a_place_that_is_no_folder_means_in_memory(tmp_path: Path) -> None:
     assert_works_in_memory(Path("/proc/convwright/findings.sqlite"))
 
 
+def test_what_is_wrong_with_a_place_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    hint = "; set CONVWRIGHT_STORE to another path"
+    for path, cause in (
+        (tmp_path, "it is a folder"),
+        (tmp_path / "file" / "findings.sqlite", f"{tmp_path / 'file'} is no folder"),
+        (Path("/proc/no/findings.sqlite"), "its folder /proc/no cannot be made: No such file or directory"),
+    ):
+        with Store.open(path) as store:
+            assert store.note == f"findings are kept in memory only, since {path} cannot be used: {cause}{hint}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "findings.sqlite"
+        for cause in (f"used: permission denied in its folder{hint}", "written to: permission denied"):
+            with read_only(path), Store.open(path) as store:
+                assert (store.note or "").endswith(f"memory only, since {path} cannot be {cause}")
+            Store.open(path).close()
+
+
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_read_only_folder_means_in_memory(exists: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

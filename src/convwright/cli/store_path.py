@@ -30,6 +30,7 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
     """The store at the path that is ``given``, which must be there unless it may be ``new``, or the one of the
     settings; who only ``reads`` need not be able to write to it."""
     from convwright.settings import path_of, settings
+    from convwright.tuning.keeping.schema import NOT_KEPT
     from convwright.tuning.keeping.store import Store
 
     place = settings().store_path if given is None else path_of("--store", given)
@@ -38,8 +39,10 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
     if given is not None:
         _check(place, new=new)
     with Store.open(place) as store:
-        if not (store.reads_file if reads else store.in_file):
+        if not store.reads_file:
             raise StoreError(store.note)
+        if not (reads or store.in_file):
+            raise StoreError(f"nothing was done, since {(store.note or '').partition(NOT_KEPT)[2]}")
         if store.note:
             print(f"convwright: {store.note}", file=sys.stderr)
         yield store

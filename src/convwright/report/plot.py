@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
 from convwright.report.amounts import percent_text
+from convwright.writable import is_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,15 +83,11 @@ def check(path: Path) -> None:
         raise BadInput(f"a plot is a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}")
     if not path.parent.is_dir():
         raise BadInput(f"there is no folder {str(path.parent)!r} for the plot {str(path)!r}")
-    if path.is_dir() or not _is_writable(path if path.exists() else path.parent):
+    if path.is_dir() or not is_writable(path if path.exists() else path.parent):
         reason = os.strerror(errno.EISDIR if path.is_dir() else errno.EACCES)
         raise BadInput(f"{str(path)!r} cannot be written to: {reason}")
     if find_spec("matplotlib") is None:
         raise BadInput("plots are drawn by matplotlib, which is not installed here: pip install 'convwright[plot]'")
-
-
-def _is_writable(path: Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def draw_chart(chart: Chart, path: Path) -> None:

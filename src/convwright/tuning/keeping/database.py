@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from convwright.errors import StoreError
-from convwright.tuning.keeping.schema import Opened, connect, in_memory, in_place_of, is_corrupt, open_file, set_aside
+from convwright.tuning.keeping.schema import (
+    NOT_KEPT,
+    Opened,
+    connect,
+    in_memory,
+    in_place_of,
+    is_corrupt,
+    open_file,
+    set_aside,
+)
 
 _Result = TypeVar("_Result")
 
@@ -120,7 +129,7 @@ class Database:
 
     def _without(self, error: StoreError) -> Opened:
         """A database in memory in place of the file."""
-        self.note = f"findings are kept in memory only, since {error}"
+        self.note = f"{NOT_KEPT}{error}"
         return in_memory(self.note)
 
     def _copied(self, error: sqlite3.DatabaseError) -> Opened | None:

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from convwright.errors import StoreError
+from convwright.writable import is_writable
 
 if sys.platform != "win32":
     import fcntl
 
 BUSY_TIMEOUT_S = 30.0
+# How each note begins that says why a file is not written to.
+NOT_KEPT = "findings are kept in memory only, since "
 
 # What every file of SQLite begins with.
 _MAGIC = b"SQLite format 3\x00"
@@ -84,7 +87,8 @@ def connect(path: Path | None) -> Opened:
         return _open_or_replace(path)
     except (OSError, sqlite3.DatabaseError) as error:
         fallback = in_place_of(path, error)
-        return fallback or in_memory(f"findings are kept in memory only, since {path} cannot be used: {error}")
+        cause = f"{path} cannot be used: {_cause(path, error)}"
+        return fallback or in_memory(f"{NOT_KEPT}{cause}; set CONVWRIGHT_STORE to another path")
 
 
 def in_place_of(path: Path, error: Exception) -> Opened | None:
@@ -92,8 +96,23 @@ def in_place_of(path: Path, error: Exception) -> Opened | None:
     copy = _copy(path)
     if copy is None:
         return None
-    note = f"new findings are kept in memory only, since {path} cannot be written to: {error}"
+    note = f"new {NOT_KEPT}{path} cannot be written to: {_cause(path, error)}"
     return Opened(copy, in_memory=True, note=note, copied=True)
+
+
+def _cause(path: Path, error: Exception) -> str:
+    """What is wrong with the place of a file, where that can be seen; else what was said of it."""
+    folder = path.parent
+    if os.path.isdir(path):
+        return "it is a folder"
+    if os.path.isfile(folder):
+        return f"{folder} is no folder"
+    if isinstance(error, OSError):
+        said = error.strerror or str(error)
+        return said if os.path.isdir(folder) else f"its folder {folder} cannot be made: {said}"
+    if os.path.exists(path) and not is_writable(path):
+        return "permission denied"
+    return str(error) if is_writable(folder) else "permission denied in its folder"
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
