@@ -55,7 +55,7 @@ def compare(a: Timing, b: Timing) -> Verdict:
         if not isinstance(given, Timing):
             raise BadInput(f"what is compared must be a Timing, as `measure_together` gives, got {brief(given)}")
     if a.run != b.run:
-        raise BadInput("two timings can be compared if one run of measure_calls took both, these are from two runs")
+        raise BadInput("two timings can be compared if one run of measure_together took both, these are from two runs")
     ratio = paired_ratio(a.round_slopes_us, b.round_slopes_us)
     # What is off in all rounds alike is in a call's own interval, and is none of this.
     halfwidths = [median_interval(timing.round_slopes_us).relative_halfwidth for timing in (a, b)]
