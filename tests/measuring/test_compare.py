@@ -70,5 +70,5 @@ def test_what_is_no_timing_is_not_compared() -> None:
 
 def test_timings_of_two_runs_are_not_compared() -> None:
     first, second = (measure(lambda: 7.0, clock=FakeClock(seed), budget_us=1e4) for seed in (1, 2))
-    with pytest.raises(BadInput, match="one run of measure_together took both, .* two runs"):
+    with pytest.raises(BadInput, match=r"one run of measure_together took both, .* two runs"):
         compare(first, second)

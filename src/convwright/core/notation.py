@@ -19,6 +19,7 @@ from convwright.naming import one_of, whole_number
 
 _AXES = {1: "w", 2: "hw", 3: "dhw"}
 _NUMBER = re.compile(r"([a-z]+)([0-9]+)")
+_PIECE = re.compile(r"[a-z]*[^a-z0-9]*[0-9]*", re.IGNORECASE)
 _SIZES = {"g", "mb", "ic", "oc"} | {part + axis for part in ("i", "o", "k", "s", "p", "d") for axis in "dhw"}
 
 
@@ -85,7 +86,7 @@ def parse(text: str) -> ConvProblem:
 def _read_sizes(word: str) -> dict[str, int]:
     pairs = _NUMBER.findall(word)
     if "".join(name + number for name, number in pairs) != word:
-        raise BadInput(f"a problem is written like mb32ic256ih14oc256kh3ph1, got {word!r}")
+        raise BadInput(f"a problem is written like mb32ic256ih14oc256kh3ph1, {_not_a_size(word)}")
     sizes: dict[str, int] = {}
     for name, number in pairs:
         if name not in _SIZES:
@@ -96,6 +97,17 @@ def _read_sizes(word: str) -> dict[str, int]:
             raise BadInput(f"{name!r} stands twice in {word!r}")
         sizes[name] = whole_number(f"the size {name}", number)
     return sizes
+
+
+def _not_a_size(word: str) -> str:
+    """The first piece of ``word`` that is no name of a size with its number."""
+    end = 0
+    while (size := _NUMBER.match(word, end)) is not None:
+        end = size.end()
+    piece = _PIECE.match(word, end)
+    assert piece is not None, "it matches whatever is there"
+    case = ": sizes are in lower case" if _NUMBER.fullmatch(piece[0].lower()) else ""
+    return f"and {piece[0]!r} in {word!r} is no size with its number{case}"
 
 
 def _read_options(words: list[str]) -> dict[str, str]:

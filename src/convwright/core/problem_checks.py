@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue
-from convwright.core.window import is_whole, whole_numbers
+from convwright.core.window import Sides, is_whole, whole_numbers
 from convwright.errors import BadInput
 
 if TYPE_CHECKING:
@@ -58,14 +58,21 @@ def _check_positive(problem: ConvProblem) -> None:
     for name, least, values in (
         ("stride", 1, problem.stride),
         ("dilation", 1, problem.dilation),
-        ("padding", 0, tuple(side for pair in problem.padding for side in pair)),
         ("weight", 1, problem.w.shape),
         ("input", 1, problem.x.shape[1:]),
     ):
         if any(value < least for value in values):
             raise BadInput(f"`{name}` must be at least {least} in every dimension, got {values}")
+    if any(side < 0 for sides in problem.padding for side in sides):
+        raise BadInput(f"`padding` must be at least 0 in every dimension, got {_as_given(problem.padding)}")
     if problem.groups < 1:
         raise BadInput(f"`groups` must be at least 1, got {problem.groups}")
+
+
+def _as_given(padding: Sides) -> object:
+    """Padding as it is given to be this: pairs only where both sides differ, and one number for all dimensions."""
+    each = tuple(before if before == behind else (before, behind) for before, behind in padding)
+    return each[0] if len(set(each)) == 1 else each
 
 
 def _check_channels(problem: ConvProblem) -> None:
