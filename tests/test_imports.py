@@ -17,7 +17,7 @@ ROOT = Path(convwright.__file__).parent
 # A room may import from itself and from those above it. Rooms on one line do not know each other.
 ORDER = [
     {"errors"},
-    {"naming", "forking"},
+    {"naming", "forking", "writable"},
     {"settings"},
     {"core"},
     {"suites"},
