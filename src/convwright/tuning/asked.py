@@ -32,15 +32,16 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
     candidates = listing.candidates(offers)
     exact = [c for c in candidates if c.id == algorithm]
     family = [c for c in candidates if c.id.partition("[")[0] == algorithm]
+    kinds = [c for c in candidates if "[" not in algorithm and _is_kind_of(c.id, algorithm)]
     if exact or family:
         own = baseline_of(family, policy)
         return exact[0] if exact else own or family[0]
-    about = [refusal for refusal in listing.refusals(offers) if _is_about(refusal, algorithm)]
-    about.sort(key=lambda refusal: refusal.id != algorithm)  # its own before that of all like it
-    about = about or [refusal for refusal in listing.refusals(offers) if _is_kind_of(refusal.id, algorithm)]
-    if "[" not in algorithm and (kinds := [c for c in candidates if _is_kind_of(c.id, algorithm)]):
+    if kinds:
         return kinds[0]
-    for refusal in about[:1]:
+    refused = listing.refusals(offers)
+    about = [refusal for refusal in refused if _is_about(refusal, algorithm)]
+    about.sort(key=lambda refusal: refusal.id != algorithm)  # its own before that of all like it
+    for refusal in about or [refusal for refusal in refused if _is_kind_of(refusal.id, algorithm)]:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
