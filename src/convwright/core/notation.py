@@ -100,13 +100,15 @@ def _read_sizes(word: str) -> dict[str, int]:
 
 
 def _not_a_size(word: str) -> str:
-    """The first piece of ``word`` that is no name of a size with its number."""
+    """What ``word`` has in the place of sizes: its first piece that is no name of one with its number."""
     end = 0
     while (size := _NUMBER.match(word, end)) is not None:
         end = size.end()
     piece = _PIECE.match(word, end)
     assert piece is not None, "it matches whatever is there"
     case = ": sizes are in lower case" if _NUMBER.fullmatch(piece[0].lower()) else ""
+    if piece[0] == word and not case:
+        return f"got {word!r}"
     return f"and {piece[0]!r} in {word!r} is no size with its number{case}"
 
 
