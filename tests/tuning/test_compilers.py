@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from convwright.core.profiles import profile
 from convwright.tuning import listing
 from convwright.tuning.compiling import compilers
 from convwright.tuning.compiling.compilers import Compilers
+from opened import opened
 from tuning.fatal import kernel, written
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import RUINOUS, offer
@@ -141,8 +141,7 @@ def test_who_interrupts_this_process_does_not_mean_the_compiler(fatal: None, tmp
 
 def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDLE_S", "0.05")
-    gc.collect()  # what other tests left open would be closed meanwhile
-    before = len(os.listdir("/proc/self/fd"))
+    before = opened()
     asked = Compilers(1)
     assert asked.compile(kernel(tmp_path / "first"), CPU) is None
     process = written(tmp_path / "first")[0]
@@ -152,7 +151,7 @@ def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path, m
         time.sleep(0.05)
     time.sleep(0.1)
     assert not os.path.exists(f"/proc/{process}")
-    assert len(os.listdir("/proc/self/fd")) <= before, "what other tests left may go meanwhile"
+    assert opened() <= before
 
 
 def test_those_that_were_started_ahead_are_the_ones_that_compile(fatal: None, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from convwright.tuning import chains, listing
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials import isolation
 from convwright.tuning.trials.isolated import Switches
+from opened import opened
 
 ROOT = Path(cw.__file__).parents[1]
 TESTS = Path(__file__).parents[1]
@@ -74,10 +75,10 @@ def test_an_error_of_the_other_process_itself_is_raised(monkeypatch: pytest.Monk
 
 def test_a_process_that_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "COMMAND", ["/no such python"])
-    there = len(os.listdir("/proc/self/fd"))
+    before = opened()
     with pytest.raises(BackendError, match=r"the process that measures candidates could not be started: .*/no such py"):
         cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None))
-    assert len(os.listdir("/proc/self/fd")) == there
+    assert opened() <= before
 
 
 SET = """
