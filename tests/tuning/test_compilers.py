@@ -24,6 +24,10 @@ from tuning.made import CPU, PROBLEM
 from tuning.made_backend import RUINOUS, offer
 
 
+def none_left() -> tuple[int, int]:
+    raise OSError(24, "Too many open files")
+
+
 def test_one_process_compiles_all_that_is_asked_for_in_turn(fatal: None, tmp_path: Path) -> None:
     asked = Compilers(4, niceness=3)
     assert [asked.compile(kernel(tmp_path / str(i)), CPU) for i in range(3)] == [None] * 3
@@ -126,11 +130,51 @@ def test_the_process_that_compiles_loads_no_pytorch() -> None:
 
 
 def test_without_room_for_pipes_nothing_is_said(fatal: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left() -> tuple[int, int]:
-        raise OSError(24, "Too many open files")
-
     monkeypatch.setattr(os, "pipe", none_left)
     assert Compilers(1).compile(kernel("anything"), CPU) is None
+
+
+def test_one_that_could_not_be_started_is_tried_again_after_a_pause(
+    fatal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilers, "PAUSE_S", 0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pipe", none_left)
+        asked = Compilers(1)
+        assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    time.sleep(0.2)
+    assert asked.compile(kernel(tmp_path / "second"), CPU) is None
+    assert not (tmp_path / "first").exists()
+    assert written(tmp_path / "second")[0] != os.getpid()
+
+
+def test_the_pause_grows_until_one_is_started(fatal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+    now_s = 100.0
+
+    def none_left_at() -> tuple[int, int]:
+        tried.append(now_s)
+        return none_left()
+
+    asked = Compilers(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(compilers, "perf_counter", lambda: now_s)
+        patch.setattr(os, "pipe", none_left_at)
+        while now_s < 110.0:
+            asked.compile(kernel(tmp_path / "none"), CPU)
+            now_s += 0.5
+    assert tried == [100.0, 101.0, 103.0, 107.0]
+    asked._paused_until_s = 0.0
+    assert asked.compile(kernel(tmp_path / "one"), CPU) is None
+    assert asked._pause_s == compilers.PAUSE_S
+
+
+def test_where_python_is_no_program_nothing_is_ever_tried(fatal: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(compilers, "PAUSE_S", 0.0)
+    asked = Compilers(1)
+    assert [asked.compile(kernel("anything"), CPU) for _ in range(2)] == [None, None]
 
 
 def test_who_interrupts_this_process_does_not_mean_the_compiler(fatal: None, tmp_path: Path) -> None:

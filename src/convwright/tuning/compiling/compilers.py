@@ -29,6 +29,9 @@ from convwright.tuning.process import end_in_words, search_path
 
 COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.compiling.compiler"]
 MOST_STARTING_S, MOST_COMPILING_S = 60.0, 300.0
+# Where a process could not be started, for want of memory or of files or of time, none is for so long, and after each
+# further time for twice as long, up to so long.
+PAUSE_S, _LONGEST_PAUSE_S = 1.0, 600.0
 _POLL_MS = 200
 
 
@@ -83,8 +86,8 @@ class Compilers:
         self._niceness, self._is_over = niceness, is_over
         self._places = threading.BoundedSemaphore(most)
         self._resting: list[_Compiler] = []
-        self._can_be_had = True
         self._most = most
+        self._pause_s, self._paused_until_s = PAUSE_S, 0.0
         _in_use.add(self)
 
     def let_go(self) -> None:
@@ -114,10 +117,10 @@ class Compilers:
     def compile(self, candidate: Candidate, device: DeviceFacts) -> str | None:
         """Where its backend can, compile a candidate. What the compiler died of is told: it is not to be tried here.
 
-        A process that cannot be had is no reason: then building the candidate compiles it, as it does what a compiler
-        has refused, and says why.
+        A process that cannot be had, or not now, is no reason: then building the candidate compiles it, as it does what
+        a compiler has refused, and says why.
         """
-        if not self._can_be_had or not elsewhere(candidate):
+        if not elsewhere(candidate):
             return None
         request = pickle.dumps((candidate, device))
         with self._places:
@@ -139,12 +142,16 @@ class Compilers:
         return self._new()
 
     def _new(self) -> _Compiler | None:
-        if self._is_over():
+        begun_s = perf_counter()
+        if begun_s < self._paused_until_s or self._is_over() or not _is_python(COMMAND[0]):
             return None
         started = _Compiler.started(self._niceness, self._is_over)
-        self._can_be_had = started is not None or self._is_over()
         if started is not None:
+            self._pause_s = PAUSE_S
             threading.Thread(target=self._bury, args=(started,), name="convwright-compiler", daemon=True).start()
+        elif begun_s >= self._paused_until_s and not self._is_over():  # once for threads that fail at the same time
+            self._paused_until_s = perf_counter() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return started
 
     def _bury(self, compiler: _Compiler) -> None:
@@ -153,6 +160,11 @@ class Compilers:
         with suppress(ValueError):
             self._resting.remove(compiler)
             compiler.kill()
+
+
+def _is_python(executable: str | None) -> bool:
+    """False where Python runs inside of another program, which would be started again."""
+    return not getattr(sys, "frozen", False) and os.path.basename(executable or "").startswith(("python", "pypy"))
 
 
 class _Compiler:
@@ -164,8 +176,6 @@ class _Compiler:
 
     @classmethod
     def started(cls, niceness: int, is_over: Callable[[], bool]) -> _Compiler | None:
-        if getattr(sys, "frozen", False) or not os.path.basename(COMMAND[0] or "").startswith(("python", "pypy")):
-            return None  # Python runs inside of another program, which would be started again
         # As this process finds its modules, however it came to.
         environment = {**os.environ, "PYTHONPATH": search_path()}
         ends: tuple[int, ...] = ()
