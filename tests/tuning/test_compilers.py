@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,19 @@ def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path, m
     time.sleep(0.1)
     assert not os.path.exists(f"/proc/{process}")
     assert opened() <= before
+
+
+def test_the_last_one_that_rests_may_end_while_it_is_asked_for(fatal: None, tmp_path: Path) -> None:
+    class Emptied(list[Any]):
+        """What another thread has taken the last one from since somebody looked."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    asked = Compilers(1)
+    asked._resting = Emptied()
+    assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    assert written(tmp_path / "first")[0] != os.getpid()
 
 
 def test_those_that_were_started_ahead_are_the_ones_that_compile(fatal: None, tmp_path: Path) -> None:

@@ -134,11 +134,12 @@ class Compilers:
 
     def _one(self) -> _Compiler | None:
         """One that rests, or a new one, or None where it cannot be started."""
-        while self._resting:
-            compiler = self._resting.pop()
-            if compiler.is_alive:
-                return compiler
-            compiler.kill()
+        with suppress(IndexError):  # none rests; another thread may bury the last one at any moment
+            while True:
+                compiler = self._resting.pop()
+                if compiler.is_alive:
+                    return compiler
+                compiler.kill()
         return self._new()
 
     def _new(self) -> _Compiler | None:
