@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
 
 from convwright.core.policy import Objective, Policy, Weights
+from convwright.core.problem import ConvProblem
+from convwright.settings import Mode
+from convwright.tuning import listing
 from convwright.tuning.budget import Budget
+from convwright.tuning.trials import trial as trials
 from convwright.tuning.trials.contest import NO_HOOKS
 from convwright.tuning.trials.looks import Look, Looks
+from convwright.tuning.trials.trial import Bench, Call, Trial
+from tuning.made import CPU
 
 DEVICE = Policy(objective=Objective.DEVICE_TIME)
 
@@ -90,3 +98,49 @@ def test_a_call_that_takes_the_device_long_is_made_once(monkeypatch: pytest.Monk
     look = gpu.look("torch", "default")
     assert (look.look_us, look.cold) == (1.9e6, True)
     assert gpu.budget.spent_us == pytest.approx(1.9e6)
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[ref[Call]]:
+    """The calls that trials have made, which hold packed weights and workspaces."""
+    made, seen = Trial._made, list[ref[Call]]()
+
+    def noted(self: Trial) -> Call:
+        call = made(self)
+        seen.append(ref(call))
+        return call
+
+    monkeypatch.setattr(Trial, "_made", noted)
+    return seen
+
+
+def test_what_was_looked_at_keeps_no_packed_weight_and_no_workspace(bound: list[ref[Call]]) -> None:
+    problem, policy = ConvProblem.parse("ic16ih8oc16kh3ph1"), Policy()
+    bench = Bench(problem, CPU, Mode.FULL, seed=0)
+    looks = Looks(bench, Budget(1e9), policy, NO_HOOKS.trying)
+    listed = listing.candidates(listing.direct(problem, CPU, policy))
+    for place, candidate in enumerate(listed):
+        looks.at(candidate)
+        looks.again(candidate, 1)
+        assert len(bound) == 2 * (place + 1)
+        assert [call for call in bound if call() is not None] == []
+    again = looks.looked[listed[-1]].trial
+    assert again.call() is again.call()
+    torch.testing.assert_close(again.call()(), looks.looked[listed[0]].trial.call()(), rtol=1e-3, atol=1e-3)
+
+
+def test_a_workspace_that_grows_is_not_held_beside_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(ConvProblem.parse("ic4ih8oc4kh3ph1"), CPU, Mode.FULL, seed=0)
+    held = bench.workspace(1000)
+    before, seen = ref(bench._workspace), list[bool]()
+    del held
+
+    @contextmanager
+    def needing(what: str) -> Iterator[None]:
+        seen.append(before() is None)
+        yield
+
+    monkeypatch.setattr(trials, "needing", needing)
+    grown = bench.workspace(2000)
+    assert grown is not None
+    assert (seen, grown.numel()) == ([True], 2000)

@@ -14,8 +14,8 @@ _PATIENCE = 0.05
 
 
 def glance(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]:
-    """Those that could be run within the budget, the fastest at a first look before all. They are held in memory until
-    then; where that is too short for their operands there are none."""
+    """Those that could be run within the budget, the fastest at a first look before all; none where memory is too short
+    for their operands."""
     hooks, budget = contest.hooks, contest.budget
     try:
         looks = Looks(contest.bench(), budget, contest.policy, hooks.trying, patience_us=_PATIENCE * budget.total_us)

@@ -95,7 +95,8 @@ class Looks:
         self._background = Background()
 
     def at(self, candidate: Candidate) -> Look | None:
-        """Build it and run it; None, and a finding with the reason, where that fails."""
+        """Build it and run it; None, and a finding with the reason, where that fails. Most are never run again: what
+        was packed and bound for it is not kept."""
         try:
             with self._trying(candidate):
                 trial = Trial(candidate, self.bench)
@@ -103,6 +104,7 @@ class Looks:
         except FAILURES as error:
             self.failed[candidate] = failure(candidate, error, self.bench.device)
             return None
+        trial.let_go()
         self.looked[candidate] = look
         trial.look_us, trial.launch_us = look.look_us, look.host_us
         if listing.objection(candidate, self._policy) is None:
@@ -189,6 +191,7 @@ class Looks:
                 more = [queued_us(call, _AHEAD * look.host_us) for _ in range(times)]
         else:
             more = [self._run_us(call) for _ in range(times)]
+        look.trial.let_go()
         runs = (*look.runs_us, *more)
         self.looked[candidate] = replace(look, runs_us=runs, disturbed=self._is_disturbed())
         return self.looked[candidate]

@@ -39,8 +39,10 @@ class Bench:
         self._workspace = torch.empty(0, dtype=torch.uint8, device=self.device)
 
     def workspace(self, nbytes: int) -> Tensor | None:
-        """Scratch memory that every candidate shares, since they run one after the other."""
+        """Scratch memory that candidates share, since they run one after the other: one that has grown is not that of
+        calls which were bound before."""
         if self._workspace.numel() < nbytes:
+            self._workspace = self._workspace.new_empty(0)  # both at once would be more than any candidate needs
             with needing(f"its workspace of {nbytes:,} bytes"):
                 self._workspace = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._workspace[:nbytes] if nbytes else None
@@ -80,10 +82,15 @@ class Trial:
         return partial(plan, first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace, **rare)
 
     def call(self) -> Call:
-        """The packed candidate on the bench's operands; the same each time, since clocks know calls by identity."""
+        """The packed candidate on the bench's operands; the same each time until it is let go, since clocks know calls
+        by identity."""
         if self._call is None:
             self._call = self._made()
         return self._call
+
+    def let_go(self) -> None:
+        """Hold neither a packed weight nor a workspace until it is called again, by another call."""
+        self._call = None
 
     def _made(self) -> Call:
         given, workspace = dict(self.bench.operands), self.bench.workspace(self.plan.workspace_bytes)
