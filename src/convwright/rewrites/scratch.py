@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class Scratch:
         self.embeddings = dict(embeddings)
         self.inner_bytes = inner_bytes
         self.workspace_bytes = scratch_bytes(embeddings) + inner_bytes
-        self._last: tuple[int, Carved] | None = None
+        self._last: tuple[dict[int, Carved], ref[Tensor] | None] = {}, None
 
     def of(self, workspace: Tensor | None, device: torch.device) -> Carved:
         """The scratch tensors and the inner workspace in ``workspace``, or in memory of this call's own."""
@@ -35,12 +36,18 @@ class Scratch:
             return {}, workspace
         if workspace is None:
             return self._carve(torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device))
-        last, address = self._last, workspace.data_ptr()
-        if last is None or last[0] != address:
-            # Calls mostly share one workspace, and views cost microseconds. While views of it are kept, no other
-            # memory can have its address; views of more than the last one would hold memory that nobody wants.
-            last = self._last = (address, self._carve(workspace))
-        return last[1]
+        # Calls mostly share one workspace, and views cost microseconds.
+        carved = self._last[0].get(workspace.data_ptr())
+        return self._kept(workspace) if carved is None else carved
+
+    def _kept(self, workspace: Tensor) -> Carved:
+        """Views that are kept for as long as the workspace itself: they hold its memory, which graphs that are captured
+        take from a pool, and which a larger one takes the place of. Meanwhile no other memory has its address."""
+        carved = self._carve(workspace.data)  # whose views do not hold the workspace as a tensor beside its memory
+        kept = {workspace.data_ptr(): carved}
+        owner = workspace if workspace._base is None else workspace._base
+        self._last = kept, ref(owner, lambda _: kept.clear())
+        return carved
 
     @torch.inference_mode(False)  # views made in inference mode could not be written to outside of it
     def _carve(self, workspace: Tensor) -> Carved:
