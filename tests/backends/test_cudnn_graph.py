@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from convwright.backends.cudnn.classic.operands import objection
+from convwright.backends.cudnn.graph import engine
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.graph.attributes import Attribute, Kind, NumericalNote
 from convwright.backends.cudnn.graph.descriptor import Descriptor
@@ -21,9 +23,11 @@ from convwright.backends.cudnn.graph.engine import workspace_bytes
 from convwright.backends.cudnn.graph.plan import GraphPlan
 from convwright.backends.cudnn.graph.tensor import GraphTensor, common_layout
 from convwright.backends.cudnn.library import Missing, load
+from convwright.backends.cudnn.status import explain
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
+from convwright.core.finding import may_pass
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
@@ -203,8 +207,45 @@ def test_listing_is_the_same_in_every_process() -> None:
 
 def test_planning_again_gives_the_same() -> None:
     first = planned(SMALL)
-    graph.offers.cache_clear()
+    graph.lasting_offers.cache_clear()
     assert planned(SMALL) == first
+
+
+@pytest.mark.parametrize("asked", ["target", "proposed_engines", "execution_plan"])
+@pytest.mark.parametrize("status", [1001, 4003, 4004])
+def test_what_has_no_memory_is_refused_for_this_once(asked: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> None:
+        raise BackendError(explain(status))
+
+    graph.lasting_offers.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(graph, asked, none)
+        for _ in range(2):
+            short = refusals(SMALL)
+            assert {refusal.reason for refusal in short if may_pass(refusal)} == {explain(status)}
+            assert short[0].id == graph.REFUSAL_ID or asked == "execution_plan"
+    assert len(planned(SMALL)) > 5
+    assert not any(map(may_pass, refusals(SMALL)))
+    monkeypatch.setattr(graph, asked, none)
+    assert len(planned(SMALL)) > 5  # which are kept
+
+
+def test_a_heuristic_without_memory_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(graph: Descriptor, device: Any, mode: int) -> list[Any]:
+        if mode == engine._MODE_A:
+            raise BackendError(explain(4004))
+        return []
+
+    monkeypatch.setattr(engine, "_ask", ask)
+    graph.lasting_offers.cache_clear()
+    short = refusals(SMALL)
+    assert short[0] == Refusal(graph.REFUSAL_ID, explain(4004))
+    assert planned(SMALL)  # what needs no heuristic
+
+
+@pytest.mark.parametrize("status", [1002, 1008, 2006, 3001, 3010, 4000, 4001, 4002])
+def test_what_cudnn_does_not_support_is_no_want_of_memory(status: int) -> None:
+    assert not may_pass(Refusal("an engine", explain(status)))
 
 
 @on_each_target

@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import convwright as cw
+from convwright.backends.cudnn.status import explain
+from convwright.core.candidate import Refusal
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.errors import BackendError
@@ -23,7 +25,7 @@ from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
 from convwright.tuning.trials import confirm, full, trial, verify, warm_up
 from tuning.made import CPU, PROBLEM
-from tuning.made_backend import Made, MadePlan, Way
+from tuning.made_backend import Made, MadePlan, MadeQuick, Way
 
 GEMM = "reference/gemm"
 
@@ -55,6 +57,23 @@ def search(store: Store, mode: Mode = Mode.QUICK, **changed: Any) -> Findings:
 
 def rows(found: Findings) -> dict[str, Finding]:
     return {verdict.finding.candidate.id: verdict.finding for verdict in found.verdicts}
+
+
+@pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL])
+@pytest.mark.parametrize("status", [1001, 4004])
+def test_what_a_backend_had_no_memory_to_list_is_found_by_the_next_search(
+    status: int, mode: Mode, made: Made, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Refusal("quick/graph", explain(status))
+    made.quick = {"fast": Way(500.0)}
+    with monkeypatch.context() as patch:
+        patch.setattr(MadeQuick, "candidates", lambda *_: iter([short]))
+        found = search(store, mode)
+        assert found.refusals == (short,)
+        assert list(rows(found)) == ["torch/default"]
+    assert not Session(mode, store).knows(PROBLEM, CPU, Policy())
+    assert Session(mode, store).choose(PROBLEM, CPU, Policy(), None).candidate.id == "quick/fast"
+    assert Session(mode, store).knows(PROBLEM, CPU, Policy())
 
 
 @pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL])

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from convwright.core.candidate import Candidate
+from convwright.core.candidate import Candidate, Refusal
 from convwright.core.record import Record
 
 # So begins what is said of a time that other work on the machine has disturbed, and that counts in its process only.
 UNSTABLE = "unstable"
 # And so what memory was too short for, which may be there another time.
 OUT_OF_MEMORY = "out of memory"
-# What libraries say of that: PyTorch, its CPU allocator, cuDNN in words, cuBLAS and cuDNN 8, cuDNN 9.
-_SAYING_SO = (OUT_OF_MEMORY, "can't allocate memory", "could not allocate", "ALLOC_FAILED", "ALLOCATION_FAILED")
+# What libraries say of that: PyTorch, its CPU allocator, cuDNN in words, also where a GPU is too full for a handle,
+# cuBLAS and cuDNN 8, cuDNN 9.
+_SAYING_SO = (
+    OUT_OF_MEMORY, "can't allocate memory", "could not allocate", "cuDNN could not start", "ALLOC_FAILED",
+    "ALLOCATION_FAILED",
+)  # fmt: skip
 
 
 def says_out_of_memory(said: str) -> bool:
@@ -24,6 +28,11 @@ def says_out_of_memory(said: str) -> bool:
     (True, False)
     """
     return any(words in said for words in _SAYING_SO)
+
+
+def may_pass(refusal: Refusal) -> bool:
+    """Whether what was refused may be there another time, since it was memory that was short."""
+    return says_out_of_memory(refusal.reason)
 
 
 @dataclass(frozen=True, slots=True)

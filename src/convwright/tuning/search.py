@@ -9,6 +9,7 @@ from typing import Protocol
 from convwright import flags
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
+from convwright.core.finding import may_pass
 from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
@@ -61,6 +62,12 @@ class Search:
         if asked not in self._listed:
             self._listed[asked] = listing.direct(problem, self.device, self.policy)
         return self._listed[asked]
+
+    @property
+    def is_open(self) -> bool:
+        """True where something was refused by now that may be there another time."""
+        refusals = (refusal for offers in self._listed.values() for refusal in listing.refusals(offers))
+        return any(map(may_pass, refusals))
 
     @property
     def runs(self) -> bool:

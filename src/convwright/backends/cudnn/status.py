@@ -15,7 +15,7 @@ _FAMILIES = {
 }
 _WORDS = {
     0: "cuDNN did as asked",
-    1001: "cuDNN could not start: it finds no working device or driver",
+    1001: "cuDNN could not start: it finds no working device or driver, or no memory there",
     1002: "cuDNN's libraries are of different versions",
     1003: "cuDNN was given something written by another version of it",
     1004: "cuDNN no longer has this function",

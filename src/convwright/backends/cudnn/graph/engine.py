@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from convwright.backends.cudnn.graph.attributes import KNOB_KINDS, Attribute, BehaviorNote, Kind, NumericalNote
 from convwright.backends.cudnn.graph.descriptor import Descriptor, cudnn
 from convwright.backends.cudnn.graph.device import Target
+from convwright.core.finding import says_out_of_memory
 from convwright.errors import BackendError
 
 Knobs = tuple[tuple[int, int], ...]
@@ -33,7 +34,7 @@ class Engine:
 def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
     """What cuDNN proposes for ``graph`` on ``device``, best first, each once.
 
-    Raises what cuDNN said last where no heuristic has a proposal.
+    Raises what cuDNN said last where no heuristic has a proposal, and where one of them had no memory.
     """
     found: dict[tuple[int, Knobs], Engine] = {}
     failure = BackendError("cuDNN proposes no engine")
@@ -42,6 +43,8 @@ def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
             for engine in _ask(graph, device, mode):
                 found.setdefault((engine.index, engine.knobs), engine)
         except BackendError as error:
+            if says_out_of_memory(str(error)):
+                raise
             failure = error
     if not found:
         raise failure

@@ -30,10 +30,13 @@ from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source,
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic
 from convwright.core.epilogue import Activation
+from convwright.core.finding import may_pass
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, Refused
+
+Offers = tuple[tuple[Offer, ...], tuple[Offer, ...]]
 
 REFUSAL_ID = "cudnn/graph"
 PREFIX = "engine-"
@@ -47,14 +50,38 @@ def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Ite
         yield from part
 
 
-@lru_cache(maxsize=256)
-def offers(problem: ConvProblem, device: DeviceFacts) -> tuple[tuple[Offer, ...], tuple[Offer, ...]]:
+def offers(problem: ConvProblem, device: DeviceFacts) -> Offers:
     """Every engine and configuration that cuDNN proposes, best first by its own judgement, with its workspace; apart
     from them each engine that it has and does not propose, as it is by itself, or why it cannot serve.
 
     Where it has nothing for the problem, ``cudnn/graph`` is refused, in its words. The first asking takes 5 to 20 ms
-    of planning; nothing runs, and the device need not be present.
+    of planning; nothing runs, and the device need not be present. What was refused for want of memory is asked for
+    again at each asking.
     """
+    try:
+        return lasting_offers(problem, device)
+    except _Passing as passing:
+        return passing.offers
+
+
+class _Passing(Exception):
+    """Raised through a cache, so that it keeps nothing of what may be otherwise another time."""
+
+    def __init__(self, offers: Offers) -> None:
+        super().__init__()
+        self.offers = offers
+
+
+@lru_cache(maxsize=256)
+def lasting_offers(problem: ConvProblem, device: DeviceFacts) -> Offers:
+    """The same, kept."""
+    found = _planned(problem, device)
+    if any(isinstance(offer, Refusal) and may_pass(offer) for part in found for offer in part):
+        raise _Passing(found)
+    return found
+
+
+def _planned(problem: ConvProblem, device: DeviceFacts) -> Offers:
     final = not device.present
     try:
         where = target(device)
@@ -66,6 +93,8 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> tuple[tuple[Offer, ...]
     except BackendError as failure:
         proposed, refusal = [], Refusal(REFUSAL_ID, _compiled_elsewhere(problem, device) or str(failure))
     others = tuple(_others(problem, graph, where, {engine.index for engine in proposed}, final=final))
+    if refusal is not None and may_pass(refusal):
+        return (refusal,), others
     if refusal is not None and not any(isinstance(offer, Candidate) for offer in others):
         return (refusal,), ()
     return tuple(_offer(problem, engine, where, final=final) for engine in proposed), others
