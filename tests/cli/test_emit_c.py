@@ -176,7 +176,7 @@ def test_what_is_named_keeps_to_what_is_asked_for(
         ([PROBLEM, "--algorithm", "cudnn/nonsense"], "no algorithm here is called 'cudnn/nonsense'"),
         ([PROBLEM, "--name", "no name"], "the name must be letters"),
         ([f"{PROBLEM} dt:fp16", "--dtype", "fp32"], "dt is given twice"),
-        ([PROBLEM, "--max-workspace", "-1"], "must be a whole number"),
+        ([PROBLEM, "--max-workspace", "-1"], "such as 64MB or 1GiB, got '-1'"),
     ],
 )
 def test_a_mistake_is_one_sentence(

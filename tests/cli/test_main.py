@@ -138,7 +138,7 @@ def test_in_a_narrow_terminal_names_of_options_can_be_read(
     columns: str, boxes: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    for words, option in ((["find"], "--max-workspace <"), (["store", "list"], "--store ")):
+    for words, option in ((["find"], "--max-workspace BYTES"), (["store", "list"], "--store ")):
         code, out, _ = run(capsys, monkeypatch, *words, "--help")
         assert code == 0
         assert ("╭" in out) == boxes

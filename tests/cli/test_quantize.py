@@ -148,7 +148,7 @@ def test_samples_of_their_own_stand_in_for_the_example(
         (["{example}:small", "--keep", "stim"], "`keep` names 'stim', the model's convolutions are 'stem', "),
         (["{example}:small", "--ranges", "best"], "`ranges` must be one of mse, largest, got 'best'"),
         (["{example}:small", "--max-layer-error", "-1"], "`max_layer_error` must be above 0 (relative L2), got -1.0"),
-        (["{example}:small", "--max-workspace", "-1"], "`max_workspace_bytes` must be a whole number"),
+        (["{example}:small", "--max-workspace", "-1"], "such as 64MB or 1GiB, got '-1'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(

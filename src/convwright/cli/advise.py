@@ -9,6 +9,7 @@ import typer
 from convwright.cli.interrupt import stoppable
 from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.tf32 import Tf32, with_tf32
+from convwright.cli.workspace import MaxWorkspace
 from convwright.naming import one_of
 
 # What is done before the first search, some seconds long.
@@ -25,7 +26,7 @@ def advise(
     backward: Annotated[bool, typer.Option("--backward", help="A training step instead of a forward pass.")] = False,
     mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full.")] = "quick",
     top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
-    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     tf32: Tf32 = None,

@@ -12,6 +12,7 @@ from convwright.cli.interrupt import stopped
 from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.problem_text import direction_word, layout_word
 from convwright.cli.tf32 import Tf32, with_tf32
+from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -46,7 +47,7 @@ def bench(
     mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full.")] = "quick",
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
-    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,

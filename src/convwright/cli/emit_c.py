@@ -11,6 +11,7 @@ import typer
 
 from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, opened
+from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def emit_c(
             "--tf32/--no-tf32", help="Let fp32 be computed in TF32, which --no-tf32 forbids; by default as PyTorch may."
         ),
     ] = None,
-    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes, of what is chosen.")] = None,
+    max_workspace: MaxWorkspace = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -18,6 +18,7 @@ from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, opened
 from convwright.cli.tf32 import Tf32, with_tf32
+from convwright.cli.workspace import MaxWorkspace
 from convwright.naming import one_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def explain(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
     ] = None,
-    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     tf32: Tf32 = None,

@@ -12,6 +12,7 @@ from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.cli.tf32 import Tf32, with_tf32
+from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -44,7 +45,7 @@ def find(
     tf32: Tf32 = None,
     mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms) or full (30 s).")] = "full",
     budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
-    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,

@@ -9,6 +9,7 @@ import typer
 
 from convwright.cli.advise import LOADING, MAKING
 from convwright.cli.interrupt import stoppable
+from convwright.cli.workspace import MaxWorkspace
 
 TARGET = "module:function or path/to/file.py:function, which returns a model, or a model and an example of its input."
 
@@ -32,7 +33,7 @@ def quantize(
     max_layer_error: Annotated[
         float, typer.Option(help="Most error of a layer's result (relative L2); layers that are further off are kept.")
     ] = 0.1,
-    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_workspace: MaxWorkspace = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -10,6 +10,7 @@ from convwright.cli.advise import LOADING, MAKING, RECORDING, TARGET
 from convwright.cli.interrupt import kept_or_not, stoppable, stopped
 from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.tf32 import Tf32, with_tf32
+from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -25,7 +26,7 @@ def tune(
         str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full (30 s a problem).")
     ] = "full",
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
-    max_workspace: Annotated[int | None, typer.Option(help="Most workspace in bytes.")] = None,
+    max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
     tf32: Tf32 = None,
