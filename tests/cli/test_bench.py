@@ -153,20 +153,22 @@ def test_a_problem_that_fails_does_not_stop_the_others(
     assert len(records(out)) == 4, "what failed is tried again, and nothing else"
 
 
-def test_it_can_be_stopped(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rows", [0, 2])
+def test_it_can_be_stopped(rows: int, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, own = tmp_path / "results.jsonl", bench_run.Run._searched
 
     def searched(self: bench_run.Run, row: object) -> object:
-        if len(self.records) == 2:
+        if len(self.records) == rows:
             raise KeyboardInterrupt
         return own(self, row)
 
     monkeypatch.setattr(bench_run.Run, "_searched", searched)
     code, told, err = run("gtc", *HEURISTIC, "--out", out)
     assert code == 130
-    assert err == f"convwright: stopped after 2 of 14 problems, which are in {out}; --resume goes on\n"
-    assert "2 not measured" in told
-    assert len(records(out)) == 2
+    kept = f", which are in {out}; --resume goes on" if rows else ""
+    assert err == f"convwright: stopped after {rows} of 14 problems{kept}\n"
+    assert ("2 not measured" in told) == (rows == 2)
+    assert len(records(out)) == rows
 
 
 def test_a_suite_of_ones_own(run: Command, tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ def _run(run: Run, *, resume: bool) -> typer.Exit | None:
         with progress_bar() as progress:
             run.go(progress, resume=resume)
     except KeyboardInterrupt:
-        kept = "" if run.lines is None else f", which are in {run.lines.path}; --resume goes on"
         done, rows = len(run.records), len(run.suite.rows)
+        kept = f", which are in {run.lines.path}; --resume goes on" if run.lines is not None and done else ""
         return stopped(f"after {done} of {rows} problems{kept}")
     return None
 
