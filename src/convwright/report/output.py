@@ -16,5 +16,5 @@ def output() -> Console:
 
 def console(*, stderr: bool = False, width: int | None = None, soft_wrap: bool = False) -> Console:
     """A console that prints what it is given: in names of users' functions and files neither ``:a:`` is an emoji nor
-    ``[b]`` a style."""
-    return Console(stderr=stderr, width=width, soft_wrap=soft_wrap, markup=False, emoji=False)
+    ``[b]`` a style, and no number or word of a sentence has a colour of its own."""
+    return Console(stderr=stderr, width=width, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False)

@@ -22,7 +22,7 @@ from convwright.tuning.keeping.upkeep import KnownProblem, Summary
 def print_summary(summary: Summary, console: Console) -> None:
     """Where the store is, how large, and one row per device."""
     console.print(Text(f"{summary.path} · {summary.nbytes / 1e6:.3g} MB · schema {summary.schema}"), soft_wrap=True)
-    console.print(f"finished searches: {summary.searches}; in quarantine: {summary.quarantined}", highlight=False)
+    console.print(f"finished searches: {summary.searches}; in quarantine: {summary.quarantined}")
     if not summary.devices:
         console.print("nothing is remembered yet")
         return
