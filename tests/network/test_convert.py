@@ -270,6 +270,15 @@ def test_a_class_that_others_put_on_a_converted_layer_is_kept_when_that_is_rever
     assert type(layer).__mro__[1:3] == (Sharded, nn.Conv2d)
 
 
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated")
+def test_what_goes_by_the_exact_types_of_modules_finds_them_when_the_model_is_reverted() -> None:
+    fuse = torch.ao.quantization.fuse_modules
+    model = cw.convert(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval())
+    with pytest.raises(AssertionError, match="did not find fuser method"):
+        fuse(model, [["0", "1"]])
+    assert type(fuse(cw.revert(model), [["0", "1"]])[0]) is torch.ao.nn.intrinsic.ConvReLU2d
+
+
 def test_a_tracer_leaves_a_converted_layer_whole(net: Net, x: torch.Tensor) -> None:
     cw.convert(net, choices={"stem": "reference/gemm"})
     expected = net(x)

@@ -28,7 +28,7 @@ def convert(model: Model, *, choices: Choices | None = None, policy: Policy | No
     algorithms of layers by their paths, which may be patterns ("layer1.*"), the last that fits counts; either the
     algorithm of the call itself, or one for each direction. What is not named is chosen freely, within ``policy``.
     ``layer.choices`` says by what a layer is computed. A layer whose class has a forward of its own is left alone.
-    ``revert`` takes everything back.
+    ``revert`` takes everything back, as tools need it that go by the exact types of modules.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
