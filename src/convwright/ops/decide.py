@@ -15,6 +15,7 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import Refused
+from convwright.measuring.compare import TIE
 from convwright.measuring.machine import device_facts
 from convwright.ops import ambient
 from convwright.ops.autograd import Training
@@ -28,7 +29,6 @@ from convwright.ops.proving import Proving, Wrapped
 from convwright.ops.relief import bound
 from convwright.ops.runner import Runner
 from convwright.ops.slots import Run
-from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, capturing, session
 
 # A quick search takes few samples of the host, so their interval may be very wide; the median is within this factor.

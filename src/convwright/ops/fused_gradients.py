@@ -24,6 +24,7 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import Refused
+from convwright.measuring.compare import TIE
 from convwright.ops.autograd import Gradients
 from convwright.ops.call import Call
 from convwright.ops.on_device import on_device
@@ -32,7 +33,6 @@ from convwright.ops.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import empty
 from convwright.tuning import listing
-from convwright.tuning.choose import TIE
 from convwright.tuning.session import Choice, session
 
 _FASTEST = (Objective.TIME, Objective.DEVICE_TIME)

@@ -15,9 +15,9 @@ from time import perf_counter_ns
 from torch import Tensor
 
 from convwright import flags
+from convwright.measuring.compare import TIE
 from convwright.measuring.memory import settle_heap
 from convwright.ops.runner import Runner
-from convwright.tuning.choose import TIE
 
 # The first call of each is not counted: it packs, allocates and loads.
 _UNCOUNTED = 2

@@ -14,12 +14,13 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.limits import Limits, limits
 from convwright.core.policy import Objective, Policy
 from convwright.errors import first_line
+from convwright.measuring.compare import TIE
 from convwright.measuring.conditions import Conditions
 from convwright.naming import singular
 from convwright.network.conditions_text import Measured, conditions_now, without_tf32
 from convwright.report.amounts import bytes_text
 from convwright.suites.suite import Point, Row
-from convwright.tuning.choose import TIE, device_us, eager_us
+from convwright.tuning.choose import device_us, eager_us
 from convwright.tuning.find import Findings
 
 Record = dict[str, Any]

@@ -10,10 +10,7 @@ from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.record import Record
-
-# A candidate must beat PyTorch's own call by more than a tie, or that call is what runs.
-TIE = 0.02
-
+from convwright.measuring.compare import TIE
 
 # What others do that a search preferred.
 _AHEAD = dict.fromkeys(Objective, "are faster") | {Objective.WORKSPACE: "need no more workspace"}

@@ -29,7 +29,7 @@ from convwright.tuning.inside import known_best, searching
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.run import Run
-from convwright.tuning.search import Kernels, Search, check_objective
+from convwright.tuning.search import Kernels, Search, check_objective, search_for
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
 from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
@@ -69,12 +69,11 @@ def find(
     budget = Budget(budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US))
     with budget.paused():
         listing.load(device)
-    known = resolved(policy, problem, device)
-    compiled = kernels or (None if beside is None else beside.under(known))
-    search = Search(
-        problem, device, known, mode, store, budget,
-        trust or settings().trust, isolate, energy, progress or NO_HOOKS.progress,
-        compiled if mode is Mode.QUICK and not isolate else None, policy.max_workspace_bytes is None,
+    search = search_for(problem, device, policy, mode, store, budget)
+    compiled = kernels or (None if beside is None else beside.under(search.policy))
+    search = replace(
+        search, trust=trust or settings().trust, isolate=isolate, energy=energy,
+        progress=progress or NO_HOOKS.progress, kernels=compiled if mode is Mode.QUICK and not isolate else None,
     )  # fmt: skip
     direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from math import inf
 
 from convwright.core.finding import Finding
+from convwright.measuring.compare import TIE
 from convwright.tuning import listing
-from convwright.tuning.choose import TIE, Verdict, choose, cost, cost_of, is_unstable, objection, surely_less
+from convwright.tuning.choose import Verdict, choose, cost, cost_of, is_unstable, objection, surely_less
 from convwright.tuning.keeping.recall import Recall
 from convwright.tuning.search import Search, baseline_of
 

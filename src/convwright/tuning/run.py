@@ -98,7 +98,7 @@ class Run:
 
     def _hooks(self) -> Hooks:
         search = self._search
-        return Hooks(self._recall.trying, search.progress, search.energy, self._hear, self._later, self._around)
+        return Hooks(self._recall.trying, search.progress, search.wants_energy, self._hear, self._later, self._around)
 
     def _hear(self, candidate: Candidate, look_us: float) -> None:
         """What may not be chosen makes nobody look slow."""

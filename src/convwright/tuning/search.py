@@ -94,6 +94,15 @@ def check_objective(policy: Policy, device: DeviceFacts, mode: Mode, *, energy: 
         raise BadInput(f"energy cannot be measured here: {device.name} has no counter that this process may read")
 
 
+def search_for(
+    problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, budget: Budget
+) -> Search:
+    """A search as it is asked for, with what ``policy`` leaves open filled in."""
+    follows_memory = policy.max_workspace_bytes is None
+    known = resolved(policy, problem, device)
+    return Search(problem, device, known, mode, store, budget, follows_memory=follows_memory)
+
+
 def resolved(policy: Policy, problem: ConvProblem, device: DeviceFacts) -> Policy:
     """``policy`` with PyTorch's permission and the default workspace filled in."""
     workspace = policy.max_workspace_bytes

@@ -37,7 +37,7 @@ from convwright.tuning.keeping.store import Store
 from convwright.tuning.keeping.stored_plan import stored_plan
 from convwright.tuning.ranges import Ranged
 from convwright.tuning.remembered import best_known, remembered
-from convwright.tuning.search import Search
+from convwright.tuning.search import Search, search_for
 from convwright.tuning.unmeasured import unmeasured
 
 
@@ -245,9 +245,7 @@ class Session:
         return None if found is None else _choice(found[0].finding, found[1], device, policy)
 
     def _asked(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode) -> Search:
-        budget, known = Budget(QUICK_BUDGET_US), resolved(policy, problem, device)
-        follows = policy.max_workspace_bytes is None
-        return Search(problem, device, known, mode, self.store, budget, follows_memory=follows)
+        return search_for(problem, device, policy, mode, self.store, Budget(QUICK_BUDGET_US))
 
 
 def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: Policy) -> Choice:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from convwright import flags
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -45,7 +46,7 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
 def _refusal_here(device: DeviceFacts) -> str | None:
     if device.kind != "cpu":
         return f"computes on a CPU, this is {device.name} ({device.kind})"
-    if not (_mkldnn.is_available() and _mkldnn.enabled):
+    if not (_mkldnn.is_available() and flags.onednn_enabled()):
         return "needs oneDNN, which torch.backends.mkldnn says is absent or switched off"
     return None
 

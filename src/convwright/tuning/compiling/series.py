@@ -26,7 +26,7 @@ from convwright.tuning.compiling.ahead import NO_TIME, promising
 from convwright.tuning.compiling.beside import BEING_COMPILED
 from convwright.tuning.compiling.compilers import load
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.search import Kernels, Search, resolved
+from convwright.tuning.search import Kernels, search_for
 
 # Kernels of a problem, the most promising ones, and of so many problems behind the one that is searched.
 _MOST, _PROBLEMS_AHEAD = {Mode.QUICK: 4, Mode.FULL: 12}, 6
@@ -91,13 +91,11 @@ class Series:
 
     def _want(self, problem: ConvProblem) -> None:
         """Have the most promising kernels of a problem compiled that was not searched before."""
-        known = resolved(self._policy, problem, self._device)
-        follows = self._policy.max_workspace_bytes is None
-        search = Search(problem, self._device, known, self._mode, self._store, Budget(0.0), follows_memory=follows)
+        search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(0.0))
         kernels: list[Candidate] = []
         if not search.recall().is_settled(self._mode):
             asked = (member for member in backends() if isinstance(member, Compiles))
-            offers = (offer for member in asked for offer in member.candidates(problem, self._device, known))
+            offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
             kernels = promising(search, listing.candidates(offers))[: _MOST[self._mode]]
         self._wanted[problem] = kernels
         if not kernels:

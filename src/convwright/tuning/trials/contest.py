@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
-from convwright.core.policy import Objective, Policy
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning.budget import Budget
@@ -51,10 +51,6 @@ class Contest:
     mode: Mode
     budget: Budget
     hooks: Hooks
-
-    @property
-    def wants_energy(self) -> bool:
-        return self.hooks.energy or self.policy.objective is Objective.ENERGY
 
     def bench(self, seed: int = SEED) -> Bench:
         return Bench(self.problem, self.device, self.mode, seed=seed)

@@ -264,14 +264,14 @@ class _Full:
 
     def time_best(self) -> None:
         """The best and PyTorch's own call as precisely as there is time for, with what else was asked of them."""
-        share = _FINAL / 2 if self.contest.wants_energy else _FINAL
+        share = _FINAL / 2 if self.contest.hooks.energy else _FINAL
         best = self._final(self._finalists(), share)
-        for _ in range(0 if self.contest.wants_energy else _OVERTIMES):
+        for _ in range(0 if self.contest.hooks.energy else _OVERTIMES):
             if rivals := self._left_open():
                 best = list(dict.fromkeys((*best, *self._final(rivals, _OVERTIME))))
         for candidate in best:
             self.timed[candidate] = with_peak(self.timed[candidate], self.looks.looked[candidate].trial)
-        if self.contest.wants_energy:
+        if self.contest.hooks.energy:
             seconds = self.budget.left_us * _FINAL / 1e6 / max(len(best), 1)
             for done, candidate in enumerate(best):
                 self.progress("energy", done, len(best))

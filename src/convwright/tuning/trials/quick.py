@@ -14,9 +14,10 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.measuring.clock import no_garbage_collection
+from convwright.measuring.compare import TIE
 from convwright.shortage import SHORTAGES
 from convwright.tuning import listing
-from convwright.tuning.choose import TIE, cost, is_torch, objection, surely_better
+from convwright.tuning.choose import cost, is_torch, objection, surely_better
 from convwright.tuning.prediction import hopeless_us, least_us, own_call_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
