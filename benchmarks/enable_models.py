@@ -28,8 +28,8 @@ from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_calls
-from convwright.ops.form import stand_ins
-from convwright.ops.proving import Proving
+from convwright.ops.calls.form import stand_ins
+from convwright.ops.running.proving import Proving
 from convwright.tuning.session import session
 
 MODELS = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "densenet121", "efficientnet_b0")

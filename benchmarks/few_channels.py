@@ -35,8 +35,8 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
-from convwright.ops.fused_gradients import fused_problems
-from convwright.ops.posed import Wanted, gradient_problems
+from convwright.ops.calls.posed import Wanted, gradient_problems
+from convwright.ops.gradients.fused_gradients import fused_problems
 from convwright.report.lines import Lines
 from convwright.tuning.compiling.compilers import Compilers
 

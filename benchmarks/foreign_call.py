@@ -22,7 +22,7 @@ from convwright.measuring.clock import HostClock
 from convwright.measuring.conditions import conditions
 from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_calls
-from convwright.ops.workspace import workspace
+from convwright.ops.running.workspace import workspace
 
 ALGORITHMS = ["cudnn/implicit-gemm", "cudnn/implicit-precomp-gemm", "cudnn/gemm", "cudnn/engine-28", "cudnn/engine-0"]
 

@@ -25,7 +25,7 @@ from convwright.measuring.conditions import conditions
 from convwright.measuring.kernels import kernels_of
 from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_calls
-from convwright.ops.workspace import workspace
+from convwright.ops.running.workspace import workspace
 from convwright.tuning.session import session
 
 # (name, input, weight, dtype, channels last, bias): small enough that the host decides.

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import settings as hypothesis
 
-from convwright.ops import form
-from convwright.ops.meetings import meetings
+from convwright.ops.calls import form
+from convwright.ops.deciding.meetings import meetings
 from convwright.settings import settings
 from convwright.tuning import session as sessions
 

@@ -34,6 +34,15 @@ ORDER = [
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
+# The same for the rooms inside of a room, below what stands in it openly.
+INNER_ORDER = {
+    "ops": [{"asking"}, {"calls"}, {"running"}, {"gradients"}, {"deciding"}],
+    "network": [{"telling", "seeing", "chains"}, {"converting"}, {"quantizing", "advising"}],
+}
+INNER_RANK = {
+    room: {inner: rank for rank, inners in enumerate(order) for inner in inners} for room, order in INNER_ORDER.items()
+}
+
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT.parent).with_suffix("").parts
@@ -93,6 +102,27 @@ def test_imports_point_one_way(module: str) -> None:
             assert room(module) == "cli", f"{module} imports the public face"
         elif room(target) != room(module):
             assert RANK[room(target)] < RANK[room(module)], f"{module} imports {target}"
+
+
+def inner_room(module: str) -> str | None:
+    """The room inside of its room in which a module stands."""
+    parts = module.split(".")
+    package = ROOT.joinpath(*parts[1:3])
+    return parts[2] if len(parts) > 2 and package.is_dir() else None
+
+
+@pytest.mark.parametrize("room_name", INNER_ORDER)
+def test_every_inner_room_has_its_place(room_name: str) -> None:
+    assert {inner_room(module) for module in inside(f"convwright.{room_name}")} - {None} == set(INNER_RANK[room_name])
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) in INNER_ORDER and inner_room(module)])
+def test_imports_inside_of_a_room_point_one_way(module: str) -> None:
+    ranks, here = INNER_RANK[room(module)], inner_room(module)
+    for target in ours(module):
+        there = inner_room(target)
+        if room(target) == room(module) and there not in (None, here):
+            assert ranks[there] < ranks[here], f"{module} imports {target}"
 
 
 def test_the_public_face_imports_next_to_nothing() -> None:

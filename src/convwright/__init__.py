@@ -51,9 +51,9 @@ _HOMES = {
     "find": "convwright.ops.face",
     "show": "convwright.report.show",
     "why": "convwright.ops.face",
-    "advise": "convwright.network.advise",
+    "advise": "convwright.network.advising.advise",
     "tune": "convwright.network.tuned",
-    "quantize": "convwright.network.quantize",
+    "quantize": "convwright.network.quantizing.quantize",
     "last_choice": "convwright.ops.face",
     "conv1d": "convwright.ops.functional",
     "conv2d": "convwright.ops.functional",
@@ -61,17 +61,17 @@ _HOMES = {
     "conv_transpose1d": "convwright.ops.functional",
     "conv_transpose2d": "convwright.ops.functional",
     "conv_transpose3d": "convwright.ops.functional",
-    "algorithms": "convwright.ops.ambient",
+    "algorithms": "convwright.ops.asking.ambient",
     "enable": "convwright.ops.enable",
     "disable": "convwright.ops.enable",
     "enabled": "convwright.ops.enable",
     "conv2d_into": "convwright.ops.into",
-    "convert": "convwright.network.convert",
-    "revert": "convwright.network.convert",
+    "convert": "convwright.network.converting.convert",
+    "revert": "convwright.network.converting.convert",
     "plan": "convwright.ops.plans",
     "BoundPlan": "convwright.ops.plans",
     "problem": "convwright.ops.posing",
-    "problem_of_module": "convwright.ops.describe_module",
+    "problem_of_module": "convwright.ops.asking.describe_module",
     "emit_c": "convwright.emit.one",
     "emit_c_dynamic": "convwright.emit.any_sizes",
     "EmittedC": "convwright.emit.emitted",
@@ -104,13 +104,13 @@ if TYPE_CHECKING:
     from convwright.measuring.timer import measure as measure
     from convwright.measuring.timer import measure_together as measure_together
     from convwright.measuring.timing import Timing as Timing
-    from convwright.network.advise import advise as advise
-    from convwright.network.convert import convert as convert
-    from convwright.network.convert import revert as revert
-    from convwright.network.quantize import quantize as quantize
+    from convwright.network.advising.advise import advise as advise
+    from convwright.network.converting.convert import convert as convert
+    from convwright.network.converting.convert import revert as revert
+    from convwright.network.quantizing.quantize import quantize as quantize
     from convwright.network.tuned import tune as tune
-    from convwright.ops.ambient import algorithms as algorithms
-    from convwright.ops.describe_module import problem_of_module as problem_of_module
+    from convwright.ops.asking.ambient import algorithms as algorithms
+    from convwright.ops.asking.describe_module import problem_of_module as problem_of_module
     from convwright.ops.enable import disable as disable
     from convwright.ops.enable import enable as enable
     from convwright.ops.enable import enabled as enabled

@@ -15,7 +15,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.measuring.machine import device_facts
-from convwright.ops.runner import runner
+from convwright.ops.running.runner import runner
 from convwright.tuning.ranges import Ranged
 
 

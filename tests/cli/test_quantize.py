@@ -168,7 +168,7 @@ def test_ctrl_c_says_how_far_it_came(
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("convwright.network.quantize.merged", interrupted)
+    monkeypatch.setattr("convwright.network.quantizing.quantize.merged", interrupted)
     monkeypatch.setattr(Store, "unkept", None if is_kept else "findings are kept in memory only")
     code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small")
     assert (code, out) == (130, "")

@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.measuring.company import Company
-from convwright.ops.form import forget
-from convwright.ops.look_cost import look_host_us
+from convwright.ops.calls.form import forget
+from convwright.ops.deciding.look_cost import look_host_us
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
@@ -42,7 +42,7 @@ def test_company_is_the_hosts() -> None:
 @pytest.mark.parametrize("calls_before", [3, 60])
 def test_what_is_captured_before_or_after_is_right(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Session(Mode.QUICK, Store.open(None))
-    for module in ("convwright.ops.decide", "convwright.ops.meetings", "convwright.tuning.session"):
+    for module in ("convwright.ops.deciding.decide", "convwright.ops.deciding.meetings", "convwright.tuning.session"):
         monkeypatch.setattr(f"{module}.session", lru_cache(lambda: made))
     forget()
     x = torch.randn(3, 88, 21, 21, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)

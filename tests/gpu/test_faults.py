@@ -19,7 +19,7 @@ from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
-from convwright.ops import workspace
+from convwright.ops.running import workspace
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget

@@ -63,7 +63,7 @@ def test_a_layer_is_decided_anew_and_stays_right(monkeypatch: pytest.MonkeyPatch
     made = Session(Mode.QUICK, Store.open(None))
     news = threading.Event()
     sessions.when_news(news.set)
-    for module in ("convwright.ops.decide", "convwright.ops.meetings", "convwright.tuning.session"):
+    for module in ("convwright.ops.deciding.decide", "convwright.ops.deciding.meetings", "convwright.tuning.session"):
         monkeypatch.setattr(f"{module}.session", lru_cache(lambda: made))
     x = torch.randn(3, 88, 21, 21, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.randn(88, 88, 3, 3, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)

@@ -14,9 +14,9 @@ from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
-from convwright.network import steps
-from convwright.network.chain import Chain
-from convwright.network.layer import from_sequential
+from convwright.network.chains import steps
+from convwright.network.chains.chain import Chain
+from convwright.network.chains.layer import from_sequential
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning import session as session_module

@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.measuring.machine import device_facts
-from convwright.ops import runner as runners
-from convwright.ops import workspace as workspaces
-from convwright.ops.form import forget
+from convwright.ops.calls.form import forget
+from convwright.ops.running import runner as runners
+from convwright.ops.running import workspace as workspaces
 from convwright.tuning.session import Choice, Session, session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")

@@ -16,9 +16,9 @@ from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.memory_plan import ALIGNMENT_BYTES
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
-from convwright.network import steps
-from convwright.network.chain import Chain
-from convwright.network.layer import ConvLayer, from_sequential
+from convwright.network.chains import steps
+from convwright.network.chains.chain import Chain
+from convwright.network.chains.layer import ConvLayer, from_sequential
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session

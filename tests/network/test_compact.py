@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from convwright.core.problem import ConvProblem
-from convwright.network.compact import compact
+from convwright.network.telling.compact import compact
 from problem_space import problems
 
 

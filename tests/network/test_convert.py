@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.errors import BadInput, Refused
-from convwright.network.converted import Converted
+from convwright.network.converting.converted import Converted
 from convwright.tuning.keeping import stored_plan
 
 

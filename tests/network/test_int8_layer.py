@@ -14,9 +14,9 @@ from torch.nn import functional as F
 import convwright as cw
 from convwright.core.error_rule import exact_bound
 from convwright.errors import BadInput
-from convwright.network.int8_layer import Int8Conv
-from convwright.network.merged import Merged
-from convwright.ops.meetings import meetings
+from convwright.network.quantizing.int8_layer import Int8Conv
+from convwright.network.seeing.merged import Merged
+from convwright.ops.deciding.meetings import meetings
 from convwright.tuning.session import session
 
 # Powers of 2, so that every product and sum below is exact, in whatever precision it is computed.

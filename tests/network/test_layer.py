@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from convwright.errors import BadInput
-from convwright.network.layer import from_sequential
+from convwright.network.chains.layer import from_sequential
 
 
 def test_nested_and_repeated_modules_come_in_the_order_in_which_they_run() -> None:

@@ -20,10 +20,10 @@ from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput, Refused
-from convwright.network.example import Subject
-from convwright.network.layers import LayerCall, convolutions_of, record
-from convwright.ops.describe import problem_of, transposed_problem_of
-from convwright.ops.posed import Wanted
+from convwright.network.seeing.example import Subject
+from convwright.network.seeing.layers import LayerCall, convolutions_of, record
+from convwright.ops.asking.describe import problem_of, transposed_problem_of
+from convwright.ops.calls.posed import Wanted
 
 X = torch.randn(2, 3, 9, 9)
 

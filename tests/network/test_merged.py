@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from convwright.network.example import Subject
-from convwright.network.layers import record
-from convwright.network.merged import Merged, merged
+from convwright.network.seeing.example import Subject
+from convwright.network.seeing.layers import record
+from convwright.network.seeing.merged import Merged, merged
 
 
 def norm_of(channels: int, *, affine: bool = True) -> Any:

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 import convwright as cw
 from convwright.errors import BadInput
-from convwright.network.int8_layer import Int8Conv
-from convwright.network.quantized import Quantized, QuantizedLayer
+from convwright.network.quantizing.int8_layer import Int8Conv
+from convwright.network.quantizing.quantized import Quantized, QuantizedLayer
 
 
 class Standardized(nn.Conv2d):

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from convwright.core.device import DeviceFacts
 from convwright.measuring.machine import device_facts
-from convwright.network.example import Subject
-from convwright.network.layers import convolutions_of
-from convwright.network.suggestion import Kind
-from convwright.network.variants import Variant, variants_of
-from convwright.network.whole_model import WholeModel, time_model
+from convwright.network.advising.suggestion import Kind
+from convwright.network.advising.variants import Variant, variants_of
+from convwright.network.advising.whole_model import WholeModel, time_model
+from convwright.network.seeing.example import Subject
+from convwright.network.seeing.layers import convolutions_of
 
 X = torch.randn(2, 3, 8, 8, dtype=torch.float64)
 LAST, FOLDED = "the whole model in channels_last", "batch normalisation folded into the convolution before it"

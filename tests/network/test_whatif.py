@@ -11,13 +11,13 @@ from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
-from convwright.network import whatif
-from convwright.network.advice import LayerAdvice
-from convwright.network.distinct import Posed, distinct
-from convwright.network.layers import LayerCall
-from convwright.network.suggestion import Kind
-from convwright.network.trails import Follower
-from convwright.ops.posed import Wanted
+from convwright.network.advising import whatif
+from convwright.network.advising.advice import LayerAdvice
+from convwright.network.advising.suggestion import Kind
+from convwright.network.seeing.distinct import Posed, distinct
+from convwright.network.seeing.layers import LayerCall
+from convwright.network.seeing.trails import Follower
+from convwright.ops.calls.posed import Wanted
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.findings import Findings

@@ -9,8 +9,8 @@ import pytest
 from torch.nn import functional as F
 
 import convwright as cw
-from convwright.ops import runner as runners
-from convwright.ops.form import FORMS
+from convwright.ops.calls.form import FORMS
+from convwright.ops.running import runner as runners
 from ops.scarce import Memory
 
 OWN = {form.name: form.own for form in FORMS}

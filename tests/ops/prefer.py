@@ -12,7 +12,7 @@ from torch import Tensor
 from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.finding import Interval
 from convwright.core.tensor_spec import Layout
-from convwright.ops import decide
+from convwright.ops.deciding import decide
 from convwright.tuning.session import Choice, Session
 
 TORCH, GEMM, RELAYOUT = "torch/default", "reference/gemm", "relayout(nhwc, reference/gemm)"

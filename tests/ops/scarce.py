@@ -44,9 +44,15 @@ class Known:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, times_us: dict[str, float]) -> None:
         self.session = Session(Mode.QUICK, Store.open(None))
-        for module in ("ops.decide", "ops.meetings", "ops.relief", "tuning.session", "ops.face"):
+        for module in (
+            "ops.deciding.decide",
+            "ops.deciding.meetings",
+            "ops.running.relief",
+            "tuning.session",
+            "ops.face",
+        ):
             monkeypatch.setattr(f"convwright.{module}.session", lru_cache(lambda: self.session))
-        monkeypatch.setattr("convwright.ops.decide._proves", lambda choice, call: False)
+        monkeypatch.setattr("convwright.ops.deciding.decide._proves", lambda choice, call: False)
         self.bytes: dict[str, int] = {}
         self._times_us = times_us
 

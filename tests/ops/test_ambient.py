@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.errors import BadInput, Refused
-from convwright.ops.ambient import contexts, current
+from convwright.ops.asking.ambient import contexts, current
 from ops.prefer import GEMM, count_calls, randn
 
 NOT_HERE = "triton/implicit-gemm"

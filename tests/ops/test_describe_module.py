@@ -14,8 +14,8 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
-from convwright.ops.describe import problem_of
-from convwright.ops.describe_module import problem_of_module
+from convwright.ops.asking.describe import problem_of
+from convwright.ops.asking.describe_module import problem_of_module
 from problem_space import oracle
 
 FORWARD: list[tuple[nn.Module, tuple[int, ...]]] = [

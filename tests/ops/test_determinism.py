@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import convwright as cw
-from convwright.ops import decide
-from convwright.ops import runner as runners
-from convwright.ops.form import CONV2D, stand_ins
+from convwright.ops.calls.form import CONV2D, stand_ins
+from convwright.ops.deciding import decide
+from convwright.ops.running import runner as runners
 from convwright.settings import settings
 from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions

@@ -19,8 +19,8 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.core.policy import Policy, Weights
 from convwright.errors import BadInput
+from convwright.ops.calls.form import CONV2D, FORMS, stand_ins
 from convwright.ops.enable import _looking, is_enabled
-from convwright.ops.form import CONV2D, FORMS, stand_ins
 from convwright.settings import settings
 from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
 from ops.resnet import ResNet, trained

@@ -14,11 +14,11 @@ from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
-from convwright.ops.call import Call
-from convwright.ops.form import CONV2D
-from convwright.ops.fused_gradients import are_faster, fused_problems, with_shared_work
-from convwright.ops.posed import Wanted
-from convwright.ops.request import Request
+from convwright.ops.asking.request import Request
+from convwright.ops.calls.call import Call
+from convwright.ops.calls.form import CONV2D
+from convwright.ops.calls.posed import Wanted
+from convwright.ops.gradients.fused_gradients import are_faster, fused_problems, with_shared_work
 from convwright.tuning.session import Choice
 
 CPU = device_facts("cpu")
@@ -99,7 +99,7 @@ def test_where_no_kernel_fuses_it_nothing_is_asked() -> None:
 def test_what_is_asked_where_one_does(
     asked: dict[str, object], problems: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convwright.ops.fused_gradients._is_fused", lambda problem, device: True)
+    monkeypatch.setattr("convwright.ops.gradients.fused_gradients._is_fused", lambda problem, device: True)
     call = call_of(**asked)  # type: ignore[arg-type]
     assert [str(each.epilogue) for each in asked_for(call) if each is not None] == problems
     assert asked_for(call, Policy(objective="device-time")) == asked_for(call)

@@ -11,12 +11,12 @@ import torch
 import convwright as cw
 from convwright.core.finding import Interval
 from convwright.core.policy import Objective, Policy
-from convwright.ops import decide
-from convwright.ops.call import Call
-from convwright.ops.form import CONV2D
-from convwright.ops.look_cost import look_host_us
-from convwright.ops.node_cost import node_host_us
-from convwright.ops.request import Request
+from convwright.ops.asking.request import Request
+from convwright.ops.calls.call import Call
+from convwright.ops.calls.form import CONV2D
+from convwright.ops.deciding import decide
+from convwright.ops.deciding.look_cost import look_host_us
+from convwright.ops.deciding.node_cost import node_host_us
 from convwright.tuning import listing
 from convwright.tuning.session import Choice
 from ops.prefer import GEMM, count_calls, prefer, randn

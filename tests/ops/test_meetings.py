@@ -15,9 +15,9 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.core.policy import Policy
-from convwright.ops import meetings as room
-from convwright.ops.form import CONV2D
-from convwright.ops.meetings import meetings
+from convwright.ops.calls.form import CONV2D
+from convwright.ops.deciding import meetings as room
+from convwright.ops.deciding.meetings import meetings
 from convwright.settings import QUICK_BUDGET_US
 from convwright.tuning import session as sessions
 from convwright.tuning.session import Choice, Session
@@ -292,8 +292,8 @@ def test_a_chain_in_one_buffer_may_be_decided_in_part(searches: Searches) -> Non
 
 def test_memory_is_bounded(searches: Searches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_MOST_REMEMBERED", 100)
-    monkeypatch.setattr("convwright.ops.slots._MOST_WEIGHTS", 10)
-    monkeypatch.setattr("convwright.ops.slots._MOST_KINDS", 10)
+    monkeypatch.setattr("convwright.ops.calls.slots._MOST_WEIGHTS", 10)
+    monkeypatch.setattr("convwright.ops.calls.slots._MOST_KINDS", 10)
     kept = weights(30)
     for size in range(5, 20):
         x = image(size)

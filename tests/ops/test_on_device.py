@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from convwright.ops.on_device import on_device
+from convwright.ops.running.on_device import on_device
 
 
 class Machine:

@@ -15,7 +15,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
-from convwright.ops.foreign import OperandForm, address_of, checked_address
+from convwright.ops.asking.foreign import OperandForm, address_of, checked_address
 from convwright.ops.plans import BoundPlan
 
 TEXT = "mb2ic4ih8oc6kh3ph1 ep:bias"

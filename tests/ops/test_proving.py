@@ -16,10 +16,11 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.core.policy import Objective, Policy
-from convwright.ops import decide, proving
-from convwright.ops.form import CONV2D
-from convwright.ops.proving import Proving, gained_ns
-from convwright.ops.slots import Slot
+from convwright.ops.calls.form import CONV2D
+from convwright.ops.calls.slots import Slot
+from convwright.ops.deciding import decide
+from convwright.ops.running import proving
+from convwright.ops.running.proving import Proving, gained_ns
 from ops.prefer import GEMM, count_calls, prefer, randn
 
 X = torch.zeros(1)

@@ -21,8 +21,8 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.core.candidate import Candidate
 from convwright.measuring.machine import device_facts
-from convwright.ops import relief as reliefs
-from convwright.ops import workspace as workspaces
+from convwright.ops.running import relief as reliefs
+from convwright.ops.running import workspace as workspaces
 from convwright.tuning import session as sessions
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session, session

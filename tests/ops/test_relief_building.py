@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.measuring.machine import device_facts
-from convwright.ops import relief as reliefs
+from convwright.ops.running import relief as reliefs
 from convwright.tuning.session import Session
 from ops.prefer import GEMM, count_calls, prefer, randn
 from ops.scarce import WINOGRAD, Builder, Known, Memory, last, operands

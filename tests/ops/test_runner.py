@@ -12,7 +12,7 @@ from convwright.backends.reference.backend import Reference
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.machine import device_facts
-from convwright.ops import runner as runners
+from convwright.ops.running import runner as runners
 from convwright.tuning.listing import with_id
 
 PROBLEM = ConvProblem.of((2, 4, 8, 8), (6, 4, 3, 3), padding=1, epilogue="residual+bias")

@@ -17,8 +17,8 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.policy import Policy, Weights
-from convwright.ops import slots
-from convwright.ops.form import CONV2D
+from convwright.ops.calls import slots
+from convwright.ops.calls.form import CONV2D
 from ops.prefer import GEMM, RELAYOUT, TORCH, count_calls, prefer, randn
 
 BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])

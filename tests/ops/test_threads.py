@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
-from convwright.ops import runner
+from convwright.ops.running import runner
 from convwright.settings import settings
 from ops.prefer import GEMM, prefer
 

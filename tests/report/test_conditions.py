@@ -18,10 +18,16 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.measuring.conditions import Conditions
-from convwright.network.advice import Advice, LayerAdvice
-from convwright.network.conditions_text import Measured, conditions_lines, conditions_now, measured_in, permitted_in
-from convwright.network.distinct import Posed
-from convwright.network.layers import LayerCall
+from convwright.network.advising.advice import Advice, LayerAdvice
+from convwright.network.seeing.distinct import Posed
+from convwright.network.seeing.layers import LayerCall
+from convwright.network.telling.conditions_text import (
+    Measured,
+    conditions_lines,
+    conditions_now,
+    measured_in,
+    permitted_in,
+)
 from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.advice import print_advice
 from convwright.report.bench import print_results
@@ -197,10 +203,10 @@ def test_beneath_a_table_of_which_nothing_was_measured() -> None:
 
 def test_a_gpu_that_is_elsewhere_is_answered_for_by_the_cudnn_that_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = Library(91900, "made", {})
-    monkeypatch.setattr("convwright.network.conditions_text.conditions", lambda device: (("torch", "2.13"),))
-    monkeypatch.setattr("convwright.network.conditions_text.load", lambda: loaded)
+    monkeypatch.setattr("convwright.network.telling.conditions_text.conditions", lambda device: (("torch", "2.13"),))
+    monkeypatch.setattr("convwright.network.telling.conditions_text.load", lambda: loaded)
     lines = conditions_lines([], conditions_now(profile("h200")))
     assert lines == ["nothing was measured · torch 2.13 · cuDNN 9.19.0"]
     assert conditions_now(CPU) == (("torch", "2.13"),)
-    monkeypatch.setattr("convwright.network.conditions_text.load", lambda: Missing("is not here"))
+    monkeypatch.setattr("convwright.network.telling.conditions_text.load", lambda: Missing("is not here"))
     assert conditions_now(profile("h200")) == (("torch", "2.13"),)

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
-from convwright.network.advice import Advice
-from convwright.network.advice_text import title
-from convwright.network.distinct import Posed
-from convwright.network.layers import LayerCall
+from convwright.network.advising.advice import Advice
+from convwright.network.advising.advice_text import title
+from convwright.network.seeing.distinct import Posed
+from convwright.network.seeing.layers import LayerCall
 from convwright.network.tuned import Tuned, TunedProblem, tune
 from convwright.report.tuned import print_tuned
 from convwright.settings import Mode

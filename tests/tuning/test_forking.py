@@ -25,8 +25,9 @@ from convwright.backends.cudnn import library
 from convwright.core.once import once
 from convwright.core.policy import Policy
 from convwright.measuring import waiting
-from convwright.ops import ambient, enable
-from convwright.ops.form import CONV2D
+from convwright.ops import enable
+from convwright.ops.asking import ambient
+from convwright.ops.calls.form import CONV2D
 from convwright.settings import Mode
 from convwright.tuning.compiling import beside as besides
 from convwright.tuning.compiling.beside import Beside

@@ -51,8 +51,8 @@ def advise(
     )
     kept = stoppable("before all was measured", kept="searches that were done are remembered")
     with kept, running(target, as_json=as_json), progress_bar(LOADING) as progress, with_tf32(tf32):
-        from convwright.network.advise import advise as look
-        from convwright.network.example import Subject
+        from convwright.network.advising.advise import advise as look
+        from convwright.network.seeing.example import Subject
         from convwright.report.advice import print_advice
 
         progress(0, 0, MAKING)

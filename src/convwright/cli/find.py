@@ -75,7 +75,7 @@ def find(
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.machine import device_facts
     from convwright.naming import check_above_0
-    from convwright.network.conditions_text import conditions_now, permitted_in
+    from convwright.network.telling.conditions_text import conditions_now, permitted_in
     from convwright.ops.face import find as search
     from convwright.ops.face import refuse_ignored, why_nothing_is_measured
     from convwright.report.kernels import print_kernels

@@ -114,7 +114,7 @@ def _check_like(pattern: str, row: Row, asked: Asked, policy: Policy) -> None:
 
 def _caption(run: Run) -> str:
     """Beneath the curves stands what stands beneath the table."""
-    from convwright.network.conditions_text import conditions_lines
+    from convwright.network.telling.conditions_text import conditions_lines
     from convwright.report.bench import measured, present
     from convwright.report.result import Result
 
@@ -125,7 +125,7 @@ def _caption(run: Run) -> str:
 def _caption_of_fit(run: Run) -> str:
     """A fit is timed when it is drawn, and shows its samples itself."""
     from convwright.measuring.conditions import today
-    from convwright.network.conditions_text import Measured, conditions_lines
+    from convwright.network.telling.conditions_text import Measured, conditions_lines
     from convwright.report.result import Result
 
     return "\n".join(conditions_lines([Measured((*Result.of(run.records[0]).present, *today()))]))

@@ -126,7 +126,7 @@ def _progress() -> Iterator[Callable[[float], None]]:
 def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> None:
     from rich.table import Table
 
-    from convwright.network.conditions_text import Measured
+    from convwright.network.telling.conditions_text import Measured
     from convwright.report.conditions import print_conditions
     from convwright.report.output import output
 

@@ -64,7 +64,7 @@ def tune(
     done, steps = 0, 0
     early = stoppable("before the first problem")
     with early, running(target, as_json=as_json), progress_bar(LOADING) as bar, with_tf32(tf32):
-        from convwright.network.example import Subject
+        from convwright.network.seeing.example import Subject
         from convwright.network.tuned import tune as search
         from convwright.report.tuned import print_tuned
 

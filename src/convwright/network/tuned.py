@@ -13,13 +13,13 @@ from convwright.core.policy import Policy, check_policy
 from convwright.errors import BadInput
 from convwright.measuring.machine import device_facts
 from convwright.naming import check_above_0, one_of, singular
-from convwright.network.compact import compact
-from convwright.network.conditions_text import conditions_now
-from convwright.network.distinct import Posed, distinct
-from convwright.network.example import Model, Subject
-from convwright.network.layers import Recording, record
-from convwright.network.progress import Progress, progress_to
-from convwright.ops.form import forget
+from convwright.network.seeing.distinct import Posed, distinct
+from convwright.network.seeing.example import Model, Subject
+from convwright.network.seeing.layers import Recording, record
+from convwright.network.telling.compact import compact
+from convwright.network.telling.conditions_text import conditions_now
+from convwright.network.telling.progress import Progress, progress_to
+from convwright.ops.calls.form import forget
 from convwright.settings import Mode
 from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import find

@@ -12,10 +12,18 @@ from torch import Tensor
 from convwright.core.dtype import IN_PYTORCH
 from convwright.core.epilogue import Activation, activation_named
 from convwright.errors import BadInput, NothingLeft, Refused
-from convwright.ops.ambient import AUTO, freely
-from convwright.ops.autocast import autocasting, cast, lowered_dtype, lowering, uncast
-from convwright.ops.call import Call, as_batch
-from convwright.ops.composite import (
+from convwright.ops.asking.ambient import AUTO, freely
+from convwright.ops.asking.autocast import autocasting, cast, lowered_dtype, lowering, uncast
+from convwright.ops.asking.request import Request
+from convwright.ops.calls.call import Call, as_batch
+from convwright.ops.calls.form import Form
+from convwright.ops.calls.slots import Run, Slot
+from convwright.ops.calls.varied import Varied
+from convwright.ops.deciding.decide import decide, own_runner, when_proved
+from convwright.ops.deciding.meetings import Verdict, meetings
+from convwright.ops.gradients.regions import check_apart, count_write
+from convwright.ops.proxies import is_proxy, noted
+from convwright.ops.running.composite import (
     EMPTY,
     check_like,
     check_tensors,
@@ -25,16 +33,8 @@ from convwright.ops.composite import (
     is_transformed,
     refuse_algorithm,
 )
-from convwright.ops.decide import decide, own_runner, when_proved
-from convwright.ops.form import Form
-from convwright.ops.meetings import Verdict, meetings
-from convwright.ops.proving import Proving, Wrapped
-from convwright.ops.proxies import is_proxy, noted
-from convwright.ops.regions import check_apart, count_write
-from convwright.ops.request import Request
-from convwright.ops.slots import Run, Slot
+from convwright.ops.running.proving import Proving, Wrapped
 from convwright.ops.tracing import traced
-from convwright.ops.varied import Varied
 from convwright.tensors import NARROW, SERVED, activate
 from convwright.uncompiled import uncompiled
 

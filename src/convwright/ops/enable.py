@@ -17,13 +17,13 @@ from convwright import flags
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.forking import in_child
-from convwright.ops import ambient
+from convwright.ops.asking import ambient
+from convwright.ops.asking.request import Request
 from convwright.ops.beyond import beyond
-from convwright.ops.composite import PLAIN, refuse_algorithm
-from convwright.ops.form import Form, stand_ins
+from convwright.ops.calls.form import Form, stand_ins
 from convwright.ops.functional import PASSES, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
-from convwright.ops.request import Request
+from convwright.ops.running.composite import PLAIN, refuse_algorithm
 from convwright.settings import settings
 from convwright.uncompiled import uncompiled
 

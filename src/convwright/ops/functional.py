@@ -20,13 +20,13 @@ from torch.autograd import forward_ad
 from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
-from convwright.ops import form as forms
-from convwright.ops.ambient import asked, contexts
+from convwright.ops.asking.ambient import asked, contexts
+from convwright.ops.asking.function_modes import modes
+from convwright.ops.asking.request import Request
 from convwright.ops.beyond import beyond, explain
-from convwright.ops.form import Form
-from convwright.ops.function_modes import modes
-from convwright.ops.request import Request
-from convwright.ops.slots import Slot
+from convwright.ops.calls import form as forms
+from convwright.ops.calls.form import Form
+from convwright.ops.calls.slots import Slot
 
 _jit: Any = torch.jit._builtins
 Padding = IntOrTuple | str

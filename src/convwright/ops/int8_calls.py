@@ -19,14 +19,14 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec, dense_strides
 from convwright.errors import Refused
 from convwright.measuring.machine import device_facts
-from convwright.ops import form
-from convwright.ops.describe import problem_of
+from convwright.ops.asking.describe import problem_of
+from convwright.ops.calls import form
+from convwright.ops.deciding.meetings import meetings
 from convwright.ops.int8_numbers import rounded
-from convwright.ops.meetings import meetings
 from convwright.ops.plans import BoundPlan
-from convwright.ops.relief import short_of
-from convwright.ops.runner import PackedOnce
-from convwright.ops.workspace import workspace
+from convwright.ops.running.relief import short_of
+from convwright.ops.running.runner import PackedOnce
+from convwright.ops.running.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import core_dtype, empty, torch_dtype
 from convwright.tuning.session import Choice, session

@@ -14,19 +14,19 @@ from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.core.window import Padding
 from convwright.errors import BadInput
-from convwright.ops.ambient import AUTO, freely
-from convwright.ops.autocast import autocasting
-from convwright.ops.autograd import Training, is_differentiated
+from convwright.ops.asking.ambient import AUTO, freely
+from convwright.ops.asking.autocast import autocasting
+from convwright.ops.asking.request import Request
 from convwright.ops.beyond import beyond, foreign_dtype
-from convwright.ops.call import Call, as_batch
-from convwright.ops.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
-from convwright.ops.decide import torchs_training, training
-from convwright.ops.form import CONV2D
-from convwright.ops.meetings import Verdict, meetings
-from convwright.ops.posed import FROM_OUTPUT
-from convwright.ops.regions import Kept, base_of, check_apart, log_write, version_of
-from convwright.ops.request import Request
-from convwright.ops.slots import Slot
+from convwright.ops.calls.call import Call, as_batch
+from convwright.ops.calls.form import CONV2D
+from convwright.ops.calls.posed import FROM_OUTPUT
+from convwright.ops.calls.slots import Slot
+from convwright.ops.deciding.decide import torchs_training, training
+from convwright.ops.deciding.meetings import Verdict, meetings
+from convwright.ops.gradients.autograd import Training, is_differentiated
+from convwright.ops.gradients.regions import Kept, base_of, check_apart, log_write, version_of
+from convwright.ops.running.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
 from convwright.tensors import NARROW
 
 _aten: Any = torch.ops.aten

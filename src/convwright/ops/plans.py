@@ -19,10 +19,10 @@ from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.machine import device_facts
-from convwright.ops.ambient import AUTO
-from convwright.ops.foreign import OperandForm, address_of, check_form, checked_address, look, tensor_of
-from convwright.ops.on_device import on_device
-from convwright.ops.relief import short_of
+from convwright.ops.asking.ambient import AUTO
+from convwright.ops.asking.foreign import OperandForm, address_of, check_form, checked_address, look, tensor_of
+from convwright.ops.running.on_device import on_device
+from convwright.ops.running.relief import short_of
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import empty, spec_of

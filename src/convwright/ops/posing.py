@@ -12,10 +12,10 @@ from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
 from convwright.naming import one_of
-from convwright.ops.call import as_batch
-from convwright.ops.composite import check_storage
-from convwright.ops.describe import problem_of
-from convwright.ops.describe_module import problem_of_module
+from convwright.ops.asking.describe import problem_of
+from convwright.ops.asking.describe_module import problem_of_module
+from convwright.ops.calls.call import as_batch
+from convwright.ops.running.composite import check_storage
 from convwright.uncompiled import uncompiled
 
 

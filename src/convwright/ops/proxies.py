@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import handle_torch_function
 
-from convwright.ops.form import Form
-from convwright.ops.request import Request
+from convwright.ops.asking.request import Request
+from convwright.ops.calls.form import Form
 
 
 def is_proxy(operand: object) -> bool:

@@ -13,11 +13,11 @@ from torch import Tensor
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import per_axis
 from convwright.core.window import Sides, both_sides
-from convwright.ops.autocast import autocasting, cast
-from convwright.ops.call import Call, as_batch
-from convwright.ops.composite import composite, refuse_algorithm
-from convwright.ops.form import FORMS, Form
-from convwright.ops.request import Request
+from convwright.ops.asking.autocast import autocasting, cast
+from convwright.ops.asking.request import Request
+from convwright.ops.calls.call import Call, as_batch
+from convwright.ops.calls.form import FORMS, Form
+from convwright.ops.running.composite import composite, refuse_algorithm
 from convwright.tensors import activate
 
 _aten: Any = torch.ops.aten

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from convwright.core.finding import UNSTABLE
-from convwright.network.advice import Advice
-from convwright.network.advice_text import (
+from convwright.network.advising.advice import Advice
+from convwright.network.advising.advice_text import (
     COLUMNS,
     LEFT,
     UNKNOWN,

@@ -15,8 +15,8 @@ from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.measuring.conditions import Conditions
-from convwright.network.compact import compact
-from convwright.network.conditions_text import Measured
+from convwright.network.telling.compact import compact
+from convwright.network.telling.conditions_text import Measured
 from convwright.report.amounts import figure, microseconds, percent_text
 from convwright.report.columns import fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions

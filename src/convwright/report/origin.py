@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from convwright.core.finding import Finding
-from convwright.network.conditions_text import either, values_of
+from convwright.network.telling.conditions_text import either, values_of
 from convwright.report.amounts import age_text, date_text
 from convwright.report.groups import grouped
 from convwright.tuning.find import Findings

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from convwright.naming import singular
-from convwright.network.advice_text import UNKNOWN
-from convwright.network.compact import compact
-from convwright.network.conditions_text import Measured, conditions_now
-from convwright.network.quantized import Quantized, QuantizedLayer
+from convwright.network.advising.advice_text import UNKNOWN
+from convwright.network.quantizing.quantized import Quantized, QuantizedLayer
+from convwright.network.telling.compact import compact
+from convwright.network.telling.conditions_text import Measured, conditions_now
 from convwright.report.columns import fitting
 from convwright.report.conditions import print_conditions
 from convwright.report.groups import grouped

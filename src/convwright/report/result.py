@@ -17,7 +17,7 @@ from convwright.errors import first_line
 from convwright.measuring.compare import TIE
 from convwright.measuring.conditions import Conditions
 from convwright.naming import singular
-from convwright.network.conditions_text import Measured, conditions_now, without_tf32
+from convwright.network.telling.conditions_text import Measured, conditions_now, without_tf32
 from convwright.report.amounts import bytes_text
 from convwright.suites.suite import Point, Row
 from convwright.tuning.choose import device_us, eager_us

@@ -8,8 +8,8 @@ from reprlib import repr as brief
 from rich.console import Console
 
 from convwright.errors import BadInput
-from convwright.network.advice import Advice
-from convwright.network.quantized import Quantized
+from convwright.network.advising.advice import Advice
+from convwright.network.quantizing.quantized import Quantized
 from convwright.network.tuned import Tuned
 from convwright.report.advice import print_advice
 from convwright.report.output import console, output

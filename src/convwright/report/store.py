@@ -12,7 +12,7 @@ from rich.text import Text
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.naming import singular
-from convwright.network.compact import compact
+from convwright.network.telling.compact import compact
 from convwright.report.amounts import date_text, iso_text, time_text
 from convwright.tuning.keeping.quarantine import Place, Quarantined
 from convwright.tuning.keeping.store import Stored

@@ -12,7 +12,7 @@ from convwright.core.finding import UNSTABLE, Finding
 from convwright.core.limits import limits
 from convwright.core.policy import Objective, Policy
 from convwright.naming import singular
-from convwright.network.conditions_text import conditions_now, measured_in, permitted_in
+from convwright.network.telling.conditions_text import conditions_now, measured_in, permitted_in
 from convwright.report.amounts import bytes_text, figure, percent_text
 from convwright.report.columns import fitting, is_empty, least_width
 from convwright.report.conditions import print_conditions

@@ -13,9 +13,9 @@ from rich.text import Text
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.naming import singular
-from convwright.network.advice_text import UNKNOWN, names
-from convwright.network.compact import compact
-from convwright.network.conditions_text import compared_in, conditions_now, permitted_in
+from convwright.network.advising.advice_text import UNKNOWN, names
+from convwright.network.telling.compact import compact
+from convwright.network.telling.conditions_text import compared_in, conditions_now, permitted_in
 from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.amounts import bytes_text
 from convwright.report.columns import Row, fitting, is_empty, least_width

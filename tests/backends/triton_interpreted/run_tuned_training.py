@@ -20,7 +20,7 @@ from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.network.tuned import Tuned
-from convwright.ops.fused_gradients import FusedGradients
+from convwright.ops.gradients.fused_gradients import FusedGradients
 from convwright.settings import settings
 from convwright.tuning import run
 from convwright.tuning import session as sessions

@@ -1,0 +1,252 @@
+"""The hot path's memory: what was decided at earlier calls, behind one check in C++.
+
+A slot says for which call it stands: the tensors' types, shapes, strides, devices and dispatch keys (which tell
+autocast, functorch and dispatch modes apart) are compared by PyTorch's own ``TensorGuards`` in 0.2 µs, where reading
+them into a Python key takes 0.8. The weight's id, or its shape, only finds the slot; the check does not trust it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from convwright import flags
+from convwright.core.policy import Policy, Weights
+from convwright.ops.asking import ambient
+from convwright.ops.asking.function_modes import watched
+from convwright.ops.asking.request import Request
+from convwright.ops.calls.varied import Varied
+
+Run = Callable[..., Tensor]
+# A layer that sees many shapes is served by the second look, which finds a slot by its shape.
+_MOST_AT_FIRST_LOOK = 3
+_MOST_VARIED = 2
+_MOST_ALIKE = 8
+_MOST_WEIGHTS = 4096
+_MOST_KINDS = 1 << 16
+
+
+class Slot:
+    """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments.
+
+    PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
+    checked, which bear on the choice; ``short`` says that dilation and groups have their defaults, which PyTorch
+    fills in faster than it reads them. A slot with ``varied`` stands for inputs of any size, and nothing is decided.
+    The request's fields are repeated here, since an ``is`` beside each is the quickest way to compare them; ``plain``
+    says of three at once that they are None. ``extra`` tells calls with a residual or an output given from those
+    without.
+    """
+
+    __slots__ = (
+        "activation", "algorithm", "alike", "ambient", "dilation", "extra", "flags", "grad", "groups", "input_alike",
+        "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same", "short",
+        "state", "stride", "tf32", "varied",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tensors: tuple[Tensor, ...],
+        request: Request,
+        run: Run | None,
+        extra: object = None,
+        varied: Varied | None = None,
+    ) -> None:
+        self.alike = guard(tensors, any_size=varied is not None)
+        self.input_alike = guard(tensors[:1], any_size=varied is not None)
+        self.matches = self.input_alike if run is None else self.alike
+        self.request, self.same = request, request.same
+        (
+            self.no_bias, self.stride, self.padding, self.dilation, self.groups,
+            self.activation, self.algorithm, self.policy, self.output_padding,
+        ) = request  # fmt: skip
+        self.plain = request.activation is None and request.algorithm is None and request.policy is None
+        self.short = varied is None and (request.dilation, request.groups) == (1, 1)
+        self.extra = extra
+        self.ambient = ambient.current()
+        self.grad = torch.is_grad_enabled()
+        # Only for fp32 on a GPU does it matter whether PyTorch may use TF32.
+        self.tf32 = flags.tf32_allowed() if tensors[0].is_cuda and tensors[0].dtype is torch.float32 else None
+        self.state = flags.state if tensors[0].is_cuda else flags.state_on_cpu
+        self.flags = self.state()
+        self.run = run
+        self.varied = varied
+
+    def serving(self, run: Run | None) -> Slot:
+        """The same with another ``run``. Another thread may be looking at this one, which stays what it is."""
+        slot = copy(self)
+        slot.run, slot.matches = run, self.input_alike if run is None else self.alike
+        return slot
+
+    def stands_for(self, request: Request, tensors: tuple[Tensor, ...], extra: object) -> bool:
+        """Whether this is the slot of a call, looked at without hurry and whatever weight it was made for."""
+        return (
+            self.same(request)
+            and self.extra == extra
+            and self.grad is torch.is_grad_enabled()
+            and self.ambient is ambient.current()
+            and self.alike(*tensors)
+            and self.flags == self.state()
+            and (self.run is None or (forward_ad._current_level < 0 and not watched()))
+        )
+
+
+class Slots:
+    """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
+
+    ``resting`` are the weights with which most calls need no look, since PyTorch's own function serves them, which is
+    right for whatever it is given.
+    """
+
+    def __init__(self) -> None:
+        self.latest: dict[int, tuple[Slot, ...]] = {}
+        self.resting: set[int] = set()
+        ambient.contexts.unlooked.append(self.resting)
+        self.forgotten = 0  # how often everything was
+        self._hidden: dict[int, tuple[Slot, ...]] = {}
+        self._addresses: dict[int, int] = {}
+        self._by_shape: dict[object, list[Slot]] = {}
+
+    def matching(self, weight: Tensor, request: Request, tensors: tuple[Tensor, ...], extra: object) -> Slot | None:
+        """The slot for a call with these tensors, input first; None where none stands for it."""
+        for slot in self._by_shape.get(_key(weight, tensors[0], request), ()):
+            if slot.stands_for(request, tensors, extra):
+                self._put_first(weight, tensors[0], slot)
+                return slot
+        for slot in self._by_shape.get((weight.shape, None), ()):
+            if slot.stands_for(request, tensors, extra) and slot.varied is not None and slot.varied.passes(tensors[0]):
+                return slot
+        return None
+
+    def remember(self, weight: Tensor, tensors: tuple[Tensor, ...], slot: Slot) -> None:
+        """Keep ``slot``, first among those of ``weight``; the oldest of these drops out."""
+        if len(self._by_shape) >= _MOST_KINDS:
+            self._by_shape.clear()
+        alike = self._by_shape.setdefault(_key(weight, tensors[0], slot.request), [])
+        alike.insert(0, slot)
+        del alike[_MOST_ALIKE:]
+        self._put_first(weight, tensors[0], slot)
+        for other in self.latest.get(id(weight), ()):
+            if other.varied is not None:  # where one shape was worth deciding others may be
+                other.varied.look_soon()
+
+    def rest(self, weight: int) -> None:
+        """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them, or
+        a call has to be served by the same candidate each time."""
+        if flags.deterministic():
+            return
+        self.resting.add(weight)
+        if ambient.contexts.open:
+            self.resting.discard(weight)
+
+    def remember_image(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
+        """PyTorch's own function serves a batch of one image like this, and takes the next without a batch."""
+        if len(self.latest.get(id(weight), ())) == 1 and request.policy is None:
+            self.rest(id(weight))
+        else:
+            self.remember(weight, tensors, Slot(tensors, request.kept(), None))
+
+    def settle(self, slot: Slot, run: Run | None) -> None:
+        """Let ``run`` serve the calls for which ``slot`` stands."""
+        settled = slot.serving(run)
+        for alike in list(self._by_shape.values()):
+            alike[:] = [settled if other is slot else other for other in alike]
+        for latest in (self.latest, self._hidden):
+            for weight, others in list(latest.items()):
+                if slot in others and latest.get(weight) is others:
+                    self.resting.discard(weight)
+                    latest[weight] = tuple(settled if other is slot else other for other in others)
+
+    def loosen(
+        self,
+        weight: Tensor,
+        tensors: tuple[Tensor, ...],
+        request: Request,
+        run: Run | None,
+        varied: Varied,
+        *,
+        any_weight: bool,
+        soon: bool,
+    ) -> None:
+        """Keep a slot that stands for ``weight``, or every one like it, and inputs of any size, where there is none.
+
+        ``varied`` says which calls are looked at still: some more, and ``soon``, if there is time for it.
+        """
+        alike = self._by_shape.setdefault((weight.shape, None), []) if any_weight else []
+        for slot in alike if any_weight else self.latest.get(id(weight), ()):
+            if slot.varied is not None and slot.stands_for(request, tensors, None):
+                if soon:
+                    slot.varied.look_soon()
+                return
+        slot = Slot(tensors, request, run, varied=varied)
+        if any_weight:
+            alike.insert(0, slot)
+            del alike[_MOST_ALIKE:]
+        else:
+            self._put_first(weight, tensors[0], slot)
+
+    def forget(self) -> None:
+        """Drop every slot, so that the next call of each kind decides anew."""
+        self.forgotten += 1
+        self.resting.clear()
+        for memory in (self.latest, self._hidden, self._addresses, self._by_shape):
+            memory.clear()
+
+    def show(self, shown: bool) -> None:
+        """Let the first look find slots, or nothing, until they are shown again."""
+        self.resting.clear()
+        if shown:
+            self.latest.update(self._hidden)
+            self._hidden.clear()
+        else:
+            self._hidden.update(self.latest)
+            self.latest.clear()
+
+    def _put_first(self, weight: Tensor, x: Tensor, slot: Slot) -> None:
+        if slot.extra is not None:
+            return
+        if len(self.latest) >= _MOST_WEIGHTS:
+            self.latest.clear()
+            self.resting.clear()
+            self._addresses.clear()
+        self.resting.discard(id(weight))
+        known, address = self.latest.get(id(weight)), weight.data_ptr()
+        # An id is used again, most likely. A weak reference would know, and keep PyTorch from swapping the weight.
+        if known is None or self._addresses.get(id(weight)) != address:
+            self.latest[id(weight)], self._addresses[id(weight)] = (slot,), address
+            return
+        others = [other for other in known if other is not slot]
+        decided = [other for other in others if other.varied is None]
+        varied = [other for other in others if other.varied is not None]
+        (decided if slot.varied is None else varied).insert(0, slot)
+        if slot.varied is None:
+            for other in varied:
+                other.varied.decided.add(x.shape)  # type: ignore[union-attr]
+        # What stands for any size comes behind what stands for one.
+        self.latest[id(weight)] = (*decided[:_MOST_AT_FIRST_LOOK], *varied[:_MOST_VARIED])
+
+
+def _key(weight: Tensor, x: Tensor, request: Request) -> object:
+    """What finds a slot. Layers of one shape share theirs, unless each keeps a packed weight of its own."""
+    policy = request.policy
+    own = isinstance(policy, Policy) and policy.weights is Weights.CONSTANT
+    return id(weight) if own else weight.shape, x.shape
+
+
+def guard(tensors: tuple[Tensor, ...], *, any_size: bool = False) -> Callable[..., bool]:
+    """A check that is True for tensors that look exactly like these to PyTorch's dispatcher.
+
+    With ``any_size`` the first may have other sizes and strides.
+    """
+    guards: Any = torch._C._dynamo.guards
+    sizes: list[list[int | None]] = [list(tensor.shape) for tensor in tensors]
+    strides: list[list[int | None]] = [list(tensor.stride()) for tensor in tensors]
+    if any_size:
+        sizes[0] = strides[0] = [None] * tensors[0].dim()
+    made = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    check: Callable[..., bool] = made.check
+    return check
