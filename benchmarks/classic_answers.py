@@ -31,7 +31,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 SUITES = ("zoo", "deepbench", "gtc", "msd", "padding-sweep")
 LAYOUTS = (Layout.NCHW, Layout.NHWC)

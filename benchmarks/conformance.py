@@ -27,10 +27,10 @@ from convwright.core.finding import KindError
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, ConvwrightError
+from convwright.measuring.checking.data import FINITE_KINDS
+from convwright.measuring.checking.error import ErrorCheck
 from convwright.measuring.conditions import conditions
-from convwright.measuring.data import FINITE_KINDS
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.find import baseline_of, resolved

@@ -24,7 +24,7 @@ import convwright as cw
 from convwright.measuring.clock import Clock, HostClock, WallClock
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
 
 LIMITS = {"no gradient": 1.1, "forward and backward": 1.2}

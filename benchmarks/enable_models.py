@@ -26,7 +26,7 @@ import convwright as cw
 from convwright.measuring.clock import WallClock
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
 from convwright.ops.calls.form import stand_ins
 from convwright.ops.running.proving import Proving

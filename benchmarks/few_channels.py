@@ -34,10 +34,10 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.calls.posed import Wanted, gradient_problems
 from convwright.ops.gradients.fused_gradients import fused_problems
-from convwright.report.lines import Lines
+from convwright.report.benchmarks.lines import Lines
 from convwright.tuning.compiling.compilers import Compilers
 
 WHATS = ("forward", "forward and backward")

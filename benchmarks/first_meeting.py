@@ -25,7 +25,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find

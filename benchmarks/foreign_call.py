@@ -20,7 +20,7 @@ import convwright as cw
 from convwright.backends.cudnn.classic.plan import ClassicPlan
 from convwright.measuring.clock import HostClock
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
 from convwright.ops.running.workspace import workspace
 

@@ -28,7 +28,7 @@ from convwright import suites
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.measuring.conditions import conditions
-from convwright.report.lines import Lines
+from convwright.report.benchmarks.lines import Lines
 from convwright.tuning.choose import Verdict
 from convwright.tuning.keeping.store import Store
 

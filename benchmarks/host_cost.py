@@ -22,8 +22,8 @@ import convwright as cw
 from convwright.measuring.clock import Clock, HostClock, WallClock
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.kernels import kernels_of
-from convwright.measuring.machine import device_facts
 from convwright.measuring.timer import measure_calls
 from convwright.ops.running.workspace import workspace
 from convwright.tuning.session import session

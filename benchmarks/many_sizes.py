@@ -25,7 +25,7 @@ from torch import Tensor
 
 import convwright as cw
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 LIMIT = 1.1
 PASSES = ("torch", "ours")

@@ -35,12 +35,12 @@ from convwright.core.dtype import DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.cache import Cache
-from convwright.measuring.data import Kind, operands
-from convwright.measuring.elements import sampled_reference
-from convwright.measuring.error import errors_of
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.data import Kind, operands
+from convwright.measuring.checking.elements import sampled_reference
+from convwright.measuring.checking.error import errors_of
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_together
-from convwright.report.lines import Lines
+from convwright.report.benchmarks.lines import Lines
 
 BACKEND = TritonKernels()
 BESIDE = ("default", "benchmark")

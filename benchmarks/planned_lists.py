@@ -22,7 +22,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile_for
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 SIZES = [
     "mb32ic64ih56oc64kh3ph1",

@@ -29,7 +29,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.plans import BoundPlan
 from convwright.settings import Mode
 from convwright.tensors import empty, spoil_

@@ -124,7 +124,7 @@ def main() -> None:
     import torch
 
     from convwright.measuring.conditions import conditions
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)

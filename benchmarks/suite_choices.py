@@ -55,12 +55,12 @@ from convwright.core.limits import limits
 from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.measuring.cache import Cache
-from convwright.measuring.data import Kind, kinds_of, operands
-from convwright.measuring.elements import sampled_reference
-from convwright.measuring.error import errors_of
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.data import Kind, kinds_of, operands
+from convwright.measuring.checking.elements import sampled_reference
+from convwright.measuring.checking.error import errors_of
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_together
-from convwright.report.lines import Lines
+from convwright.report.benchmarks.lines import Lines
 from convwright.tuning.choose import Verdict
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Choice, session

@@ -54,7 +54,7 @@ def main() -> None:
     import torch
 
     from convwright.measuring.conditions import conditions
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)

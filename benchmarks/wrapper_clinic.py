@@ -28,7 +28,7 @@ from convwright.backends.cudnn.library import Library, load
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.measuring.conditions import conditions
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 CURES = {
     "naive": "makes everything anew, waits and prints at each call; tensors in managed memory, which the CPU looks at",

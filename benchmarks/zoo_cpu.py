@@ -35,10 +35,10 @@ import convwright as cw
 from convwright import suites
 from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
+from convwright.measuring.checking.data import Kind, operands
 from convwright.measuring.clock import WallClock
 from convwright.measuring.conditions import conditions
-from convwright.measuring.data import Kind, operands
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
 from convwright.tuning.session import session
 

@@ -19,7 +19,7 @@ from pages import choices
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.measuring.data import Kind, operands
+from convwright.measuring.checking.data import Kind, operands
 from convwright.measuring.timing import Timing
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -186,7 +186,7 @@ def test_calls_of_pytorch_agree() -> None:
 
 def test_kernels_of_a_device_that_is_elsewhere_are_known() -> None:
     from convwright.core.policy import Policy
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
 
     kernels = kernels_ahead.kernels_of(ConvProblem.parse("mb8ic128ih27oc128kh3ph1"), device_facts("h200"), Policy())
     assert kernels

@@ -36,7 +36,9 @@ RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
 # The same for the rooms inside of a room, below what stands in it openly.
 INNER_ORDER = {
+    "measuring": [{"hardware", "checking"}, {"disturbances"}],
     "ops": [{"asking"}, {"calls"}, {"running"}, {"gradients"}, {"deciding"}],
+    "report": [{"words"}, {"tables", "benchmarks"}],
     "network": [{"telling", "seeing", "chains"}, {"converting"}, {"quantizing", "advising"}],
 }
 INNER_RANK = {
@@ -192,8 +194,8 @@ def test_a_first_check_of_a_search_loads_nothing_that_takes_long() -> None:
     script = (
         "import sys, torch\n"
         "from convwright.core.problem import ConvProblem\n"
-        "from convwright.measuring.data import operands\n"
-        "from convwright.measuring.elements import sampled_reference\n"
+        "from convwright.measuring.checking.data import operands\n"
+        "from convwright.measuring.checking.elements import sampled_reference\n"
         "problem = ConvProblem.parse('ic8ih32oc8kh3ph1')\n"
         "given, before = operands(problem, 'normal', 'cpu'), set(sys.modules)\n"
         "sampled_reference(problem, given)\n"

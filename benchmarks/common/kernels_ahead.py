@@ -12,7 +12,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.background import processors
+from convwright.measuring.disturbances.background import processors
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget

@@ -10,7 +10,7 @@ from typing import Any
 from convwright.core.finding import Interval
 from convwright.measuring.compare import Outcome, Verdict, compare
 from convwright.measuring.timing import Timing
-from convwright.report.bench import geometric_mean
+from convwright.report.benchmarks.table import geometric_mean
 
 OURS = "ours"
 _MOST_ATTEMPTS = 3

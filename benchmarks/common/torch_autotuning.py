@@ -16,7 +16,7 @@ from typing import Self
 
 from common.stages import Answer, Stage
 
-from convwright.measuring.background import processors
+from convwright.measuring.disturbances.background import processors
 
 _CORES_EACH = 4
 

@@ -11,7 +11,7 @@ from common.choices_summary import by_setting, latest, outside_the_rule
 from common.retiming import faster
 
 from convwright.measuring.compare import Outcome
-from convwright.report.bench import geometric_mean
+from convwright.report.benchmarks.table import geometric_mean
 
 Line = Mapping[str, Any]
 _WORDS = {

@@ -9,7 +9,7 @@ from pages.records import Lines
 
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
-from convwright.report.bench import geometric_mean
+from convwright.report.benchmarks.table import geometric_mean
 
 _KINDS = ("1x1", "3x3", "larger filters", "groups", "1x1 images")
 _OUTCOMES = ("fast", "same", "slow", "ambiguous")

@@ -11,7 +11,7 @@ from pages.conditions import taken
 from convwright import suites
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
-from convwright.report.amounts import bytes_text, figure
+from convwright.report.words.amounts import bytes_text, figure
 
 Line = Mapping[str, Any]
 _LAYOUTS = ("nchw", "nhwc")

@@ -10,9 +10,9 @@ from typing import Any
 
 from pages.conditions import taken
 
-from convwright.report.curves import chart
+from convwright.report.benchmarks.curves import chart
+from convwright.report.benchmarks.result import Result
 from convwright.report.plot import draw_chart
-from convwright.report.result import Result
 
 Line = Mapping[str, Any]
 # What is drawn beside PyTorch's own call and the choice, as `--algorithms` would name it.

@@ -79,7 +79,7 @@ _HOMES = {
     "measure_together": "convwright.measuring.timer",
     "compare": "convwright.measuring.compare",
     "Timing": "convwright.measuring.timing",
-    "device_facts": "convwright.measuring.machine",
+    "device_facts": "convwright.measuring.hardware.machine",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     from convwright.errors import StoreError as StoreError
     from convwright.errors import StoreWarning as StoreWarning
     from convwright.measuring.compare import compare as compare
-    from convwright.measuring.machine import device_facts as device_facts
+    from convwright.measuring.hardware.machine import device_facts as device_facts
     from convwright.measuring.timer import measure as measure
     from convwright.measuring.timer import measure_together as measure_together
     from convwright.measuring.timing import Timing as Timing

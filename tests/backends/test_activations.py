@@ -16,7 +16,7 @@ from convwright.core.epilogue import Activation
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
-from convwright.measuring.reference import Reference
+from convwright.measuring.checking.reference import Reference
 from problem_space import operands, oracle, run
 
 CPU = DeviceFacts("this CPU", "cpu", "any", "cpu")

@@ -10,7 +10,7 @@ from convwright.backends.cudnn.library import Missing, load
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.errors import BackendError, BadInput, Refused
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 H200, CPU = profile("h200"), device_facts("cpu")
 PROBLEM = ConvProblem.parse("mb2ic8ih9oc8kh3")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from backends.reference_algorithm import CPU
 from convwright.backends.reference.backend import ALGORITHMS, Reference
-from convwright.backends.reference.overlap import Line, quick_length
+from convwright.backends.reference.frequency.overlap import Line, quick_length
 from convwright.core.candidate import Refusal
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem

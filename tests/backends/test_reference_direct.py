@@ -17,8 +17,8 @@ from convwright.core.epilogue import Activation
 from convwright.core.error_rule import scaled_bound
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.data import ERROR_KINDS
-from convwright.measuring.error import measure_errors
+from convwright.measuring.checking.data import ERROR_KINDS
+from convwright.measuring.checking.error import measure_errors
 from problem_space import operands, oracle, problems, run
 
 DIRECT = "reference/direct"

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from backends.reference_algorithm import CPU, candidate, compute, in_dtype, offered
-from convwright.backends.reference import fourier, spectra
 from convwright.backends.reference.backend import Reference
 from convwright.backends.reference.finite import FinitePlan
-from convwright.backends.reference.fourier import Fourier, lines
-from convwright.backends.reference.fourier_plan import FourierPlan
-from convwright.backends.reference.overlap import quick_length
+from convwright.backends.reference.frequency import fourier, spectra
+from convwright.backends.reference.frequency.fourier import Fourier, lines
+from convwright.backends.reference.frequency.overlap import quick_length
+from convwright.backends.reference.frequency.plan import FourierPlan
 from convwright.core import profiles
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction, Role

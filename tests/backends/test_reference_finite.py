@@ -13,7 +13,7 @@ from backends.reference_algorithm import CPU, candidate, compute
 from convwright.backends.reference.backend import Reference
 from convwright.backends.reference.direct import DirectPlan
 from convwright.backends.reference.finite import FinitePlan, is_finite
-from convwright.backends.reference.winograd_plan import WinogradPlan
+from convwright.backends.reference.minimal_filtering.plan import WinogradPlan
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Activation

@@ -21,8 +21,8 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.data import ERROR_KINDS
-from convwright.measuring.error import measure_errors
+from convwright.measuring.checking.data import ERROR_KINDS
+from convwright.measuring.checking.error import measure_errors
 from problem_space import operands, oracle, problems, run
 
 NAME = "reference/kn2row"

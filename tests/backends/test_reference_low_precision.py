@@ -17,9 +17,9 @@ from convwright.core.error_rule import absolute_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.data import Kind, kinds_of
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.data import Kind, kinds_of
+from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tensors import torch_dtype
 from convwright.tuning import listing

@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from convwright.backends.reference.minimal_filtering.plan import WinogradPlan
+from convwright.backends.reference.minimal_filtering.transforms import OUTPUTS, Transforms, interpolating, transforms
 from convwright.backends.reference.winograd import offers, plan, products
-from convwright.backends.reference.winograd_plan import WinogradPlan
-from convwright.backends.reference.winograd_transforms import OUTPUTS, Transforms, interpolating, transforms
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import torch_dtype
 from problem_space import EXACT, operands, oracle, run, specs, tensor
 
@@ -306,7 +306,7 @@ def test_products_are_what_the_stack_multiplies(data: st.DataObject, m: int) -> 
 @contextmanager
 def watched_products(seen: list[int]) -> Iterator[None]:
     """The multiplications of each product of stacks of matrices."""
-    from convwright.backends.reference import winograd_plan
+    from convwright.backends.reference.minimal_filtering import plan as winograd_plan
 
     real = winograd_plan.multiply
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convwright.backends.reference.winograd_tiles import TiledAxis
-from convwright.backends.reference.winograd_transforms import (
+from convwright.backends.reference.minimal_filtering.tiles import TiledAxis
+from convwright.backends.reference.minimal_filtering.transforms import (
     OUTPUTS,
     TAPS,
     Matrix,

@@ -12,9 +12,9 @@ from convwright.core.epilogue import Activation
 from convwright.core.error_rule import scaled_bound
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.data import FINITE_KINDS, NON_FINITE_KINDS
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.data import FINITE_KINDS, NON_FINITE_KINDS
+from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning.trials.trial import Bench, Trial
 from problem_space import problems

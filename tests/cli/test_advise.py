@@ -78,7 +78,7 @@ def test_before_the_first_search_it_says_what_it_does(
         told.append(first)
         yield lambda done, total, what: told.append(what)
 
-    monkeypatch.setattr("convwright.report.progress.progress_bar", bar)
+    monkeypatch.setattr("convwright.report.words.progress.progress_bar", bar)
     monkeypatch.setattr(sys, "argv", ["convwright", command, f"{own}:made", "--mode", "heuristic"])
     with pytest.raises(SystemExit):
         main()

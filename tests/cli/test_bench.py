@@ -15,8 +15,9 @@ import torch
 from convwright import flags
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
-from convwright.report import bench_run, plot
-from convwright.report.result import Result
+from convwright.report import plot
+from convwright.report.benchmarks import under_way as bench_run
+from convwright.report.benchmarks.result import Result
 
 Command = Callable[..., tuple[int, str, str]]
 PROBLEM = "ic2ih6oc2kh3"

@@ -13,7 +13,7 @@ import pytest
 from convwright.backends.registry import backend
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import singular
 from convwright.tuning.keeping.store import Store
 from tuning.made import measurement

@@ -203,7 +203,7 @@ def test_prune_takes_out_what_is_old(run: Run, path: Path) -> None:
 
 
 def test_prune_takes_out_what_does_not_count_on_devices_that_are_here(run: Run, path: Path) -> None:
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
 
     cpu = device_facts("cpu")
     (prints,) = counting([cpu.key]).values()

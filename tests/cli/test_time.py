@@ -12,7 +12,7 @@ import torch
 
 from convwright.cli.main import main
 from convwright.core.finding import Interval
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timing import Timing
 
 SOURCE = """

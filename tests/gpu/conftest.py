@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from convwright.core.device import DeviceFacts
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import torch
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import absolute_objection, error_objection
 from convwright.core.policy import Policy
-from convwright.measuring.data import Kind
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.data import Kind
+from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning.trials.trial import Bench, Trial
 

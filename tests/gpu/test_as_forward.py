@@ -9,7 +9,7 @@ import convwright as cw
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.rewrites import rewrite
 from convwright.tuning import listing
 from convwright.tuning.asked import named

@@ -7,10 +7,10 @@ import torch
 from common import torch_calls
 
 from convwright.core.problem import ConvProblem
+from convwright.measuring.checking.data import Kind, operands
+from convwright.measuring.checking.elements import sampled_reference
+from convwright.measuring.checking.error import errors_of
 from convwright.measuring.clock import CudaGraphClock
-from convwright.measuring.data import Kind, operands
-from convwright.measuring.elements import sampled_reference
-from convwright.measuring.error import errors_of
 
 pytestmark = [
     pytest.mark.gpu,

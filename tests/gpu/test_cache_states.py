@@ -12,8 +12,8 @@ from convwright.measuring.cache import Cache, Flush, before_each
 from convwright.measuring.clock import CudaGraphClock
 from convwright.measuring.compare import compare
 from convwright.measuring.energy import NvmlCounter
+from convwright.measuring.hardware.nvml import gpu_of
 from convwright.measuring.memory import peak_extra_bytes
-from convwright.measuring.nvml import gpu_of
 from convwright.measuring.timer import measure, measure_calls, measure_together
 
 pytestmark = [

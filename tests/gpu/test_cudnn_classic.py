@@ -15,7 +15,7 @@ from convwright.core.direction import Direction, Role
 from convwright.core.dtype import Arithmetic, native_arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import empty
 
 pytestmark = [

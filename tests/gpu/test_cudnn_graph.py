@@ -23,7 +23,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile_for
 from convwright.errors import BackendError, BadInput
-from convwright.measuring.error import ErrorCheck
+from convwright.measuring.checking.error import ErrorCheck
 from convwright.settings import Mode
 from convwright.tensors import activate, empty
 from convwright.tuning.find import find

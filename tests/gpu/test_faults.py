@@ -18,7 +18,7 @@ import convwright as cw
 from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.running import workspace
 from convwright.settings import Mode
 from convwright.tuning import listing

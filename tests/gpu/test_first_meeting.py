@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
 from convwright.tuning.compiling.beside import Beside

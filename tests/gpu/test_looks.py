@@ -10,7 +10,7 @@ import torch
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.clock import CudaGraphClock, queued_us
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget

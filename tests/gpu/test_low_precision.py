@@ -16,8 +16,8 @@ from convwright.core.error_rule import absolute_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
-from convwright.measuring.data import Kind, operands
-from convwright.measuring.error import ErrorCheck
+from convwright.measuring.checking.data import Kind, operands
+from convwright.measuring.checking.error import ErrorCheck
 from convwright.settings import Mode
 from convwright.tensors import activate, torch_dtype
 from convwright.tuning.find import find

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.network.chains import steps
 from convwright.network.chains.chain import Chain
 from convwright.network.chains.layer import from_sequential

@@ -10,7 +10,7 @@ import convwright as cw
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning import listing
 from gpu.own_kernels import by_turns
 from gpu.right import check, relative

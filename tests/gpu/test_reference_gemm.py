@@ -8,8 +8,8 @@ import torch
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.error import measure_errors
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.error import measure_errors
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.trials.trial import Bench, Trial

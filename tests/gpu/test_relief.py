@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.calls.form import forget
 from convwright.ops.running import runner as runners
 from convwright.ops.running import workspace as workspaces

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from convwright.core.direction import Direction
 from convwright.core.problem import ConvProblem
+from convwright.measuring.checking.data import ERROR_KINDS, Kind, operands
+from convwright.measuring.checking.reference import Reference
 from convwright.measuring.clock import CudaGraphClock, HostClock
 from convwright.measuring.compare import Outcome, compare
 from convwright.measuring.conditions import conditions
-from convwright.measuring.data import ERROR_KINDS, Kind, operands
-from convwright.measuring.machine import device_facts
-from convwright.measuring.reference import Reference
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import Timing, measure, measure_calls
 
 pytestmark = [

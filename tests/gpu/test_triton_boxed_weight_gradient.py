@@ -17,7 +17,7 @@ from convwright.core.dtype import DType
 from convwright.core.error_rule import error_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.error import ErrorCheck
+from convwright.measuring.checking.error import ErrorCheck
 from convwright.tensors import torch_dtype
 from gpu.own_kernels import ON_HOPPER, candidates
 from gpu.right import relative

@@ -22,7 +22,7 @@ from convwright.core.error_rule import error_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.error import ErrorCheck
+from convwright.measuring.checking.error import ErrorCheck
 from gpu.right import relative
 
 pytest.importorskip("triton")

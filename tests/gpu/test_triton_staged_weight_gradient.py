@@ -35,7 +35,7 @@ from convwright.core.plan import Launchable, Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.error import ErrorCheck
+from convwright.measuring.checking.error import ErrorCheck
 from gpu.own_kernels import candidates
 from gpu.right import relative
 

@@ -8,9 +8,9 @@ from time import perf_counter
 
 import pytest
 
-from convwright.measuring.background import Background, causes
+from convwright.measuring.disturbances.background import Background, causes
+from convwright.measuring.disturbances.stability import complaints
 from convwright.measuring.regression import median_interval
-from convwright.measuring.stability import complaints
 
 
 def test_a_few_interruptions_are_no_cause() -> None:

@@ -15,8 +15,8 @@ from convwright.flags import tf32
 from convwright.measuring import conditions as measuring_conditions
 from convwright.measuring.clock import WallClock, no_garbage_collection, rotating
 from convwright.measuring.conditions import conditions, state
-from convwright.measuring.machine import device_facts
-from convwright.measuring.nvml import gpu
+from convwright.measuring.hardware.machine import device_facts
+from convwright.measuring.hardware.nvml import gpu
 from forked import in_child
 from measuring.fake_nvml import CLOCK_INFO, EVENT_REASONS, FakeNvml
 

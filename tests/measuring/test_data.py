@@ -9,8 +9,8 @@ from convwright.core.direction import Direction, Role
 from convwright.core.dtype import IN_PYTORCH, DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.measuring.data import ERROR_KINDS, FINITE_KINDS, Kind, operands
-from convwright.measuring.reference import Reference
+from convwright.measuring.checking.data import ERROR_KINDS, FINITE_KINDS, Kind, operands
+from convwright.measuring.checking.reference import Reference
 from convwright.tensors import torch_dtype
 
 PROBLEM = "mb2ic16ih17oc24kh3ph1 ep:residual+bias+relu"

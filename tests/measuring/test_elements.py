@@ -13,11 +13,11 @@ from torch import Tensor
 
 from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
-from convwright.measuring.data import ERROR_KINDS, Kind, operands
-from convwright.measuring.drawing import BLOCK, normal
-from convwright.measuring.elements import Elements, _rim, _rim_count, sampled_reference
-from convwright.measuring.error import ErrorCheck, errors_of
-from convwright.measuring.reference import Reference
+from convwright.measuring.checking.data import ERROR_KINDS, Kind, operands
+from convwright.measuring.checking.drawing import BLOCK, normal
+from convwright.measuring.checking.elements import Elements, _rim, _rim_count, sampled_reference
+from convwright.measuring.checking.error import ErrorCheck, errors_of
+from convwright.measuring.checking.reference import Reference
 
 PROBLEMS = [
     "mb2ic6iw19oc8kw5pw2sw2",

@@ -10,7 +10,7 @@ import pytest
 from convwright.errors import BadInput
 from convwright.measuring import energy
 from convwright.measuring.energy import NoCounter, NvmlCounter, RaplCounter, counter_of, energy_of
-from convwright.measuring.nvml import Gpu, gpu
+from convwright.measuring.hardware.nvml import Gpu, gpu
 from measuring.fake_clock import FakeClock
 from measuring.fake_nvml import ENERGY, FakeNvml
 

@@ -17,9 +17,9 @@ from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.error_rule import scaled_bound
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
-from convwright.measuring.data import FINITE_KINDS, Kind, operands
-from convwright.measuring.error import ErrorCheck, errors_of, measure_errors
-from convwright.measuring.reference import Reference, Sample
+from convwright.measuring.checking.data import FINITE_KINDS, Kind, operands
+from convwright.measuring.checking.error import ErrorCheck, errors_of, measure_errors
+from convwright.measuring.checking.reference import Reference, Sample
 from convwright.tensors import torch_dtype
 
 PROBLEMS = [
@@ -94,7 +94,7 @@ def test_a_sample_is_a_part_of_the_whole(text: str, direction: Direction, monkey
     problem = ConvProblem.parse(text).asking(direction)
     tensors = operands(problem, Kind.NORMAL, "cpu")
     whole = Reference.of(problem, tensors)
-    monkeypatch.setattr("convwright.measuring.reference._MOST_FLOPS", {"cpu": problem.flops / 20})
+    monkeypatch.setattr("convwright.measuring.checking.reference._MOST_FLOPS", {"cpu": problem.flops / 20})
     part = Reference.of(problem, tensors)
     assert part.y64.numel() < whole.y64.numel()
     for ours, all_of_it in ((part.y64, whole.y64), (part.scale, whole.scale)):

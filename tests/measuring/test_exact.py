@@ -19,11 +19,11 @@ from convwright.core.finding import KindError
 from convwright.core.fusing import rare_operands
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.data import ERROR_KINDS, Kind
-from convwright.measuring.data import operands as data
-from convwright.measuring.elements import sampled_reference
-from convwright.measuring.error import ErrorCheck, errors_of
-from convwright.measuring.reference import Reference
+from convwright.measuring.checking.data import ERROR_KINDS, Kind
+from convwright.measuring.checking.data import operands as data
+from convwright.measuring.checking.elements import sampled_reference
+from convwright.measuring.checking.error import ErrorCheck, errors_of
+from convwright.measuring.checking.reference import Reference
 from problem_space import ahead, operands, oracle, problems
 
 FORWARD = "mb2ic6ih11oc8kh3ph1 ep:scale+residual+bias+silu+accumulate"

@@ -14,8 +14,8 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.profiles import profile
 from convwright.errors import BadInput
-from convwright.measuring import machine
-from convwright.measuring.machine import device_facts, with_rates_of
+from convwright.measuring.hardware import machine
+from convwright.measuring.hardware.machine import device_facts, with_rates_of
 
 A100 = profile("a100")
 LIVE = DeviceFacts(

@@ -11,10 +11,10 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.error_rule import absolute_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.data import NON_FINITE_KINDS, Kind, kinds_of, operands
-from convwright.measuring.elements import sampled_reference
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.reference import Reference
+from convwright.measuring.checking.data import NON_FINITE_KINDS, Kind, kinds_of, operands
+from convwright.measuring.checking.elements import sampled_reference
+from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.checking.reference import Reference
 from convwright.tensors import torch_dtype
 
 SIZES = "mb2ic16ih17oc24kh3ph1"

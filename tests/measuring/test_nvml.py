@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from convwright.measuring import nvml
-from convwright.measuring.nvml import Gpu, driver_version, gpu, gpu_of
+from convwright.measuring.hardware import nvml
+from convwright.measuring.hardware.nvml import Gpu, driver_version, gpu, gpu_of
 from measuring.fake_nvml import (
     APPLICATIONS_CLOCK,
     CLOCK_INFO,

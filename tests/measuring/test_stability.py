@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convwright.core.finding import Interval
-from convwright.measuring.stability import complaints
+from convwright.measuring.disturbances.stability import complaints
 
 
 def said(call_us: Interval, slopes_us: list[float]) -> list[str]:

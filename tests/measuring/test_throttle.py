@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from convwright.measuring import waiting
 from convwright.measuring.clock import HostClock, WallClock
-from convwright.measuring.nvml import IDLE, Gpu, gpu
-from convwright.measuring.throttle import GpuWatch, HostWatch, Watch, watch_of
+from convwright.measuring.disturbances import waiting
+from convwright.measuring.disturbances.throttle import GpuWatch, HostWatch, Watch, watch_of
+from convwright.measuring.hardware.nvml import IDLE, Gpu, gpu
 from convwright.measuring.timer import Timing, measure_calls
 from measuring.fake_clock import FakeClock
 from measuring.fake_nvml import CLOCK_INFO, EVENT_REASONS, MAX_CLOCK_INFO, FakeNvml

@@ -11,8 +11,8 @@ from time import perf_counter
 
 import pytest
 
-from convwright.measuring import waiting
-from convwright.measuring.waiting import MOST_WAITING, Waiting
+from convwright.measuring.disturbances import waiting
+from convwright.measuring.disturbances.waiting import MOST_WAITING, Waiting
 
 COUNTED = Path("/proc/self/schedstat").exists()
 
@@ -69,7 +69,7 @@ def test_no_file_of_a_thread_that_has_ended_stays_open() -> None:
 def test_who_was_forked_off_has_waited_for_itself() -> None:
     code = """
 import os, sys
-from convwright.measuring.waiting import waited_ns
+from convwright.measuring.disturbances.waiting import waited_ns
 mine = waited_ns()
 child = os.fork()
 if not child:

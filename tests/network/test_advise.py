@@ -19,7 +19,7 @@ from convwright.network.advising import advise as advising
 from convwright.network.advising.advice import Advice, LayerAdvice
 from convwright.network.advising.advise import advise
 from convwright.network.advising.suggestion import Kind
-from convwright.report.plain import as_json
+from convwright.report.words.plain import as_json
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 
@@ -112,7 +112,7 @@ def test_under_enabled_the_whole_model_is_measured_where_something_was_chosen(mo
 
 
 def test_what_the_model_takes_under_enabled() -> None:
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
     from convwright.network.advising.whole_model import time_enabled
     from convwright.network.seeing.example import Subject
     from convwright.ops.enable import is_enabled
@@ -148,7 +148,7 @@ def test_where_times_are_unstable_nothing_is_said_to_be_as_good(
 
 def test_to_enable_is_no_part_of_what_a_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes as long as a small model, in which nobody enables at each step."""
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
     from convwright.network.advising import whole_model
     from convwright.network.seeing.example import Subject
     from convwright.ops.enable import enabled

@@ -19,7 +19,7 @@ from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.network.tuned import Tuned, tune
-from convwright.report.tuned import print_tuned
+from convwright.report.tables.tuned import print_tuned
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import session

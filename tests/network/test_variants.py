@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from convwright.core.device import DeviceFacts
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.network.advising.suggestion import Kind
 from convwright.network.advising.variants import Variant, variants_of
 from convwright.network.advising.whole_model import WholeModel, time_model

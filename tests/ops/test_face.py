@@ -9,7 +9,7 @@ import pytest
 
 import convwright as cw
 from convwright.core.policy import Policy
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.listing import fingerprint
 from tuning.made import measurement

@@ -13,7 +13,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.asking.request import Request
 from convwright.ops.calls.call import Call
 from convwright.ops.calls.form import CONV2D

@@ -11,7 +11,7 @@ from torch import Tensor
 import convwright as cw
 from convwright.core.policy import Policy
 from convwright.errors import BadInput, Refused
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session

@@ -14,7 +14,7 @@ from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.asking.foreign import OperandForm, address_of, checked_address
 from convwright.ops.plans import BoundPlan
 

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.core.candidate import Candidate
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.running import relief as reliefs
 from convwright.ops.running import workspace as workspaces
 from convwright.tuning import session as sessions

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.running import relief as reliefs
 from convwright.tuning.session import Session
 from ops.prefer import GEMM, count_calls, prefer, randn

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from convwright.backends.reference.backend import Reference
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.running import runner as runners
 from convwright.tuning.listing import with_id
 

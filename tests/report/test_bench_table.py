@@ -10,8 +10,8 @@ from rich.console import Console
 
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
-from convwright.report.bench import print_results
-from convwright.report.result import Outcome, Result
+from convwright.report.benchmarks.result import Outcome, Result
+from convwright.report.benchmarks.table import print_results
 
 KEY = ConvProblem.parse("ic64ih56oc64kh3ph1").key
 OWN, OURS = "torch/default", "reference/gemm"

@@ -29,11 +29,11 @@ from convwright.network.telling.conditions_text import (
     permitted_in,
 )
 from convwright.network.tuned import Tuned, TunedProblem
-from convwright.report.advice import print_advice
-from convwright.report.bench import print_results
-from convwright.report.result import Asked, Result
-from convwright.report.table import print_findings
-from convwright.report.tuned import print_tuned
+from convwright.report.benchmarks.result import Asked, Result
+from convwright.report.benchmarks.table import print_results
+from convwright.report.tables.advice import print_advice
+from convwright.report.tables.findings import print_findings
+from convwright.report.tables.tuned import print_tuned
 from convwright.settings import Mode
 from convwright.suites.suite import Row
 from convwright.tuning.choose import choose

@@ -12,7 +12,7 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Objective, Policy
 from convwright.core.profiles import profile
 from convwright.report.explain import explain
-from convwright.report.origin import Memory
+from convwright.report.words.origin import Memory
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from convwright.errors import BadInput
-from convwright.report import lines
-from convwright.report.lines import Lines
+from convwright.report.benchmarks import lines
+from convwright.report.benchmarks.lines import Lines
 
 
 def test_records_are_added_and_read_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.table import Table
 
 import convwright
-from convwright.report.output import console
+from convwright.report.words.output import console
 
 NAMES = "calls.py:a: calls.py:b [bold]made[/] :smiley:"
 

@@ -11,10 +11,10 @@ import torch
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
-from convwright.report.curves import chart
+from convwright.report.benchmarks.curves import chart
+from convwright.report.benchmarks.result import Outcome, Result
 from convwright.report.fit import fits_of
 from convwright.report.plot import MOST_COLOURS, Chart, Curve, Fit, check, draw_chart, draw_fits
-from convwright.report.result import Outcome, Result
 from convwright.suites.sweep import Sweep
 from unprivileged import read_only
 

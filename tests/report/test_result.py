@@ -13,9 +13,9 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.policy import Objective, Policy
 from convwright.core.profiles import profile
-from convwright.report.bench import Summary
-from convwright.report.lines import as_line
-from convwright.report.result import Asked, Outcome, Result, key_of, outcome_of, times_faster
+from convwright.report.benchmarks.lines import as_line
+from convwright.report.benchmarks.result import Asked, Outcome, Result, key_of, outcome_of, times_faster
+from convwright.report.benchmarks.table import Summary
 from convwright.settings import Mode
 from convwright.suites.suite import Row
 from convwright.tuning.choose import choose

@@ -7,7 +7,7 @@ from io import StringIO
 from rich.console import Console
 
 from convwright.core.problem import ConvProblem
-from convwright.report.store import print_problems, problems_to_json
+from convwright.report.tables.store import print_problems, problems_to_json
 from convwright.tuning.keeping.upkeep import KnownProblem
 
 

@@ -15,7 +15,7 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
-from convwright.report.table import print_findings
+from convwright.report.tables.findings import print_findings
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings

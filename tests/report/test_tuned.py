@@ -18,7 +18,7 @@ from convwright.network.advising.advice_text import title
 from convwright.network.seeing.distinct import Posed
 from convwright.network.seeing.layers import LayerCall
 from convwright.network.tuned import Tuned, TunedProblem, tune
-from convwright.report.tuned import print_tuned
+from convwright.report.tables.tuned import print_tuned
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.compiling.beside import BEING_COMPILED

@@ -14,9 +14,9 @@ from convwright.network.advising.advice_text import COLUMNS, rows
 from convwright.network.advising.advise import advise
 from convwright.network.advising.disturbed import unstable_lines
 from convwright.network.tuned import tune
-from convwright.report.advice import print_advice
-from convwright.report.table import print_findings
-from convwright.report.tuned import print_tuned
+from convwright.report.tables.advice import print_advice
+from convwright.report.tables.findings import print_findings
+from convwright.report.tables.tuned import print_tuned
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 

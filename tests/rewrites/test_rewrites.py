@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
-from convwright.measuring.data import Kind
-from convwright.measuring.data import operands as operands_of_kind
+from convwright.measuring.checking.data import Kind
+from convwright.measuring.checking.data import operands as operands_of_kind
 from convwright.rewrites import REWRITES, rewrite
 from problem_space import operands, oracle, problems, run
 from rewrites.around import around_torch, chains, check_identity, offered, planned, refused, wrapped

@@ -13,8 +13,8 @@ from convwright.core.direction import Direction, Role
 from convwright.core.memory_plan import aligned
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.data import Kind
-from convwright.measuring.error import measure_errors
+from convwright.measuring.checking.data import Kind
+from convwright.measuring.checking.error import measure_errors
 from convwright.rewrites import rewrite
 from problem_space import operands, problems, run, specs
 from rewrites.around import arguments_of, chains, check_identity, planned, refused, wrapped

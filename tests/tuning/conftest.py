@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from convwright.backends import registry
-from convwright.measuring import waiting
+from convwright.measuring.disturbances import waiting
 from convwright.tuning import budget, chains, find, listing
 from convwright.tuning.compiling import compilers
 from convwright.tuning.trials import doubt, heats, looks

@@ -10,7 +10,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning import listing
 from convwright.tuning.chains import chains, moved_bytes
 from convwright.tuning.prediction import by_promise, expected_us, least_us, moving_us

@@ -10,7 +10,7 @@ import torch
 from convwright.backends.registry import backend, backends
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Switched
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning.keeping import counting as module
 from convwright.tuning.keeping.counting import counting
 from convwright.tuning.keeping.store import Store

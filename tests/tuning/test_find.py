@@ -20,7 +20,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning import run as tuner

@@ -24,7 +24,7 @@ import convwright as cw
 from convwright.backends.cudnn import library
 from convwright.core.once import once
 from convwright.core.policy import Policy
-from convwright.measuring import waiting
+from convwright.measuring.disturbances import waiting
 from convwright.ops import enable
 from convwright.ops.asking import ambient
 from convwright.ops.calls.form import CONV2D

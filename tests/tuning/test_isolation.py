@@ -13,7 +13,7 @@ import pytest
 import convwright as cw
 from convwright.backends import registry
 from convwright.errors import BackendError
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning import chains, listing
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials import isolation

@@ -11,7 +11,7 @@ from rich.console import Console
 import convwright as cw
 from convwright.errors import BackendError, BadInput
 from convwright.measuring.kernels import Kernel
-from convwright.report.kernels import print_kernels
+from convwright.report.tables.kernels import print_kernels
 from convwright.tuning import launches
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.launches import with_kernels

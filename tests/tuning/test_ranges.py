@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import convwright as cw
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import settings
 from convwright.tuning import ranges
 from convwright.tuning.ranges import Ranged, without_range

@@ -26,7 +26,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode, Settings, settings
 from convwright.tuning import run as tuner
 from convwright.tuning.keeping.store import Store

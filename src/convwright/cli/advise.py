@@ -38,9 +38,9 @@ def advise(
 
     from convwright.cli.targets import called, load, running
     from convwright.core.policy import Objective, Policy
-    from convwright.report.output import output
-    from convwright.report.plain import as_json as strict_json
-    from convwright.report.progress import progress_bar
+    from convwright.report.words.output import output
+    from convwright.report.words.plain import as_json as strict_json
+    from convwright.report.words.progress import progress_bar
 
     policy = Policy(
         max_workspace_bytes=max_workspace,
@@ -53,7 +53,7 @@ def advise(
     with kept, running(target, as_json=as_json), progress_bar(LOADING) as progress, with_tf32(tf32):
         from convwright.network.advising.advise import advise as look
         from convwright.network.seeing.example import Subject
-        from convwright.report.advice import print_advice
+        from convwright.report.tables.advice import print_advice
 
         progress(0, 0, MAKING)
         subject = Subject.made(called(target, load(target)), by=target)

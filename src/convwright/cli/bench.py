@@ -17,7 +17,7 @@ from convwright.errors import BadInput
 from convwright.naming import one_of
 
 if TYPE_CHECKING:
-    from convwright.report.bench_run import Run
+    from convwright.report.benchmarks.under_way import Run
 
 
 def bench(
@@ -73,11 +73,11 @@ def bench(
     from convwright import suites
     from convwright.cli.plots import Plots
     from convwright.core.policy import Objective, Policy
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
     from convwright.naming import between_commas, check_above_0
-    from convwright.report.bench_run import Run
-    from convwright.report.lines import Lines
-    from convwright.report.result import Asked
+    from convwright.report.benchmarks.lines import Lines
+    from convwright.report.benchmarks.result import Asked
+    from convwright.report.benchmarks.under_way import Run
     from convwright.settings import Mode
     from convwright.suites.sweep import Sweep, swept
     from convwright.tuning.compiling.series import Series
@@ -139,7 +139,7 @@ def bench(
 
 def _run(run: Run, *, resume: bool) -> typer.Exit | None:
     """The end of the command where it was stopped."""
-    from convwright.report.progress import progress_bar
+    from convwright.report.words.progress import progress_bar
 
     try:
         with progress_bar() as progress:
@@ -154,11 +154,11 @@ def _run(run: Run, *, resume: bool) -> typer.Exit | None:
 def _print(run: Run, *, as_json: bool) -> None:
     from rich.text import Text
 
-    from convwright.report.bench import Summary, print_results
-    from convwright.report.output import output
-    from convwright.report.plain import as_json as strict_json
-    from convwright.report.result import Result
-    from convwright.report.too_large import print_too_large
+    from convwright.report.benchmarks.result import Result
+    from convwright.report.benchmarks.table import Summary, print_results
+    from convwright.report.words.output import output
+    from convwright.report.words.plain import as_json as strict_json
+    from convwright.report.words.too_large import print_too_large
 
     results = [Result.of(record) for record in run.records]
     if as_json:

@@ -145,7 +145,7 @@ def _policy(dtype: str, tf32: bool | None, max_workspace: int | None, *, determi
 
 
 def _say(emitted: EmittedC, files: Sequence[Path], *, dynamic: bool, as_json: bool) -> None:
-    from convwright.report.plain import as_json as strict_json
+    from convwright.report.words.plain import as_json as strict_json
 
     if as_json:
         left_out = [{"problem": key, "reason": reason} for key, reason in emitted.left_out]

@@ -49,11 +49,11 @@ def explain(
     """What would run and why, why nothing else would, and what is not known. Nothing is measured."""
     from convwright.core.policy import Objective, Policy
     from convwright.core.problem import ConvProblem
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
     from convwright.naming import singular
     from convwright.report.explain import explain as sections_of
-    from convwright.report.origin import Memory
-    from convwright.report.plain import as_json as strict_json
+    from convwright.report.words.origin import Memory
+    from convwright.report.words.plain import as_json as strict_json
     from convwright.settings import Mode
     from convwright.tuning.find import find
     from convwright.tuning.session import session
@@ -94,7 +94,7 @@ def _given(option: str, value: object, default: object = None) -> list[str]:
 def _print(title: str, sections: Iterable[Section]) -> None:
     from rich.text import Text
 
-    from convwright.report.output import console as console_of
+    from convwright.report.words.output import console as console_of
 
     console = console_of(soft_wrap=True)
     console.print(Text(title, style="bold"))

@@ -73,16 +73,16 @@ def find(
     """Every way of computing a convolution: time, limit, errors, workspace, and why each won, lost or was refused."""
 
     from convwright.core.policy import Objective, Policy
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
     from convwright.naming import check_above_0
     from convwright.network.telling.conditions_text import conditions_now, permitted_in
     from convwright.ops.face import find as search
     from convwright.ops.face import refuse_ignored, why_nothing_is_measured
-    from convwright.report.kernels import print_kernels
-    from convwright.report.output import output
-    from convwright.report.plain import as_json as strict_json
-    from convwright.report.progress import progress_bar
-    from convwright.report.table import print_findings
+    from convwright.report.tables.findings import print_findings
+    from convwright.report.tables.kernels import print_kernels
+    from convwright.report.words.output import output
+    from convwright.report.words.plain import as_json as strict_json
+    from convwright.report.words.progress import progress_bar
     from convwright.settings import Mode, Trust
 
     if problem is not None and (input is not None or weight is not None):
@@ -132,7 +132,7 @@ def find(
 
 def _print_reason(problem: str, algorithm: str, device: str | None, *, as_json: bool) -> None:
     from convwright.ops.face import why
-    from convwright.report.plain import as_json as strict_json
+    from convwright.report.words.plain import as_json as strict_json
 
     reason = why(problem, algorithm, device)
     print(strict_json(reason.to_json()) if as_json else reason)

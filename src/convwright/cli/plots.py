@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from convwright.core.policy import Policy
-    from convwright.report.bench_run import Run
-    from convwright.report.result import Asked, Result
+    from convwright.report.benchmarks.result import Asked, Result
+    from convwright.report.benchmarks.under_way import Run
     from convwright.suites.suite import Row
     from convwright.suites.sweep import Sweep
 
@@ -53,10 +53,10 @@ class Plots:
 
     def draw(self, run: Run) -> None:
         """Both, where they were asked for."""
-        from convwright.report.curves import chart
+        from convwright.report.benchmarks.curves import chart
+        from convwright.report.benchmarks.result import Result
         from convwright.report.fit import fits
         from convwright.report.plot import draw_chart, draw_fits
-        from convwright.report.result import Result
 
         if self.curves is not None:
             title = f"{run.suite.title}\n{run.asked}"
@@ -80,7 +80,7 @@ def _why_no_line(name: str, results: Sequence[Result]) -> str:
 
 def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
     """Raises what is said of a name that nothing has for any row; where it is refused, it is known."""
-    from convwright.report.result import ANY
+    from convwright.report.benchmarks.result import ANY
     from convwright.tuning.find import resolved
     from convwright.tuning.session import named
 
@@ -103,7 +103,7 @@ def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
 
 
 def _check_like(pattern: str, row: Row, asked: Asked, policy: Policy) -> None:
-    from convwright.report.result import is_like
+    from convwright.report.benchmarks.result import is_like
     from convwright.tuning import listing
 
     listed = listing.candidates(listing.direct(row.problem, asked.device, policy))
@@ -115,8 +115,8 @@ def _check_like(pattern: str, row: Row, asked: Asked, policy: Policy) -> None:
 def _caption(run: Run) -> str:
     """Beneath the curves stands what stands beneath the table."""
     from convwright.network.telling.conditions_text import conditions_lines
-    from convwright.report.bench import measured, present
-    from convwright.report.result import Result
+    from convwright.report.benchmarks.result import Result
+    from convwright.report.benchmarks.table import measured, present
 
     results = [Result.of(record) for record in run.records]
     return "\n".join(conditions_lines(measured(results), present(results)))
@@ -126,6 +126,6 @@ def _caption_of_fit(run: Run) -> str:
     """A fit is timed when it is drawn, and shows its samples itself."""
     from convwright.measuring.conditions import today
     from convwright.network.telling.conditions_text import Measured, conditions_lines
-    from convwright.report.result import Result
+    from convwright.report.benchmarks.result import Result
 
     return "\n".join(conditions_lines([Measured((*Result.of(run.records[0]).present, *today()))]))

@@ -45,9 +45,9 @@ def quantize(
     from convwright.cli.targets import Targets, running
     from convwright.core.policy import Policy
     from convwright.errors import BadInput
-    from convwright.report.output import output
-    from convwright.report.plain import as_json as strict_json
-    from convwright.report.progress import progress_bar
+    from convwright.report.words.output import output
+    from convwright.report.words.plain import as_json as strict_json
+    from convwright.report.words.progress import progress_bar
 
     policy = Policy(max_workspace_bytes=max_workspace, deterministic=deterministic)
     kept = stoppable("before the model was calibrated", kept="searches that were done are remembered")
@@ -55,7 +55,7 @@ def quantize(
     with kept, running(*targets, as_json=as_json), progress_bar(LOADING) as progress:
         from convwright.network.quantizing.quantize import quantize as make
         from convwright.network.seeing.example import Subject
-        from convwright.report.quantized import print_quantized
+        from convwright.report.tables.quantized import print_quantized
 
         progress(0, 0, MAKING)
         loaded = Targets(targets)

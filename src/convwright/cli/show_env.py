@@ -14,14 +14,14 @@ def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
     """What convwright sees here: devices, libraries, backends, PyTorch's flags, the store."""
     facts = _facts()
     if as_json:
-        from convwright.report.plain import as_json as strict_json
+        from convwright.report.words.plain import as_json as strict_json
 
         print(strict_json(facts))
         return
     from rich.table import Table
 
     from convwright.naming import singular
-    from convwright.report.output import output
+    from convwright.report.words.output import output
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in facts.items():
@@ -39,7 +39,7 @@ def _facts() -> dict[str, Any]:
     from convwright.core.plan import RestsOn
     from convwright.core.profiles import names
     from convwright.measuring.conditions import conditions
-    from convwright.measuring.machine import device_facts
+    from convwright.measuring.hardware.machine import device_facts
     from convwright.settings import settings
     from convwright.tuning.session import session
 

@@ -33,8 +33,8 @@ def store(context: typer.Context, *, path: StorePath = None, as_json: AsJson = F
 @store_app.command("show")
 def show(*, path: StorePath = None, as_json: AsJson = False) -> None:
     """How much is remembered of which devices, and where. What `convwright store` does by itself."""
-    from convwright.report.output import output
-    from convwright.report.store import print_summary, summary_to_json
+    from convwright.report.tables.store import print_summary, summary_to_json
+    from convwright.report.words.output import output
 
     with opened(path, reads=True) as opened_store:
         summary = opened_store.summary()
@@ -54,8 +54,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """The problems of which something is known, or what is known of one."""
-    from convwright.report.output import output
-    from convwright.report.store import known_to_json, print_known, print_problems, problems_to_json
+    from convwright.report.tables.store import known_to_json, print_known, print_problems, problems_to_json
+    from convwright.report.words.output import output
 
     with opened(path, reads=True) as opened_store:
         if problem is None:
@@ -157,8 +157,8 @@ def quarantine(
     as_json: AsJson = False,
 ) -> None:
     """Candidates whose first run ended their process. They are not run again until they are released."""
-    from convwright.report.output import output
-    from convwright.report.store import print_quarantine, quarantine_to_json
+    from convwright.report.tables.store import print_quarantine, quarantine_to_json
+    from convwright.report.words.output import output
 
     with opened(path, reads=release is None) as opened_store:
         kept = opened_store.quarantine()
@@ -192,6 +192,6 @@ def _counted(count: int, noun: str, plural: str = "s") -> str:
 
 
 def _print_json(data: Any) -> None:
-    from convwright.report.plain import as_json
+    from convwright.report.words.plain import as_json
 
     print(as_json(data))

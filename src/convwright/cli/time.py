@@ -11,7 +11,7 @@ import typer
 
 from convwright.cli.interrupt import stoppable
 from convwright.errors import BadInput
-from convwright.report.amounts import microseconds, percent_text
+from convwright.report.words.amounts import microseconds, percent_text
 
 if TYPE_CHECKING:
     from convwright.core.finding import Interval
@@ -74,7 +74,7 @@ def time_(
     first = timings[targets[0]]
     verdicts = {target: compare(timings[target], first) for target in targets[1:]}
     if as_json:
-        from convwright.report.plain import as_json as strict_json
+        from convwright.report.words.plain import as_json as strict_json
 
         print(strict_json(_record(timings, verdicts)))
     else:
@@ -108,7 +108,7 @@ def _progress() -> Iterator[Callable[[float], None]]:
     """A bar on stderr, where that is a terminal. It is drawn between rounds: a thread that draws would disturb them."""
     from rich.progress import Progress
 
-    from convwright.report.output import console
+    from convwright.report.words.output import console
 
     screen = console(stderr=True)
     with Progress(console=screen, auto_refresh=False, transient=True, disable=not screen.is_terminal) as bar:
@@ -127,8 +127,8 @@ def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> No
     from rich.table import Table
 
     from convwright.network.telling.conditions_text import Measured
-    from convwright.report.conditions import print_conditions
-    from convwright.report.output import output
+    from convwright.report.words.conditions import print_conditions
+    from convwright.report.words.output import output
 
     console = output()
     rows = {target: _cells(timing, verdicts.get(target)) for target, timing in timings.items()}

@@ -46,9 +46,9 @@ def tune(
     from convwright.cli.targets import called, load, running
     from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
-    from convwright.report.output import output
-    from convwright.report.plain import as_json as strict_json
-    from convwright.report.progress import progress_bar
+    from convwright.report.words.output import output
+    from convwright.report.words.plain import as_json as strict_json
+    from convwright.report.words.progress import progress_bar
 
     if budget is not None and plan_only:
         raise BadInput("--plan-only measures nothing, so that --budget would be ignored")
@@ -66,7 +66,7 @@ def tune(
     with early, running(target, as_json=as_json), progress_bar(LOADING) as bar, with_tf32(tf32):
         from convwright.network.seeing.example import Subject
         from convwright.network.tuned import tune as search
-        from convwright.report.tuned import print_tuned
+        from convwright.report.tables.tuned import print_tuned
 
         bar(0, 0, MAKING)
         subject = Subject.made(called(target, load(target)), by=target)

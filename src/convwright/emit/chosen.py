@@ -17,7 +17,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.emit.literals import check_epilogue, is_engine
 from convwright.errors import BackendError, BadInput, Refused
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.face import find
 from convwright.settings import Mode
 from convwright.tuning import listing

@@ -16,7 +16,7 @@ import torch
 
 from convwright.core.device import DeviceFacts
 from convwright.flags import tf32_allowed
-from convwright.measuring.nvml import Gpu, driver_version, gpu_of, library, reasons_in_words
+from convwright.measuring.hardware.nvml import Gpu, driver_version, gpu_of, library, reasons_in_words
 
 Conditions = tuple[tuple[str, str], ...]
 
@@ -26,7 +26,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 def conditions(device: DeviceFacts) -> Conditions:
     """Names and values, units in the names. What cannot be known is absent. The date is the caller's to add.
 
-    >>> from convwright.measuring.machine import device_facts
+    >>> from convwright.measuring.hardware.machine import device_facts
     >>> dict(conditions(device_facts("cpu")))["torch"] == torch.__version__
     True
     """

@@ -14,8 +14,8 @@ from convwright.core.finding import Interval
 from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.measuring.clock import Clock
-from convwright.measuring.kernel_files import text_of
-from convwright.measuring.nvml import Gpu, gpu_of
+from convwright.measuring.hardware.kernel_files import text_of
+from convwright.measuring.hardware.nvml import Gpu, gpu_of
 from convwright.measuring.regression import fit_line
 
 # GPUs add to their counter every 10 to 100 ms. A reading is off by at most one such step, and so many readings show

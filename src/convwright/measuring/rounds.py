@@ -9,9 +9,9 @@ from statistics import median
 
 from convwright.measuring.clock import Clock
 from convwright.measuring.compare import beyond_tie
+from convwright.measuring.disturbances.throttle import Watch
 from convwright.measuring.regression import median_interval, paired_ratio
 from convwright.measuring.subject import FEWEST_ROUNDS, FIRST_LOOK, Subject
-from convwright.measuring.throttle import Watch
 
 
 class Rounds:

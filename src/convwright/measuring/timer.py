@@ -14,20 +14,20 @@ from torch import Tensor
 
 from convwright.core.window import is_whole
 from convwright.errors import BadInput
-from convwright.measuring.background import Background
 from convwright.measuring.cache import Cache, before_each
 from convwright.measuring.call import Call, rotating
 from convwright.measuring.clock import Clock, CudaGraphClock, WallClock
 from convwright.measuring.conditions import Conditions, conditions, today
+from convwright.measuring.disturbances.background import Background
+from convwright.measuring.disturbances.stability import bend, complaints, overhead_us
+from convwright.measuring.disturbances.threads import pinned
+from convwright.measuring.disturbances.throttle import Watch, watch_of
 from convwright.measuring.energy import counter_of, energy_of
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.memory import peak_extra_bytes
 from convwright.measuring.regression import median_interval
 from convwright.measuring.rounds import Rounds
-from convwright.measuring.stability import bend, complaints, overhead_us
 from convwright.measuring.subject import Subject, subjects_of
-from convwright.measuring.threads import pinned
-from convwright.measuring.throttle import Watch, watch_of
 from convwright.measuring.timing import Timing as Timing
 from convwright.naming import check_above_0, one_of
 from convwright.uncompiled import uncompiled

@@ -11,7 +11,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy, check_policy
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import check_above_0, one_of, singular
 from convwright.network.seeing.distinct import Posed, distinct
 from convwright.network.seeing.example import Model, Subject

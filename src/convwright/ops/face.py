@@ -15,7 +15,7 @@ from convwright.core.policy import Objective, Policy, check_policy
 from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_above_0, one_of
 from convwright.ops.posing import problem
 from convwright.settings import Mode, Trust

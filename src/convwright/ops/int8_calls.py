@@ -18,7 +18,7 @@ from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec, dense_strides
 from convwright.errors import Refused
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.asking.describe import problem_of
 from convwright.ops.calls import form
 from convwright.ops.deciding.meetings import meetings

@@ -18,7 +18,7 @@ from convwright.core.plan import Launchable, Plan
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.asking.ambient import AUTO
 from convwright.ops.asking.foreign import OperandForm, address_of, check_form, checked_address, look, tensor_of
 from convwright.ops.running.on_device import on_device

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from convwright.core.finding import Finding
-from convwright.report.amounts import time_text
-from convwright.report.groups import grouped
-from convwright.report.origin import Memory, origin
-from convwright.report.too_large import too_large_sentence
 from convwright.report.winner import winner
+from convwright.report.words.amounts import time_text
+from convwright.report.words.groups import grouped
+from convwright.report.words.origin import Memory, origin
+from convwright.report.words.too_large import too_large_sentence
 from convwright.settings import Mode
 from convwright.tuning.choose import Verdict
 from convwright.tuning.find import Findings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
-from convwright.report.amounts import percent_text
+from convwright.report.words.amounts import percent_text
 from convwright.writable import is_writable
 
 if TYPE_CHECKING:

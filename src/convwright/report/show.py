@@ -11,11 +11,11 @@ from convwright.errors import BadInput
 from convwright.network.advising.advice import Advice
 from convwright.network.quantizing.quantized import Quantized
 from convwright.network.tuned import Tuned
-from convwright.report.advice import print_advice
-from convwright.report.output import console, output
-from convwright.report.quantized import print_quantized
-from convwright.report.table import print_findings
-from convwright.report.tuned import print_tuned
+from convwright.report.tables.advice import print_advice
+from convwright.report.tables.findings import print_findings
+from convwright.report.tables.quantized import print_quantized
+from convwright.report.tables.tuned import print_tuned
+from convwright.report.words.output import console, output
 from convwright.tuning.findings import Findings
 
 

@@ -8,7 +8,7 @@ from convwright.core.finding import Finding, Measurement
 from convwright.core.limits import limits
 from convwright.core.policy import Objective, Weights
 from convwright.measuring.compare import TIE
-from convwright.report.amounts import percent_text, time_text
+from convwright.report.words.amounts import percent_text, time_text
 from convwright.tuning.choose import Verdict, cost, eager_us, host_us
 from convwright.tuning.find import Findings
 

@@ -17,7 +17,7 @@ from convwright.core.limits import too_large
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.measuring.machine import as_current
+from convwright.measuring.hardware.machine import as_current
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget

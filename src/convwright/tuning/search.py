@@ -14,7 +14,7 @@ from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.measuring.energy import counter_of
-from convwright.measuring.machine import free_memory_bytes
+from convwright.measuring.hardware.machine import free_memory_bytes
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
 from convwright.tuning import listing

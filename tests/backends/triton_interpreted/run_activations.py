@@ -14,7 +14,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 BACKEND = TritonKernels()
 ALGORITHMS = ["direct", "implicit-gemm"]

@@ -20,7 +20,7 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 PLAIN = Case((2, 2, 9, 10), (2, 1, 7, 7), padding=SAME_7X7, groups=2)

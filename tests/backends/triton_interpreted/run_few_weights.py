@@ -27,8 +27,8 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import empty, torch_dtype
 from problem_space import ahead, operands, oracle, problems, run
 

@@ -15,7 +15,7 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 SAME = ((1, 1), (1, 1))

@@ -36,7 +36,7 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from problem_space import operands, problems
 from problem_space import oracle as oracle_by_role
 from problem_space import run as run_by_role

@@ -21,8 +21,8 @@ from convwright.core.error_rule import absolute_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import torch_dtype
 from problem_space import operands, oracle, tensor
 

@@ -26,7 +26,7 @@ from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")
 

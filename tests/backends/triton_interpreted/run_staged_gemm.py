@@ -41,8 +41,8 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import BadInput
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.machine import device_facts
+from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.hardware.machine import device_facts
 from convwright.rewrites import rewrite, wrap_plan
 from problem_space import operands, problems
 from problem_space import oracle as oracle_by_role

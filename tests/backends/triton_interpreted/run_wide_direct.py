@@ -22,7 +22,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import torch_dtype
 
 BACKEND, CPU = TritonKernels(), device_facts("cpu")

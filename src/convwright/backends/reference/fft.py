@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.reference.fourier import Fourier, lines, links
-from convwright.backends.reference.fourier_plan import FourierPlan
+from convwright.backends.reference.frequency.fourier import Fourier, lines, links
+from convwright.backends.reference.frequency.plan import FourierPlan
 from convwright.backends.reference.operands import offer
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts

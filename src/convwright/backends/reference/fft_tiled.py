@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf, log2, prod
 
-from convwright.backends.reference.fourier import Fourier, lines, links
-from convwright.backends.reference.fourier_plan import FourierPlan
+from convwright.backends.reference.frequency.fourier import Fourier, lines, links
+from convwright.backends.reference.frequency.overlap import Line
+from convwright.backends.reference.frequency.plan import FourierPlan
 from convwright.backends.reference.operands import offer
-from convwright.backends.reference.overlap import Line
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan

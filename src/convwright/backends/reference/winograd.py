@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convwright.backends.reference.minimal_filtering.plan import Winograd, WinogradPlan
+from convwright.backends.reference.minimal_filtering.tiles import Tiles
+from convwright.backends.reference.minimal_filtering.transforms import OUTPUTS, TAPS, transforms
 from convwright.backends.reference.operands import offer
-from convwright.backends.reference.winograd_plan import Winograd, WinogradPlan
-from convwright.backends.reference.winograd_tiles import Tiles
-from convwright.backends.reference.winograd_transforms import OUTPUTS, TAPS, transforms
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan

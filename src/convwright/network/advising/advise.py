@@ -15,7 +15,7 @@ from convwright.core.window import is_whole
 from convwright.errors import BadInput
 from convwright.measuring.compare import Outcome, Verdict
 from convwright.measuring.conditions import today
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
 from convwright.network.advising import whatif
 from convwright.network.advising.advice import Advice, LayerAdvice

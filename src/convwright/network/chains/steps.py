@@ -15,7 +15,7 @@ from convwright.core.problem import ConvProblem, per_axis
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.core.window import both_sides
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.network.chains.layer import ConvLayer
 from convwright.tensors import empty, spec_of
 from convwright.tuning.session import Choice, session

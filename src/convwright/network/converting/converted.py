@@ -17,7 +17,7 @@ from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops import functional
 from convwright.ops.asking.ambient import AUTO, algorithms
 from convwright.ops.asking.autocast import autocasting, lowered_dtype

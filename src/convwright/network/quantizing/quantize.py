@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from convwright.core.policy import Policy, check_policy
 from convwright.errors import BadInput, Refused, in_words
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_above_0, one_of
 from convwright.network.converting.converted import is_convertible
 from convwright.network.converting.paths import fitting

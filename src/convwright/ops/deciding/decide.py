@@ -16,7 +16,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import Refused
 from convwright.measuring.compare import TIE
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.asking import ambient
 from convwright.ops.calls.call import Call
 from convwright.ops.calls.posed import FROM_OUTPUT, Wanted, gradient_problems, with_dense_output

@@ -19,7 +19,7 @@ from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import ConvwrightError
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.asking import ambient
 from convwright.ops.asking.request import Request
 from convwright.ops.calls.call import Call

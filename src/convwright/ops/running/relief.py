@@ -13,7 +13,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy, Weights
 from convwright.errors import MemoryWarning
-from convwright.measuring.machine import free_memory_bytes
+from convwright.measuring.hardware.machine import free_memory_bytes
 from convwright.ops.running.runner import Operands, Runner, runner
 from convwright.shortage import SHORTAGES, OutOfMemory, is_shortage, shortage
 from convwright.tuning.session import Choice, capturing, session

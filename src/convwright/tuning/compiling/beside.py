@@ -19,7 +19,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import first_line
-from convwright.measuring.background import processors
+from convwright.measuring.disturbances.background import processors
 from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
 from convwright.tuning.compiling.compilers import Compilers

@@ -8,7 +8,7 @@ from functools import cache
 from threading import Event, Thread, main_thread
 
 from convwright.forking import in_child
-from convwright.measuring.background import processors
+from convwright.measuring.disturbances.background import processors
 from convwright.tuning.compiling.compilers import Compilers
 
 # For one search; the search itself has one of the processors. What an earlier one left to be compiled to its end, and

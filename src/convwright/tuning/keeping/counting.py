@@ -9,13 +9,13 @@ import torch
 from convwright.backends.registry import backends
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Backend, Switched
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 
 
 def counting(device_keys: Iterable[str]) -> dict[str, frozenset[str]]:
     """By device key the fingerprints that count, for those devices that are here.
 
-    >>> from convwright.measuring.machine import device_facts
+    >>> from convwright.measuring.hardware.machine import device_facts
     >>> cpu = device_facts("cpu").key
     >>> any("torch" in print_ for print_ in counting([cpu, "a device on the moon"]).pop(cpu))
     True

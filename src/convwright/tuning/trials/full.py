@@ -11,9 +11,9 @@ from convwright.core.candidate import Candidate
 from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Objective
-from convwright.measuring.elements import sampled_reference
-from convwright.measuring.error import ErrorCheck
-from convwright.measuring.reference import Reference, reference_us
+from convwright.measuring.checking.elements import sampled_reference
+from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.checking.reference import Reference, reference_us
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Verdict, choose, may_be_better

@@ -22,7 +22,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.measuring.machine import device_facts
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget

@@ -13,9 +13,9 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.errors import ConvwrightError, first_line
-from convwright.measuring.background import Background
 from convwright.measuring.clock import queued_us
-from convwright.measuring.waiting import MOST_WAITING, Waiting
+from convwright.measuring.disturbances.background import Background
+from convwright.measuring.disturbances.waiting import MOST_WAITING, Waiting
 from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget

@@ -13,7 +13,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.fusing import rare_operands
 from convwright.core.problem import ConvProblem
-from convwright.measuring.data import Kind, operands
+from convwright.measuring.checking.data import Kind, operands
 from convwright.measuring.memory import settle_heap
 from convwright.settings import Mode
 from convwright.shortage import needing

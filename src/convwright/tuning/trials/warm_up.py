@@ -6,9 +6,9 @@ from math import inf
 
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
+from convwright.measuring.checking.elements import sampled_reference
+from convwright.measuring.checking.error import ErrorCheck
 from convwright.measuring.conditions import conditions
-from convwright.measuring.elements import sampled_reference
-from convwright.measuring.error import ErrorCheck
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning import listing

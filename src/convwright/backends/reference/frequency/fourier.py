@@ -1,0 +1,107 @@
+"""A convolution in the frequency domain, with tiles of any size: what is transformed, and the memory that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from convwright.backends.reference.buffers import Buffers
+from convwright.backends.reference.frequency.overlap import Line
+from convwright.backends.reference.frequency.pieces import Piece, Pieces
+from convwright.backends.reference.frequency.spectra import Spectra
+from convwright.backends.reference.operands import wide
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+
+# Step 0 makes the spectra of the operands, step 1 multiplies them, step 2 goes back.
+_LIVES = {"tiles": (0, 0), "first": (0, 1), "second": (0, 1), "product": (1, 2)}
+# A weight's gradient is added up over all pieces.
+_SUMMED_LIVES = _LIVES | {"product": (0, 2)}
+# The spectra of images that are held at once.
+_PIECE_BYTES = 2**25
+# What PyTorch's transforms hold at once, at most, in units of the spectra of one block.
+_COPIES = 3
+
+
+def lines(problem: ConvProblem) -> list[Line]:
+    """The dimensions of the correlation to be computed, not cut into tiles yet.
+
+    A stride leaves out outputs of the forward direction, and puts zeros between the elements of dy.
+    """
+    if problem.direction is Direction.BACKWARD_DATA:
+        return [
+            Line(axis.out, axis.stride, axis.reach - 1 - axis.pad[0], axis.size, axis.reach) for axis in problem.axes
+        ]
+    return [Line(axis.size, 1, axis.pad[0], (axis.out - 1) * axis.stride + 1, axis.reach) for axis in problem.axes]
+
+
+def links(device: DeviceFacts) -> bool:
+    """Whether a first run links: for each size that is new to a process, CUDA's library takes 41 to 390 ms (H200)."""
+    return device.kind == "cuda"
+
+
+class Fourier:
+    """The transforms of one problem, cut into the tiles of ``lines``, and the buffers between them.
+
+    Spectra of images have the shape (frequencies…, G, N, tiles…, channels / G), a weight's (frequencies…, G, K / G, 1…,
+    C / G).
+    """
+
+    def __init__(self, problem: ConvProblem, lines: Sequence[Line]) -> None:
+        self.problem = problem
+        self.lines = tuple(lines)
+        self.spectra = Spectra(lines)
+        self.dtype = wide(problem.dtype)
+        self.inputs, self.outputs = problem.c // problem.groups, problem.k // problem.groups
+        self.pieces = self._pieces()
+        ones = [1] * problem.rank
+        self.w_shape = (*self.spectra.frequencies, problem.groups, self.outputs, *ones, self.inputs)
+        summed = problem.direction is Direction.BACKWARD_WEIGHT
+        self.buffers = Buffers(self._specs(), _SUMMED_LIVES if summed else _LIVES)
+
+    def image_shape(self, piece: Piece, channels: int) -> tuple[int, ...]:
+        """The spectra of a piece with so many channels a group."""
+        images, tiles = piece.images.stop - piece.images.start, (line.count for line in piece.lines)
+        return (*self.spectra.frequencies, self.problem.groups, images, *tiles, channels)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The buffers and, beside them, what PyTorch's transforms of one block allocate by themselves."""
+        shapes = [shape for piece in self._kinds for shape in self._shapes(piece).values()]
+        most_tiles = max(self.spectra.block_planes(shape) * prod(shape[self.problem.rank + 2 : -1]) for shape in shapes)
+        tile_bytes = prod(self.spectra.frequencies) * 2 * self.dtype.nbytes
+        return self.buffers.nbytes + _COPIES * most_tiles * tile_bytes
+
+    @property
+    def _kinds(self) -> tuple[Piece, Piece]:
+        """A piece of each size that there is: all but the last are alike."""
+        return self.pieces[0], self.pieces[-1]
+
+    def _pieces(self) -> Pieces:
+        """As many images as fit, or as many rows of tiles; the largest piece is the first."""
+        problem, (line, *others) = self.problem, self.lines
+        row_bytes = prod(self.spectra.frequencies) * (problem.c + problem.k) * 2 * self.dtype.nbytes
+        rows = max(1, _PIECE_BYTES // (row_bytes * prod(other.count for other in others)))
+        images = max(1, rows // line.count)
+        return Pieces(problem.n, self.lines, images=images, rows=rows)
+
+    def _shapes(self, piece: Piece) -> dict[str, tuple[int, ...]]:
+        """The spectra of a piece, by name."""
+        x, y = (self.image_shape(piece, channels) for channels in (self.inputs, self.outputs))
+        if self.problem.direction is Direction.BACKWARD_WEIGHT:
+            return {"first": x, "second": y, "product": self.w_shape}
+        first, product = (x, y) if self.problem.direction is Direction.FORWARD else (y, x)
+        return {"first": first, "product": product}
+
+    def _specs(self) -> dict[str, TensorSpec]:
+        """Complex numbers are pairs of real ones. The first piece is the largest, though not always its blocks."""
+        specs = {name: TensorSpec((prod(shape), 2), self.dtype) for name, shape in self._shapes(self.pieces[0]).items()}
+        tiles = max(
+            self.spectra.block_planes(shape) * prod(line.source.extent for line in piece.lines)
+            for piece in self._kinds
+            for name, shape in self._shapes(piece).items()
+            if name != "product"
+        )
+        return specs | {"tiles": TensorSpec((tiles,), self.dtype)}

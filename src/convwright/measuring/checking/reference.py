@@ -1,0 +1,196 @@
+"""The right answer in float64, and what its errors are scaled by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from convwright.around import per_channel
+from convwright.core.direction import Direction, Role
+from convwright.core.problem import ConvProblem
+from convwright.measuring.checking.exact import behind, bias_sums, multiplied
+
+# Above these the reference is computed on slices: float64 is slow on CPUs, and large outputs take 16 bytes an element.
+_MOST_FLOPS = {"cpu": 2e9, "cuda": 2e11}
+_MOST_ELEMENTS = 2**23
+# What a slow CPU, or the float64 units of a GPU that has few, compute in a microsecond: for reckoning, not for a table.
+_FLOPS_PER_US = {"cpu": 2e3, "cuda": 1e6}
+
+
+class Part(Protocol):
+    """What of a result is looked at."""
+
+    def take(self, role: Role, tensor: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The images and channels on which a result is looked at, always with whole images, so with all their borders.
+
+    No reduction is cut: what is left out is left out of the output.
+    """
+
+    images: tuple[int, ...]
+    in_channels: tuple[int, ...]
+    out_channels: tuple[int, ...]
+    weight_channels: tuple[int, ...]
+    groups: int
+    output: Role
+
+    @classmethod
+    def of(cls, problem: ConvProblem, share: float = 1.0) -> Sample:
+        """About ``share`` of the work: fewer images first, then fewer channels of a group, then fewer groups."""
+        direction, groups = problem.direction, problem.groups
+        sizes = {"n": problem.n, "k": problem.k // groups, "c": problem.c // groups, "g": groups}
+        free = {Direction.FORWARD: "nkg", Direction.BACKWARD_DATA: "ncg", Direction.BACKWARD_WEIGHT: "kcg"}[direction]
+        kept = {name: tuple(range(size)) for name, size in sizes.items()}
+        for name in free:
+            kept[name] = _spread(sizes[name], share)
+            share *= sizes[name] / max(len(kept[name]), 1)
+        return cls(
+            images=kept["n"],
+            in_channels=tuple(g * sizes["c"] + c for g in kept["g"] for c in kept["c"]),
+            out_channels=tuple(g * sizes["k"] + k for g in kept["g"] for k in kept["k"]),
+            weight_channels=kept["c"],
+            groups=len(kept["g"]),
+            output=direction.output,
+        )
+
+    def take(self, role: Role, tensor: Tensor) -> Tensor:
+        """What of the operand ``role`` the sample needs."""
+        for dim, kept in enumerate(self._dims(role)):
+            if len(kept) != tensor.shape[dim]:
+                tensor = tensor.index_select(dim, torch.tensor(kept, device=tensor.device))
+        return tensor
+
+    def _dims(self, role: Role) -> tuple[tuple[int, ...], ...]:
+        if role in _PER_CHANNEL:
+            return (self.out_channels,)
+        if role in (Role.W, Role.DW):
+            return self.out_channels, self.weight_channels
+        if role is Role.BEFORE:
+            return self._dims(self.output)
+        return self.images, self.in_channels if role in (Role.X, Role.DX) else self.out_channels
+
+
+_PER_CHANNEL = (Role.BIAS, Role.SCALE, Role.DB)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All of a result."""
+
+    def take(self, role: Role, tensor: Tensor) -> Tensor:
+        return tensor
+
+
+def _spread(count: int, share: float) -> tuple[int, ...]:
+    """About ``share`` of ``count`` indices, evenly spaced, with the first and the last: tiles are cut at the ends."""
+    wanted = min(count, max(2, int(count * share)))
+    return tuple(i * (count - 1) // max(wanted - 1, 1) for i in range(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The result in float64 of one problem on given operands, and |x| ∗ |w| + |residual| + |bias|, its scale.
+
+    Sums of int8 are exact in any order: there the scale is the result itself, ahead of the activation, and at least 1;
+    it is 1 where that is stored as int8, whose numbers are evenly spaced. What int8 cannot hold becomes the nearest
+    that it can. ``bias`` is the same of the bias's gradient, where there is one.
+    """
+
+    problem: ConvProblem
+    sample: Part
+    y64: Tensor
+    scale: Tensor
+    role: Role
+    bias: Reference | None = None
+
+    @classmethod
+    def of(cls, problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Reference:
+        """Computed where the operands lie; on slices where the whole would take too long or too much memory."""
+        device = next(iter(tensors.values())).device.type
+        fitting = (
+            _MOST_FLOPS.get(device, _MOST_FLOPS["cpu"]) / max(problem.flops, 1),
+            _MOST_ELEMENTS / max(problem.output.numel, 1),
+        )
+        sample = Sample.of(problem, min(1.0, *fitting))
+        exact = {role: sample.take(role, readable(tensor)).double() for role, tensor in tensors.items()}
+        convolve, groups = _PRODUCT[problem.direction], sample.groups
+        with torch.no_grad():
+            given, scaled = multiplied(problem, exact)
+            sums, scale = convolve(problem, *given, groups), convolve(problem, *scaled, groups)
+            y64, scale = behind(
+                problem, sums, scale, {role: _met(role, tensor, sums) for role, tensor in exact.items()}
+            )
+        return cls(problem, sample, y64, scale, problem.direction.output, cls.of_bias(problem, tensors))
+
+    @classmethod
+    def of_bias(cls, problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Reference | None:
+        """That of the bias's gradient; None where none is asked for."""
+        if Role.DB not in problem.outputs:
+            return None
+        return cls(problem, Whole(), *bias_sums(problem, tensors), Role.DB)
+
+
+def readable(tensor: Tensor) -> Tensor:
+    """The tensor, or one of fp32 where it is stored as fp8, of which PyTorch can do little but make others."""
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
+
+
+def reference_us(problem: ConvProblem, device: torch.device) -> float:
+    """About how long a reference takes at the most: the result and its scale are a convolution each."""
+    most, rate = (table.get(device.type, table["cpu"]) for table in (_MOST_FLOPS, _FLOPS_PER_US))
+    return 2 * min(problem.flops, most) / rate
+
+
+def _met(role: Role, tensor: Tensor, sums: Tensor) -> Tensor:
+    return per_channel(tensor, sums) if role in _PER_CHANNEL else tensor
+
+
+def _forward(problem: ConvProblem, x: Tensor, w: Tensor, groups: int) -> Tensor:
+    convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[problem.rank - 1]  # F's may be ours at the moment
+    return convolve(_padded(problem, x), _turned(problem, w), None, problem.stride, 0, problem.dilation, groups)
+
+
+def _backward_data(problem: ConvProblem, dy: Tensor, w: Tensor, groups: int) -> Tensor:
+    padded = (axis.size + sum(axis.pad) for axis in problem.axes)
+    x = dy.new_empty((dy.shape[0], w.shape[1] * groups, *padded))
+    dx = _gradients(problem, dy, x, _turned(problem, w), groups)[0]
+    for dim, axis in enumerate(problem.axes, start=2):
+        dx = dx.narrow(dim, axis.pad[0], axis.size)
+    return dx
+
+
+def _backward_weight(problem: ConvProblem, x: Tensor, dy: Tensor, groups: int) -> Tensor:
+    w = x.new_empty((dy.shape[1], x.shape[1] // groups, *problem.taps))
+    return _turned(problem, _gradients(problem, dy, _padded(problem, x), w, groups)[1])
+
+
+_PRODUCT = {
+    Direction.FORWARD: _forward,
+    Direction.BACKWARD_DATA: _backward_data,
+    Direction.BACKWARD_WEIGHT: _backward_weight,
+}
+
+
+def _gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, groups: int) -> Sequence[Tensor]:
+    forward = problem.direction is Direction.BACKWARD_DATA
+    none, wanted = [0] * problem.rank, [forward, not forward, False]
+    window = (problem.stride, none, problem.dilation, False, none, groups, wanted)
+    return cast(Sequence[Tensor], torch.ops.aten.convolution_backward(dy, x, w, None, *window))
+
+
+def _padded(problem: ConvProblem, x: Tensor) -> Tensor:
+    """Padding as data: it may differ on the two sides, which PyTorch's convolutions cannot express."""
+    sides = [side for pair in reversed(problem.padding) for side in pair]
+    return F.pad(x, sides) if any(sides) else x
+
+
+def _turned(problem: ConvProblem, w: Tensor) -> Tensor:
+    return w.flip(tuple(range(2, w.dim()))) if problem.flip else w

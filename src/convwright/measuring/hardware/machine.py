@@ -1,0 +1,131 @@
+"""The facts of the machine at hand: its CPU, its GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from convwright.core.device import DeviceFacts
+from convwright.core.profiles import names, profile, profile_for
+from convwright.errors import BadInput
+from convwright.measuring.hardware.cpu_core import read_core
+from convwright.measuring.hardware.nvml import gpu_of
+from convwright.uncompiled import uncompiled
+
+
+@uncompiled()
+def device_facts(device: str | torch.device | DeviceFacts | None = None) -> DeviceFacts:
+    """The facts of a device: present ("cpu", "cuda", "cuda:1"), elsewhere ("h200"), or the best one here (None)."""
+    if isinstance(device, DeviceFacts):
+        return device
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    name = str(device).lower()
+    if name == "cpu":
+        return _cpu(torch.get_num_threads())
+    if name.split(":")[0] == "cuda":
+        if not torch.cuda.is_available():
+            raise BadInput(f"device {name!r} was asked for, but PyTorch sees no CUDA device on this machine")
+        return _cuda(_index_of(name))
+    if name in names():
+        return profile(name)
+    return profile_for(str(device)) or profile(str(device))
+
+
+def _index_of(name: str) -> int:
+    """Which of the GPUs here ``cuda`` or ``cuda:1`` is."""
+    number, count = name.partition(":")[2], torch.cuda.device_count()
+    if name == "cuda":
+        return torch.cuda.current_device()
+    if not (number.isdecimal() and int(number) < count):
+        raise BadInput(f"device {name!r} was asked for, and the CUDA devices here are cuda:0 to cuda:{count - 1}")
+    return int(number)
+
+
+def as_current(device: DeviceFacts) -> AbstractContextManager[object]:
+    """A GPU that is here as the current one, on which kernels are launched and memory is allocated."""
+    here = device.kind == "cuda" and device.torch_name is not None
+    return torch.cuda.device(device.torch_name) if here else nullcontext()
+
+
+def free_memory_bytes(device: DeviceFacts) -> int | None:
+    """What is free on a GPU now, or all that a CPU has; None where the device is elsewhere."""
+    if device.torch_name is None:
+        return None
+    if device.kind == "cuda":
+        free, _total = torch.cuda.mem_get_info(device.torch_name)
+        return (
+            int(free) + torch.cuda.memory_reserved(device.torch_name) - torch.cuda.memory_allocated(device.torch_name)
+        )
+    return device.memory_bytes
+
+
+@lru_cache
+def _cpu(threads: int) -> DeviceFacts:
+    core = read_core()
+    return DeviceFacts(
+        name=core.model or "a CPU",
+        kind="cpu",
+        architecture=core.architecture,
+        torch_name="cpu",
+        threads=threads,
+        clock_mhz=core.highest_mhz,
+        memory_bytes=_memory_bytes(),
+        # How fast memory is stands nowhere that a program can read, so there is no bytes limit on a CPU.
+        bandwidth_bytes_per_us=None,
+        peak_flops_per_us=core.peaks(threads),
+    )
+
+
+@lru_cache
+def _cuda(index: int) -> DeviceFacts:
+    live = torch.cuda.get_device_properties(index)
+    known = profile_for(live.name)
+    facts = DeviceFacts(
+        name=live.name,
+        kind="cuda",
+        architecture=f"sm_{live.major}{live.minor}",
+        torch_name=f"cuda:{index}",
+        sm_count=live.multi_processor_count,
+        clock_mhz=_highest_clock_mhz(index, live),
+        memory_bytes=live.total_memory,
+        cache_bytes=live.L2_cache_size or None,
+    )
+    return facts if known is None else with_rates_of(known, facts)
+
+
+def with_rates_of(known: DeviceFacts, live: DeviceFacts) -> DeviceFacts:
+    """A live device with what only its profile knows.
+
+    The driver has the last word on the number of multiprocessors and on clocks: a slice of a GPU has fewer, and cards
+    of one name are clocked differently.
+    """
+    sm_count, clock_mhz = live.sm_count or known.sm_count or 0, live.clock_mhz or known.clock_mhz or 0
+    properties = json.loads(known.properties_json or "{}")
+    properties |= {"multiProcessorCount": sm_count, "totalGlobalMem": live.memory_bytes, "deviceName": live.name}
+    return replace(
+        live,
+        clock_mhz=clock_mhz or None,
+        bandwidth_bytes_per_us=known.bandwidth_bytes_per_us,
+        peak_flops_per_us=known.peaks_with(sm_count, clock_mhz),
+        properties_json=json.dumps(properties, separators=(",", ":")),
+    )
+
+
+def _highest_clock_mhz(index: int, live: Any) -> int | None:
+    """NVML knows the highest clock; what CUDA says, in kHz and not to every PyTorch, GeForce cards go beyond."""
+    told = getattr(live, "clock_rate", 0) // 1000
+    return gpu_of(f"cuda:{index}").highest_sm_clock_mhz or told or None
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None

@@ -1,0 +1,82 @@
+"""A model in int8 as a table for people: what each of its convolutions costs in accuracy."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from convwright.naming import singular
+from convwright.network.advising.advice_text import UNKNOWN
+from convwright.network.quantizing.quantized import Quantized, QuantizedLayer
+from convwright.network.telling.compact import compact
+from convwright.network.telling.conditions_text import Measured, conditions_now
+from convwright.report.words.columns import fitting
+from convwright.report.words.conditions import print_conditions
+from convwright.report.words.groups import grouped
+
+_COLUMNS = ("layer", "problem", "with", "largest", "limit", "rel. L2", "SNR dB", "in int8 by")
+_LEFT = ("layer", "problem", "with", "in int8 by")
+_FOLDED = ("layer", "problem", "in int8 by")
+_DECISIVE = ("layer", "rel. L2", "SNR dB", "in int8 by")
+
+
+def print_quantized(made: Quantized, console: Console) -> None:
+    """One row for each convolution, which of them are kept and why, and what the whole comes to."""
+    console.print(Text(singular(f"{made.device.key} · ranges {made.ranges}"), style="bold"))
+    if made.layers:
+        console.print(_table(made, console.width))
+        print_conditions([Measured(conditions_now(made.device))], console)
+    kept = [(layer.name, layer.kept) for layer in made.layers if layer.kept is not None]
+    if kept:
+        console.print(f"{len(kept)} kept in their own precision:" if len(kept) > 1 else "1 kept in its own precision:")
+        for line in grouped(kept):
+            console.print(Text(f"  {line}", style="dim"))
+    console.print(Text(_sentence(made)))
+
+
+def _table(made: Quantized, width: int) -> Table:
+    table, rows = Table(box=None, pad_edge=False), [_cells(layer) for layer in made.layers]
+    for name in fitting(rows, _COLUMNS, kept=_DECISIVE, folded=_FOLDED, width=width):
+        if name in _FOLDED:
+            table.add_column(name, overflow="fold", min_width=12)
+        else:
+            table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
+    shown = [str(column.header) for column in table.columns]
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in shown))
+    return table
+
+
+def _cells(layer: QuantizedLayer) -> dict[str, str]:
+    return {
+        "layer": layer.name,
+        "problem": UNKNOWN if layer.problem is None else compact(layer.problem),
+        "with": ", ".join(layer.merged) or UNKNOWN,
+        "largest": _figure(layer.largest),
+        "limit": _figure(layer.limit),
+        "rel. L2": UNKNOWN if layer.error is None else f"{layer.error:.1e}",
+        "SNR dB": _decibels(layer.snr_db),
+        "in int8 by": UNKNOWN if layer.kept is not None or layer.candidate is None else layer.candidate,
+    }
+
+
+def _figure(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3g}"
+
+
+def _decibels(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1f}" if isfinite(value) else "no noise" if value > 0 else "no signal"
+
+
+def _sentence(made: Quantized) -> str:
+    if not made.layers:
+        return "The model runs no convolution that is known here."
+    said = f"{len(made.in_int8)} of {len(made.layers)} convolutions in int8"
+    on = f"{made.samples} samples" if made.samples > 1 else "1 sample"
+    if made.error is None:
+        return f"{said}; the model gives nothing in floating point, so that how far it is off is not known."
+    off = f"the model's outputs on {on} are off by {made.error:.1e} (relative L2), SNR {_decibels(made.snr_db)}"
+    return f"{said}; {off}{' dB' if made.snr_db is not None and isfinite(made.snr_db) else ''}; {made.seconds:.1f} s."

@@ -1,0 +1,171 @@
+"""What the store holds, as tables for people and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
+from convwright.naming import singular
+from convwright.network.telling.compact import compact
+from convwright.report.words.amounts import date_text, iso_text, time_text
+from convwright.tuning.keeping.quarantine import Place, Quarantined
+from convwright.tuning.keeping.store import Stored
+from convwright.tuning.keeping.upkeep import KnownProblem, Summary
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Where the store is, how large, and one row per device."""
+    console.print(Text(f"{summary.path} · {summary.nbytes / 1e6:.3g} MB · schema {summary.schema}"), soft_wrap=True)
+    console.print(f"finished searches: {summary.searches}; in quarantine: {summary.quarantined}")
+    if not summary.devices:
+        console.print("nothing is remembered yet")
+        return
+    rows = [
+        (
+            singular(each.device),
+            each.problems,
+            each.findings,
+            each.failures,
+            date_text(each.oldest),
+            date_text(each.newest),
+        )
+        for each in summary.devices
+    ]
+    console.print(_table(("device", "problems", "findings", "of them failures", "oldest", "newest"), rows))
+
+
+def summary_to_json(summary: Summary) -> dict[str, Any]:
+    """The same as data; dates are in ISO 8601, and a device's key is what it is called in findings."""
+    counts = ("problems", "findings", "failures")
+    return {
+        "path": str(summary.path) if summary.path else None,
+        "schema": summary.schema,
+        "nbytes": summary.nbytes,
+        "note": summary.note,
+        "searches": summary.searches,
+        "quarantined": summary.quarantined,
+        "devices": [
+            _device_to_json(each.device)
+            | {name: getattr(each, name) for name in counts}
+            | {"oldest": iso_text(each.oldest), "newest": iso_text(each.newest)}
+            for each in summary.devices
+        ],
+    }
+
+
+def print_problems(problems: Iterable[KnownProblem], console: Console) -> None:
+    """One row per problem and device."""
+    rows = [
+        (_short(each.problem), singular(each.device), each.findings, each.failures, date_text(each.newest))
+        for each in problems
+    ]
+    if rows:
+        console.print(_table(("problem", "device", "findings", "of them failures", "newest"), rows))
+    else:
+        console.print("nothing is remembered yet")
+
+
+def problems_to_json(problems: Iterable[KnownProblem]) -> list[dict[str, Any]]:
+    """The same as data, with the problem as the store knows it; dates are in ISO 8601."""
+    return [
+        {"problem": each.problem}
+        | _device_to_json(each.device)
+        | {"findings": each.findings, "failures": each.failures, "newest": iso_text(each.newest)}
+        for each in problems
+    ]
+
+
+def print_known(key: str, known: Mapping[str, Mapping[str, Stored]], console: Console) -> None:
+    """What is known of one problem, device by device, the fastest first."""
+    console.print(Text(key, style="bold"), soft_wrap=True)
+    if not known:
+        console.print("nothing is remembered of it")
+    for device, findings in known.items():
+        console.print(Text(singular(device)), soft_wrap=True)
+        rows = [
+            (name, _outcome(stored), stored.fingerprint, date_text(stored.created))
+            for name, stored in sorted(findings.items(), key=lambda item: _rank(item[1]))
+        ]
+        console.print(_table(("candidate", "device time", "fingerprint", "found"), rows))
+
+
+def known_to_json(key: str, known: Mapping[str, Mapping[str, Stored]]) -> dict[str, Any]:
+    """The same as data."""
+    return {
+        "problem": key,
+        "devices": {
+            device: {name: _stored_to_json(stored) for name, stored in findings.items()}
+            for device, findings in known.items()
+        },
+    }
+
+
+def print_quarantine(kept: Mapping[Place, Quarantined], console: Console) -> None:
+    """One row per candidate, with the reason."""
+    rows = [
+        (
+            place.candidate,
+            _short(place.problem),
+            singular(place.device),
+            each.fingerprint,
+            date_text(each.since),
+            each.why,
+        )
+        for place, each in kept.items()
+    ]
+    if rows:
+        console.print(_table(("candidate", "problem", "device", "fingerprint", "since", "why"), rows))
+    else:
+        console.print("nothing is in quarantine")
+
+
+def quarantine_to_json(kept: Mapping[Place, Quarantined]) -> list[dict[str, Any]]:
+    """The same as data."""
+    return [
+        {**place._asdict(), "fingerprint": each.fingerprint, "since": iso_text(each.since), "why": each.why}
+        for place, each in kept.items()
+    ]
+
+
+def _device_to_json(key: str) -> dict[str, str]:
+    return {"device": singular(key), "device_key": key}
+
+
+def _short(key: str) -> str:
+    """A problem's key as people write it, where it is one."""
+    try:
+        return compact(ConvProblem.parse(key))
+    except BadInput:
+        return key
+
+
+def _stored_to_json(stored: Stored) -> dict[str, Any]:
+    return {
+        "fingerprint": stored.fingerprint,
+        "created": iso_text(stored.created),
+        "failure": stored.failure,
+        "measurement": stored.measurement.to_json() if stored.measurement else None,
+    }
+
+
+def _outcome(stored: Stored) -> str:
+    return time_text(stored.measurement.device_us.value) if stored.measurement else stored.failure or "–"
+
+
+def _rank(stored: Stored) -> float:
+    return stored.measurement.device_us.value if stored.measurement else float("inf")
+
+
+def _table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    return table

@@ -1,0 +1,167 @@
+"""What tuning a model found, as a table for people."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from convwright.core.finding import Finding
+from convwright.core.policy import Policy
+from convwright.naming import singular
+from convwright.network.advising.advice_text import UNKNOWN, names
+from convwright.network.telling.compact import compact
+from convwright.network.telling.conditions_text import compared_in, conditions_now, permitted_in
+from convwright.network.tuned import Tuned, TunedProblem
+from convwright.report.words.amounts import bytes_text
+from convwright.report.words.columns import Row, fitting, is_empty, least_width
+from convwright.report.words.conditions import print_conditions
+from convwright.report.words.too_large import print_too_large
+from convwright.report.words.unstable import print_unstable
+from convwright.settings import Mode
+from convwright.tuning.choose import device_us
+from convwright.tuning.compiling.beside import BEING_COMPILED
+
+_LEFT = ("layers", "problem", "candidate")
+_COLUMNS = ("layers", "problem", "calls", "candidate", "µs", "torch µs", "workspace", "search s")
+# Where nothing ran; times are those of earlier searches, and shown where there are any.
+_PLANNED = ("layers", "problem", "calls", "candidates", "candidate", "µs", "workspace")
+# What is left where a terminal has no room for more, the first longest.
+_KEPT = ("layers", "candidate", "µs", "torch µs")
+_PLANNED_KEPT = ("layers", "candidate", "workspace")
+# Where there is less room than that, a candidate's configuration is cut short.
+_WIDE = 150
+_MOST_KNOBS = 3
+_DISTURBED = "disturbed"
+_SHORT = "short of memory"
+_WAITING = "still being compiled for"
+
+
+def print_tuned(tuned: Tuned, console: Console) -> None:
+    """One row for each distinct problem, and what it all took."""
+    console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
+    if tuned.problems:
+        console.print(_table(tuned, console.width))
+        found = [each.findings for each in tuned.problems]
+        measured = [time for each in found for time in compared_in(each)]
+        print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
+        print_unstable(((names(each.posed.names), each.findings.unstable) for each in tuned.problems), console)
+        print_too_large(
+            ((names(each.posed.names), each.posed.problem) for each in tuned.problems), tuned.device, console
+        )
+    for name, reason in tuned.left_out:
+        console.print(Text(f"{name} is left out: {reason}."))
+    console.print(Text(singular(_sentence(tuned))))
+
+
+def _table(tuned: Tuned, width: int) -> Table:
+    """All columns where there is room for them, else those that decide."""
+    table, rows = Table(box=None, pad_edge=False), [_cells(each) for each in tuned.problems]
+    if width < _WIDE:
+        rows = [row | {"candidate": _brief(row["candidate"])} for row in rows]
+    shown = _shown(rows, width, planned=tuned.mode is Mode.HEURISTIC)
+    for name in shown:
+        if name in _LEFT:
+            table.add_column(name, overflow="fold", min_width=least_width(width))
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in shown))
+    return table
+
+
+def _shown(rows: Sequence[Row], width: int, *, planned: bool) -> Sequence[str]:
+    names_ = [name for name in _PLANNED if name != "µs" or not is_empty(rows, name)] if planned else list(_COLUMNS)
+    if _needed(rows, names_) <= width:
+        return names_
+    return fitting(rows, names_, kept=_PLANNED_KEPT if planned else _KEPT, folded=_LEFT, width=width)
+
+
+def _needed(rows: Sequence[Row], columns: Sequence[str]) -> int:
+    """How wide a table is of which no cell is broken over lines."""
+    return sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in columns) - 2
+
+
+def _brief(id_: str) -> str:
+    """A candidate's name with the first settings of each configuration.
+
+    >>> _brief("relayout(nhwc, cudnn/engine-38[k2=8,k13=1,k14=4,k18=0])"), _brief("cudnn/engine-0[k2=8]")
+    ('relayout(nhwc, cudnn/engine-38[k2=8,k13=1,k14=4,…])', 'cudnn/engine-0[k2=8]')
+    """
+
+    def cut(settings: re.Match[str]) -> str:
+        knobs = settings[1].split(",")
+        return settings[0] if len(knobs) <= _MOST_KNOBS else f"[{','.join(knobs[:_MOST_KNOBS])},…]"
+
+    return re.sub(r"\[([^][]*)\]", cut, id_)
+
+
+def _cells(each: TunedProblem) -> dict[str, str]:
+    found, candidate = each.findings, each.candidate
+    listed, permitted = len(found.verdicts), len(each.permitted)
+    return {
+        "layers": names(each.posed.names),
+        "problem": compact(each.posed.problem),
+        "calls": str(each.posed.calls),
+        "candidates": f"{listed}" if permitted == listed else f"{permitted} of {listed}",
+        "candidate": candidate.id if candidate else UNKNOWN,
+        "µs": _time(found.choice, found.policy),
+        "torch µs": _time(found.baseline, found.policy),
+        "workspace": bytes_text(each.workspace_bytes, at_most=each.workspace_is_bound),
+        "search s": "known" if each.known else f"{each.seconds:.1f}",
+    }
+
+
+def _time(finding: Finding | None, policy: Policy) -> str:
+    if finding is None or finding.measurement is None:
+        return UNKNOWN
+    return f"{device_us(finding, policy).value:,.1f}"
+
+
+def _sentence(tuned: Tuned) -> str:
+    if not tuned.problems:
+        return "The model runs no convolution that is known here."
+    workspace = "unknown"
+    if tuned.workspace_bytes is not None:
+        workspace = bytes_text(tuned.workspace_bytes, at_most=tuned.workspace_is_bound)
+    if tuned.mode is Mode.HEURISTIC:
+        return f"{len(tuned.problems)} distinct problems; nothing ran. Workspace that all share: {workspace}."
+    said = f"{len(tuned.problems)} distinct problems, {tuned.known} of them known before, in {tuned.seconds:.1f} s"
+    return f"{said}; workspace that all share: {workspace}. {_remembered(tuned)}"
+
+
+def _remembered(tuned: Tuned) -> str:
+    """How many of the searches count as done, so that the next process needs none, and why the others do not."""
+    why = [_left_open(each) for each in tuned.problems]
+    open_, count, kept = Counter(each for each in why if each is not None), len(why), why.count(None)
+    if kept and tuned.unkept is not None:
+        return f"What was measured now is not remembered: {tuned.unkept}."
+    if not open_:
+        return "It is remembered." if count == 1 else "All are remembered."
+    again = f"run it again{' when the machine is quiet' if _DISTURBED in open_ else ''}"
+    if count == 1:
+        return f"It is not remembered, since it was {why[0]}: {again}."
+    if len(open_) > 1:
+        causes = ", ".join(f"{number} {_were(number)} {cause}" for cause, number in open_.items())
+    else:
+        others = "all" if not kept else "the other" if count - kept == 1 else "the others"
+        causes = f"{others} {_were(count - kept)} {next(iter(open_))}"
+    return f"{kept or 'None'} of {count} {'are' if kept > 1 else 'is'} remembered; {causes}: {again}."
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _left_open(each: TunedProblem) -> str | None:
+    """Why a search is not done, and what was found is looked for again; None where it is."""
+    rows = [verdict.finding for verdict in each.findings.verdicts]
+    if any(row.unstable is not None for row in rows):
+        return _DISTURBED
+    if any(row.is_open for row in rows):
+        return _SHORT
+    return _WAITING if any(row.note == BEING_COMPILED for row in rows) else None

@@ -1,0 +1,26 @@
+"""Which problems of a table are too large for their device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
+
+from convwright.core.device import DeviceFacts
+from convwright.core.limits import only_in_parts
+from convwright.core.problem import ConvProblem
+from convwright.report.words.groups import grouped
+
+
+def too_large_sentence(problem: ConvProblem, device: DeviceFacts) -> str | None:
+    """What is said of one problem, if it is."""
+    reason = only_in_parts(problem, device)
+    return None if reason is None else f"{reason[0].upper()}{reason[1:]}."
+
+
+def print_too_large(named: Iterable[tuple[str, ConvProblem]], device: DeviceFacts, console: Console) -> None:
+    """A line for those that are, with their names."""
+    told = [(name, reason) for name, problem in named if (reason := only_in_parts(problem, device)) is not None]
+    for line in grouped(told):
+        console.print(Text(f"{line}.", style="yellow"), soft_wrap=True)
