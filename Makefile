@@ -11,6 +11,7 @@ TORCH ?= torch==2.13.0
 # Tests that run side by side. Those in ALONE take times or share a GPU, and come afterwards, one by one.
 WORKERS ?= 2
 ALONE = $(addprefix tests/,measuring/test_beside_real_work.py measuring/test_clock.py measuring/test_timer.py gpu)
+BESIDE = $(addprefix --ignore=,$(ALONE))
 
 BIN = .venv/bin
 PY = $(BIN)/python
@@ -68,11 +69,14 @@ demo: $(READY) ## Show what convwright does, in less than a minute.
 	@echo; echo "== From Python: examples/first_look.py"
 	@$(DEMO) $(PY) examples/first_look.py
 
-# Types are checked while tests run: that keeps one core busy for most of a minute.
+# Types are checked while tests run: that keeps one core busy for most of a minute. A test that fails beside others has
+# a second try by itself, since some wait for processes, which a busy machine may hold up; both are told.
 test: $(READY) ## Check style, types and behaviour.
 	$(STYLE)
 	@$(PY) -m mypy > .venv/types.txt 2>&1 & types=$$!; \
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(ALONE)); tests=$$?; \
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(BESIDE); tests=$$?; \
+	if [ $$tests = 1 ]; then echo "== What failed beside other tests, by itself"; \
+		OMP_NUM_THREADS=1 $(PY) -m pytest -q --last-failed --maxfail 5 $(BESIDE); tests=$$?; fi; \
 	wait $$types; types=$$?; cat .venv/types.txt; exit $$(( tests > types ? tests : types ))
 	$(PY) -m pytest -q $(ALONE)
 
