@@ -24,8 +24,8 @@ from convwright.ops.calls import form
 from convwright.ops.deciding.meetings import meetings
 from convwright.ops.int8_numbers import rounded
 from convwright.ops.plans import BoundPlan
+from convwright.ops.running.packed_once import PackedOnce
 from convwright.ops.running.relief import short_of
-from convwright.ops.running.runner import PackedOnce
 from convwright.ops.running.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import core_dtype, empty, torch_dtype

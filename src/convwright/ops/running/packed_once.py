@@ -1,0 +1,70 @@
+"""Weights that do not change, packed for a kernel once."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+Pack = Callable[[Tensor], Tensor]
+
+
+class PackedOnce:
+    """Packs a weight once per stream, and again when autograd has counted a write to it, or an optimizer has made a
+    step: a fused one writes where autograd does not count."""
+
+    __slots__ = ("_by_stream", "_prepare")
+
+    def __init__(self, prepare: Pack) -> None:
+        self._prepare = prepare
+        self._by_stream: dict[int, tuple[weakref.ref[Tensor], tuple[int, int, object], Tensor]] = {}
+        _count_steps()
+
+    def __call__(self, weight: Tensor) -> Tensor:
+        if weight.is_inference():
+            return self._prepare(weight)  # it has no version that would tell of a change
+        # What one stream packs, another could read too early.
+        stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
+        capturing = weight.is_cuda and torch.cuda.is_current_stream_capturing()
+        version, kept = (weight._version, weight.data_ptr(), _step), self._by_stream.get(stream)
+        # A new weight can have the id, the address and the version of one that is gone: only the object itself tells.
+        if kept is not None and kept[0]() is weight and kept[1] == version:
+            if capturing:
+                _seen_by_graphs[id(kept[2])] = kept[2]
+            return kept[2]
+        packed = self._prepare(weight.detach())
+        if not capturing:  # inside a capture nothing is packed until the graph is replayed
+            self._by_stream[stream] = weakref.ref(weight, self._dropping(stream)), version, packed
+        return packed
+
+    def _dropping(self, stream: int) -> Callable[[weakref.ref[Tensor]], None]:
+        """What lets go of a packed weight when its own is gone, unless another has taken its place."""
+        by_stream = self._by_stream
+
+        def drop(gone: weakref.ref[Tensor]) -> None:
+            kept = by_stream.get(stream)
+            if kept is not None and kept[0] is gone:
+                del by_stream[stream]
+
+        return drop
+
+
+_step = object()  # another one behind each step of any optimizer, since the first weight was kept
+
+
+@cache
+def _count_steps() -> None:
+    register_optimizer_step_post_hook(_stepped)
+
+
+def _stepped(*_: object) -> None:
+    global _step
+    _step = object()  # which, unlike a count, threads cannot make the same of each other's
+
+
+# What a captured graph has seen must live as long as the graph, and nobody tells when that ends.
+_seen_by_graphs: dict[int, Tensor] = {}
