@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from convwright.backends.triton import launch
-from convwright.backends.triton.launch import Binary
+from convwright.backends.triton.launching import launch
+from convwright.backends.triton.launching.launch import Binary
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.few_weights_cases import FEW, LAYOUTS, MIXED, all_patches, offered
 from backends.triton_interpreted.weight_gradient_cases import gradient
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.few_weights.call import kernel_calls
 from convwright.backends.triton.few_weights.offers import NAME, blocks
 from convwright.backends.triton.few_weights.plan import FewWeightsPlan
 from convwright.backends.triton.few_weights.tiles import MOST_PATCHES, Patch, best_patches, spacings
+from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.parts.sums import sum_cycles
 from convwright.core.candidate import Refusal, Source

@@ -11,7 +11,6 @@ import torch
 from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.gemm_parts_cases import of_parts
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithm_of, algorithms_of
 from convwright.backends.triton.gemm.tiles import TILES, Tile
@@ -19,6 +18,7 @@ from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
 from convwright.backends.triton.implicit_gemm.plan import ImplicitGemmPlan, PartedGemmPlan, plan_class
 from convwright.backends.triton.implicit_gemm.tiles import best_tiles, tiles_of
+from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts

@@ -17,7 +17,6 @@ import torch
 from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithm_of, algorithms_of
 from convwright.backends.triton.gemm.tiles import TILES, Tile
@@ -26,8 +25,9 @@ from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
 from convwright.backends.triton.implicit_gemm.call import kernel_calls
 from convwright.backends.triton.implicit_gemm.offers import blocks
 from convwright.backends.triton.implicit_gemm.tiles import sums_bytes
-from convwright.backends.triton.kernel_call import KernelCall
-from convwright.backends.triton.launch import Binary, launch_of
+from convwright.backends.triton.launching import launch
+from convwright.backends.triton.launching.kernel_call import KernelCall
+from convwright.backends.triton.launching.launch import Binary, launch_of
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts

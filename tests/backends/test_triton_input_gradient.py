@@ -16,7 +16,6 @@ from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import PLANES, listed
 from backends.triton_interpreted.input_gradient_cases import STRIDED, all_tiles, gradient
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithms_of
 from convwright.backends.triton.gemm.tiles import Tile
@@ -24,7 +23,8 @@ from convwright.backends.triton.input_gradient.algorithms import KERNEL
 from convwright.backends.triton.input_gradient.call import kernel_calls
 from convwright.backends.triton.input_gradient.phases import Phase, phases, reads_beyond
 from convwright.backends.triton.input_gradient.plan import InputGradientPlan
-from convwright.backends.triton.launch import Launch
+from convwright.backends.triton.launching import launch
+from convwright.backends.triton.launching.launch import Launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts

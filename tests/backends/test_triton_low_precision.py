@@ -9,9 +9,9 @@ import pytest
 
 import convwright as cw
 from backends.interpreted import passes_in_the_interpreter
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts

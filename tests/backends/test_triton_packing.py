@@ -13,7 +13,7 @@ from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.packing_cases import LAID, TURNED, WINOGRAD
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
-from convwright.backends.triton.kernel_call import interpreting
+from convwright.backends.triton.launching.kernel_call import interpreting
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
+from convwright.backends.triton.launching import launch
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem

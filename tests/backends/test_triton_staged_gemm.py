@@ -14,11 +14,11 @@ from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES, GROUPED, PLANES, VOLUMES, WIDE_GROUPS, Case, listed
 from backends.triton_interpreted.staged_gemm_cases import ALGORITHM, SAME, SERVED, every_tile, in_parts
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.tiles import sums_bytes, tiles_of
+from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.staged_gemm.algorithms import SPLIT
 from convwright.backends.triton.staged_gemm.plan import StagedGemmPlan

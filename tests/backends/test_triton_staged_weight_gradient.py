@@ -15,9 +15,9 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, WIDE_GROUPS, listed
 from backends.triton_interpreted.staged_weight_gradient_cases import ALGORITHM, NAMES, SERVED, all_tiles
 from backends.triton_interpreted.weight_gradient_cases import gradient
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
+from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.operands import pixel_count
 from convwright.backends.triton.parts.sums import sums_bytes

@@ -12,8 +12,8 @@ from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import listed
 from backends.triton_interpreted.weight_gradient_cases import ALGORITHM, ALL_CASES, NAMES, all_tiles, gradient
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.parts.sums import sums_bytes
 from convwright.backends.triton.weight_gradient.algorithms import MOST_CONFIGURATIONS, algorithms, packed_bytes, pitch

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from backends.interpreted import passes_in_the_interpreter
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels
+from convwright.backends.triton.launching import launch
 from convwright.backends.triton.sweep import sweep_of
 from convwright.backends.triton.wide_direct.call import kernel_calls
 from convwright.backends.triton.wide_direct.offers import ALGORITHM, NAME

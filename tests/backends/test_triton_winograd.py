@@ -12,10 +12,10 @@ from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import PLANES, Case, listed
 from backends.triton_interpreted.winograd_cases import SAME, every_tile
-from convwright.backends.triton import launch
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.winograd.algorithms import ALGORITHMS, KERNEL
 from convwright.backends.triton.winograd.plan import WinogradPlan

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 from triton.runtime import interpreter
 
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launching.kernel_call import KernelCall
 
 _load, _store = interpreter._interpreter.load, interpreter._interpreter.store
 _interpreted = KernelCall.interpreted

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launching.kernel_call import KernelCall
 
 
 @triton.jit

@@ -23,9 +23,9 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 
 if TYPE_CHECKING:
-    from convwright.backends.triton.kernel_call import KernelCall
-    from convwright.backends.triton.sequence_plan import SequencePlan
-    from convwright.backends.triton.single_plan import SingleKernelPlan
+    from convwright.backends.triton.launching.kernel_call import KernelCall
+    from convwright.backends.triton.launching.sequence_plan import SequencePlan
+    from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 
 _OLDEST_ARCHITECTURE = 80
 # What is offered for each direction. Each kernel has a folder, and its name begins those of its algorithms.
@@ -154,7 +154,7 @@ def _device_reason(device: DeviceFacts) -> str | None:
     """Why no kernel can run on ``device``, or None where kernels can."""
     if find_spec("triton") is None:
         return _NOT_INSTALLED
-    from convwright.backends.triton.kernel_call import interpreting
+    from convwright.backends.triton.launching.kernel_call import interpreting
 
     if interpreting():
         return None
@@ -167,7 +167,7 @@ def _device_reason(device: DeviceFacts) -> str | None:
 
 
 def _interpreter_reason(problem: ConvProblem) -> str | None:
-    from convwright.backends.triton.kernel_call import interpreting
+    from convwright.backends.triton.launching.kernel_call import interpreting
 
     # It holds bf16 as bare 16-bit integers and multiplies those.
     if problem.dtype is DType.BF16 and interpreting():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convwright.backends.triton.banded_gemm.forward import forward_of
 from convwright.backends.triton.banded_gemm.offers import band_constants, constants
 from convwright.backends.triton.banded_gemm.tiles import Tile
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 

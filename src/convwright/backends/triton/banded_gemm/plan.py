@@ -6,7 +6,7 @@ import torch
 
 from convwright.backends.triton.banded_gemm.forward import forward_of
 from convwright.backends.triton.banded_gemm.tiles import Tile
-from convwright.backends.triton.single_plan import SingleKernelPlan
+from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 
 

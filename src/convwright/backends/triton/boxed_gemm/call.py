@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.triton.boxed_gemm.offers import constants, maps
 from convwright.backends.triton.boxed_gemm.tiles import Tile
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
 
 

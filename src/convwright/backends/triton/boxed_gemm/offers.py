@@ -14,7 +14,7 @@ from convwright.backends.triton.boxes.copying import (
 )
 from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
-from convwright.backends.triton.kernel_call import TensorMap
+from convwright.backends.triton.launching.kernel_call import TensorMap
 from convwright.backends.triton.operands import operand_reason, shape_reason
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts

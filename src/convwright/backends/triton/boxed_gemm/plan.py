@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convwright.backends.triton.gemm.weight import channels_last_of
-from convwright.backends.triton.single_plan import SingleKernelPlan
+from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.triton.boxed_weight_gradient.offers import blocks, constants, maps
 from convwright.backends.triton.boxed_weight_gradient.tiles import Tile
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.parts.call import sum_call
 from convwright.core.candidate import Candidate
 

@@ -15,7 +15,7 @@ from convwright.backends.triton.boxed_weight_gradient.tiles import (
 from convwright.backends.triton.boxes.copying import DTYPES, architecture_reason, copying_reason, stride_reason
 from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
-from convwright.backends.triton.kernel_call import TensorMap
+from convwright.backends.triton.launching.kernel_call import TensorMap
 from convwright.backends.triton.operands import operand_reason, shape_reason, weight_reason
 from convwright.backends.triton.parts.sums import SUM_BYTES
 from convwright.core.candidate import Candidate, Offer, Refusal, Source

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
-from convwright.backends.triton.kernel_call import TensorMap
+from convwright.backends.triton.launching.kernel_call import TensorMap
 from convwright.backends.triton.operands import power_of_two
 from convwright.core.tensor_spec import TensorSpec
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import prod
 
 from convwright.backends.triton.boxes.box import Box, Images
-from convwright.backends.triton.kernel_call import TensorMap
+from convwright.backends.triton.launching.kernel_call import TensorMap
 from convwright.backends.triton.operands import depth, pair
 from convwright.core.problem import ConvProblem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.triton.direct.offers import blocks, constants
 from convwright.backends.triton.direct.tiles import Strip
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.sweep import sweep_of
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from convwright.backends.triton.sequence_plan import Operand, RarePlan
-from convwright.backends.triton.single_plan import SingleKernelPlan
+from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan
+from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 from convwright.core.fusing import is_rare
 

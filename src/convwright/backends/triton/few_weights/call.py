@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.triton.few_weights.offers import blocks, constants
 from convwright.backends.triton.few_weights.tiles import Patch
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.parts.call import sum_call
 from convwright.core.candidate import Candidate
 from convwright.core.fusing import is_rare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convwright.backends.triton.few_weights.tiles import Patch
-from convwright.backends.triton.sequence_plan import Operand, RarePlan, SequencePlan
+from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan, SequencePlan
 from convwright.core.candidate import Candidate
 from convwright.core.fusing import is_rare
 

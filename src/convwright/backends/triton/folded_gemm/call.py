@@ -11,7 +11,7 @@ from convwright.backends.triton.folded_gemm.offers import (
 )
 from convwright.backends.triton.folded_gemm.tiles import FoldedTile
 from convwright.backends.triton.implicit_gemm.tiles import tiles_of
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import DType
 

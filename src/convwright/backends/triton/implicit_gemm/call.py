@@ -12,7 +12,7 @@ from convwright.backends.triton.implicit_gemm.offers import (
     output_constants,
     writing_sums,
 )
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.packing.call import rows_call
 from convwright.core.candidate import Candidate
 

@@ -6,7 +6,7 @@ from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.input_gradient.algorithms import KERNEL
 from convwright.backends.triton.input_gradient.offers import blocks, constants
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.packing.call import turned_rows_call
 from convwright.core.candidate import Candidate
 

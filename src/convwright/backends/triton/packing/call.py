@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.operands import (
     group_sizes,
     moves,

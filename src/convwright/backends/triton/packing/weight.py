@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from convwright.backends.triton.launch import Launch
+from convwright.backends.triton.launching.launch import Launch
 from convwright.backends.triton.operands import moves
 from convwright.core.tensor_spec import TensorSpec
 from convwright.tensors import empty, spec_of

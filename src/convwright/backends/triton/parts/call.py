@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.parts.sums import SUM_WARPS, is_turned, sum_blocks, sum_constants
 from convwright.core.problem import ConvProblem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.offers import blocks, output_blocks, output_constants, writing_sums
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.staged_gemm.algorithms import algorithm_of
 from convwright.backends.triton.staged_gemm.offers import (
     constants,

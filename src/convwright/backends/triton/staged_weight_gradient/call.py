@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.parts.call import sum_call
 from convwright.backends.triton.parts.sums import is_summed
 from convwright.backends.triton.staged_weight_gradient.algorithms import algorithm_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.parts.call import sum_call
 from convwright.backends.triton.weight_gradient.algorithms import algorithm_named
 from convwright.backends.triton.weight_gradient.offers import blocks, constants, pack_blocks, pack_constants

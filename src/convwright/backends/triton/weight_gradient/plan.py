@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.sequence_plan import Operand, SequencePlan
+from convwright.backends.triton.launching.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.weight_gradient.algorithms import algorithm_named, packed_bytes
 from convwright.backends.triton.weight_gradient.tiles import PartedTile
 from convwright.core.candidate import Candidate

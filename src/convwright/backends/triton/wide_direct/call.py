@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convwright.backends.triton.direct.call import absent_pointers
-from convwright.backends.triton.kernel_call import KernelCall
+from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.sweep import sweep_of
 from convwright.backends.triton.wide_direct.offers import constants
 from convwright.backends.triton.wide_direct.reading import columns_at_once

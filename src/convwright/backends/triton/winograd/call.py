@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.packing.call import transformed_call
 from convwright.backends.triton.winograd.algorithms import KERNEL
 from convwright.backends.triton.winograd.offers import (

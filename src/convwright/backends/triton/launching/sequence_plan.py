@@ -10,8 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from convwright.backends.triton.kernel_plan import KernelPlan, wrong_operands
-from convwright.backends.triton.launch import Launch
+from convwright.backends.triton.launching.kernel_plan import KernelPlan, wrong_operands
+from convwright.backends.triton.launching.launch import Launch
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

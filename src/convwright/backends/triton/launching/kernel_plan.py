@@ -11,8 +11,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from convwright.backends.triton.kernel_call import KernelCall
-from convwright.backends.triton.launch import Binary, DriverLaunch, Launch, launch_of
+from convwright.backends.triton.launching.kernel_call import KernelCall
+from convwright.backends.triton.launching.launch import Binary, DriverLaunch, Launch, launch_of
 from convwright.backends.triton.packing.weight import Packing
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts

@@ -16,8 +16,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from convwright.backends.triton.kernel_call import KernelCall, interpreting
-from convwright.backends.triton.tensor_map import SCRATCH_POINTERS, EncodedMaps, Mapped, mapped_operands
+from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
+from convwright.backends.triton.launching.tensor_map import SCRATCH_POINTERS, EncodedMaps, Mapped, mapped_operands
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.errors import BackendError, Refused

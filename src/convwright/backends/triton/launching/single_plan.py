@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from convwright.backends.triton.kernel_plan import KernelPlan, wrong_operands
-from convwright.backends.triton.launch import Launch
+from convwright.backends.triton.launching.kernel_plan import KernelPlan, wrong_operands
+from convwright.backends.triton.launching.launch import Launch
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from convwright.backends.triton.kernel_call import TensorMap
+    from convwright.backends.triton.launching.kernel_call import TensorMap
 
 
 class _Box(list[int]):

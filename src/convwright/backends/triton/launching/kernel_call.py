@@ -67,7 +67,7 @@ class KernelCall:
         _let_numbers_count()
         given: dict[str, Any] = dict(zip(self.pointers, operands, strict=True))
         if self.maps:
-            from convwright.backends.triton.interpreted_maps import mapped
+            from convwright.backends.triton.launching.interpreted_maps import mapped
 
             given |= {name: mapped(given[name], each) for name, each in self.maps.items()}
         self.kernel[(self.blocks,)](**given, **self.constants)
