@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import settings as hypothesis
 
+from convwright import flags
 from convwright.ops.calls import form
 from convwright.ops.deciding.meetings import meetings
 from convwright.settings import settings
@@ -29,6 +30,19 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     _forget()
     yield
     _forget()
+
+
+@pytest.fixture(autouse=True)
+def _leaves_flags() -> Iterator[None]:
+    """Whoever changes PyTorch's flags sets them back: other tests' choices hang on them."""
+    before = _flags()
+    yield
+    assert _flags() == before
+
+
+def _flags() -> object:
+    precisions = (torch.backends, torch.backends.cudnn, torch.backends.cudnn.conv, torch.backends.cuda.matmul)
+    return flags.state(), flags.onednn_enabled(), [each.fp32_precision for each in precisions]
 
 
 def _forget() -> None:
