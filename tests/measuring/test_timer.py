@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 
 import pytest
@@ -126,6 +126,17 @@ def test_time_that_is_not_linear_is_said() -> None:
     unstable = measure(taking(7.0), clock=Queue(0, drift=0.0), budget_us=1e6).unstable
     assert unstable is not None
     assert "not linear" in unstable
+
+
+def test_what_only_begins_to_compute_is_not_timed() -> None:
+    async def later() -> None: ...
+
+    def step_by_step() -> Iterator[int]:
+        yield 1
+
+    for call in (later, step_by_step):
+        with pytest.raises(BadInput, match="computes nothing yet: give a function that runs it"):
+            measure(call)
 
 
 def test_bad_input_is_said_in_words() -> None:

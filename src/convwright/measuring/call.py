@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import cycle
 from reprlib import repr as brief
 
@@ -33,6 +34,8 @@ def rotating(call: Call) -> Callable[[], object]:
     >>> turn(), turn(), turn()
     ('a', 'b', 'a')
     """
+    if iscoroutinefunction(call) or isgeneratorfunction(call):
+        raise BadInput(f"calling {brief(call)} computes nothing yet: give a function that runs it")
     if callable(call):
         return call
     if not (isinstance(call, Sequence) and call and all(map(callable, call))):
