@@ -199,7 +199,7 @@ def test_another_objective_is_another_question(
 ) -> None:
     asked, found = [], find.find
     monkeypatch.setattr(
-        f"convwright.network.{'tuned' if command == 'tune' else 'advise'}.find",
+        f"convwright.network.{'tuned' if command == 'tune' else 'advising.advise'}.find",
         lambda problem, facts, policy, **more: asked.append(policy) or found(problem, facts, policy, **more),
     )
     words = [f"{own}:made", "--mode", "heuristic", "--objective", "time-then-workspace", "--finite-inputs"]
