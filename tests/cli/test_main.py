@@ -133,6 +133,14 @@ def test_help_and_version_need_no_torch(word: str) -> None:
     assert (done.returncode, done.stderr, done.stdout.split()[-1]) == (0, "", "False")
 
 
+@pytest.mark.parametrize("words", ["find ic2zz4", "find ic2ih4oc2kh1 --mode much", "explain ic2zz4", "emit-c ic2zz4"])
+def test_what_is_wrong_with_a_question_is_said_without_waiting_for_torch(words: str) -> None:
+    given = ["convwright", *words.split()]
+    script = f"import sys; sys.argv = {given}\ntry:\n {MAIN}\nfinally:\n print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
+
+
 @pytest.mark.parametrize(("columns", "boxes"), [("40", False), ("69", False), ("70", True), ("200", True)])
 def test_in_a_narrow_terminal_names_of_options_can_be_read(
     columns: str, boxes: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -66,20 +66,22 @@ def emit_c(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """One convolution of cuDNN's as a C file with a small header, or with --dynamic those of any sizes."""
+    _check(problem, algorithm, table, direction, dynamic=dynamic)
+    asked = None if dynamic else _parsed(problem, dtype, layout, direction, epilogue)
+
+    # What is wrong is said without waiting for PyTorch.
     from convwright.emit.any_sizes import emit_c_dynamic
     from convwright.emit.chosen import AUTO
     from convwright.emit.one import emit_c as emit
 
-    _check(problem, algorithm, table, direction, dynamic=dynamic)
     with nullcontext(None) if path is None else opened(path, reads=True) as store:
-        if dynamic:
+        if asked is None:
             emitted = emit_c_dynamic(
                 None if table is None else _problems(table, dtype, layout, epilogue),
                 dtype=dtype or "fp32", layout=layout or "nchw", epilogue=epilogue or "none", device=device, name=name,
                 policy=_policy(dtype or "fp32", tf32, max_workspace, deterministic=deterministic), store=store,
             )  # fmt: skip
         else:
-            asked = _parsed(problem, dtype, layout, direction, epilogue)
             policy = _policy(asked.dtype, tf32, max_workspace, deterministic=deterministic)
             emitted = emit(asked, algorithm=algorithm or AUTO, device=device, name=name, policy=policy, store=store)
     _say(emitted, emitted.write(out), dynamic=dynamic, as_json=as_json)

@@ -49,6 +49,18 @@ def explain(
     """What would run and why, why nothing else would, and what is not known. Nothing is measured."""
     from convwright.core.policy import Objective, Policy
     from convwright.core.problem import ConvProblem
+
+    text = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
+    posed = ConvProblem.parse(text)
+    policy = Policy(
+        max_workspace_bytes=max_workspace,
+        max_error=max_error,
+        deterministic=deterministic,
+        objective=one_of(Objective, "objective", objective),
+        finite_inputs=finite_inputs,
+    )
+
+    # What is wrong is said without waiting for PyTorch.
     from convwright.measuring.hardware.machine import device_facts
     from convwright.naming import singular
     from convwright.report.explain import explain as sections_of
@@ -58,17 +70,9 @@ def explain(
     from convwright.tuning.find import find
     from convwright.tuning.session import session
 
-    text = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
-    policy = Policy(
-        max_workspace_bytes=max_workspace,
-        max_error=max_error,
-        deterministic=deterministic,
-        objective=one_of(Objective, "objective", objective),
-        finite_inputs=finite_inputs,
-    )
     facts = device_facts(device)
     with with_tf32(tf32), nullcontext(session().store) if path is None else opened(path, reads=True) as store:
-        found = find(ConvProblem.parse(text), facts, policy, mode=Mode.HEURISTIC, store=store)
+        found = find(posed, facts, policy, mode=Mode.HEURISTIC, store=store)
         key = found.problem.key
         memory = Memory(store.findings(key, facts.key), store.quarantined(key, facts.key), time.time())
     words = ["convwright", "find", text]

@@ -73,16 +73,8 @@ def find(
     """Every way of computing a convolution: time, limit, errors, workspace, and why each won, lost or was refused."""
 
     from convwright.core.policy import Objective, Policy
-    from convwright.measuring.hardware.machine import device_facts
+    from convwright.core.problem import ConvProblem
     from convwright.naming import check_above_0
-    from convwright.network.telling.conditions_text import conditions_now, permitted_in
-    from convwright.ops.face import find as search
-    from convwright.ops.face import refuse_ignored, why_nothing_is_measured
-    from convwright.report.tables.findings import print_findings
-    from convwright.report.tables.kernels import print_kernels
-    from convwright.report.words.output import output
-    from convwright.report.words.plain import as_json as strict_json
-    from convwright.report.words.progress import progress_bar
     from convwright.settings import Mode, Trust
 
     if problem is not None and (input is not None or weight is not None):
@@ -97,15 +89,9 @@ def find(
     else:
         problem = _described(input, weight, windows, groups)
     problem = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
+    ConvProblem.parse(problem)
     options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust == Trust.VERIFY}
     wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
-    if (nothing := why_nothing_is_measured(device_facts(device), wanted)) is not None:
-        refuse_ignored(options, nothing)
-    if why is not None:
-        refuse_ignored(options | {"--kernels": kernels}, "--why measures nothing")
-        with with_tf32(tf32):
-            _print_reason(problem, why, device, as_json=as_json)
-        return
     policy = Policy(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
@@ -113,6 +99,25 @@ def find(
         objective=one_of(Objective, "objective", objective),
         finite_inputs=finite_inputs,
     )
+
+    # What is wrong is said without waiting for PyTorch.
+    from convwright.measuring.hardware.machine import device_facts
+    from convwright.network.telling.conditions_text import conditions_now, permitted_in
+    from convwright.ops.face import find as search
+    from convwright.ops.face import refuse_ignored, why_nothing_is_measured
+    from convwright.report.tables.findings import print_findings
+    from convwright.report.tables.kernels import print_kernels
+    from convwright.report.words.output import output
+    from convwright.report.words.plain import as_json as strict_json
+    from convwright.report.words.progress import progress_bar
+
+    if (nothing := why_nothing_is_measured(device_facts(device), wanted)) is not None:
+        refuse_ignored(options, nothing)
+    if why is not None:
+        refuse_ignored(options | {"--kernels": kernels}, "--why measures nothing")
+        with with_tf32(tf32):
+            _print_reason(problem, why, device, as_json=as_json)
+        return
     done = stoppable("before the search was done, of which nothing is kept")
     with with_tf32(tf32), done, progress_bar() as bar:
         found = search(
