@@ -173,12 +173,13 @@ def test_what_is_said_of_a_candidate() -> None:
 
 @contextmanager
 def loosened(precision: str) -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
+    before, inherited = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.fp32_precision
     torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+        torch.backends.cuda.matmul.fp32_precision = inherited
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])

@@ -301,7 +301,8 @@ def test_what_is_no_kernel_is_not_read(text: str) -> None:
 
 def test_listing_and_reading_load_no_triton() -> None:
     program = (
-        "import sys; from convwright.backends.triton import backend, launch;"
+        "import sys; from convwright.backends.triton import backend;"
+        "from convwright.backends.triton.launching import launch;"
         "import convwright.backends.triton.implicit_gemm.plan;"
         "from convwright.core.policy import Policy; from convwright.core.problem import ConvProblem;"
         "from convwright.core.profiles import profile;"
