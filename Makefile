@@ -11,12 +11,12 @@ TORCH ?= torch==2.13.0
 # Tests that run side by side. Those in ALONE take times or share a GPU, and come afterwards, one by one.
 WORKERS ?= 2
 ALONE = $(addprefix tests/,measuring/test_beside_real_work.py measuring/test_clock.py measuring/test_timer.py gpu)
-BESIDE = $(addprefix --ignore=,$(ALONE))
 
 BIN = .venv/bin
 PY = $(BIN)/python
 PIP = $(PY) -m pip --disable-pip-version-check install --quiet --no-compile
 READY = .venv/ready
+BESIDE = OMP_NUM_THREADS=1 $(PY) -m pytest -q $(addprefix --ignore=,$(ALONE))
 STYLE = $(PY) -m ruff check . && $(PY) -m ruff format --check .
 
 # Or else each of the many processes that tests start would compile every module anew.
@@ -74,9 +74,9 @@ demo: $(READY) ## Show what convwright does, in less than a minute.
 test: $(READY) ## Check style, types and behaviour.
 	$(STYLE)
 	@$(PY) -m mypy > .venv/types.txt 2>&1 & types=$$!; \
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(BESIDE); tests=$$?; \
+	$(BESIDE) -n $(WORKERS) --dist worksteal; tests=$$?; \
 	if [ $$tests = 1 ]; then echo "== What failed beside other tests, by itself"; \
-		OMP_NUM_THREADS=1 $(PY) -m pytest -q --last-failed --maxfail 5 $(BESIDE); tests=$$?; fi; \
+		$(BESIDE) --last-failed --maxfail 5; tests=$$?; fi; \
 	wait $$types; types=$$?; cat .venv/types.txt; exit $$(( tests > types ? tests : types ))
 	$(PY) -m pytest -q $(ALONE)
 

@@ -32,7 +32,6 @@ ORDER = [
     {"cli"},
     {"__main__"},
 ]
-RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
 # The same for the rooms inside of a room, below what stands in it openly.
 INNER_ORDER = {
@@ -41,9 +40,13 @@ INNER_ORDER = {
     "report": [{"words"}, {"tables", "benchmarks"}],
     "network": [{"telling", "seeing", "chains"}, {"converting"}, {"quantizing", "advising"}],
 }
-INNER_RANK = {
-    room: {inner: rank for rank, inners in enumerate(order) for inner in inners} for room, order in INNER_ORDER.items()
-}
+
+
+def ranks(order: list[set[str]]) -> dict[str, int]:
+    return {room: rank for rank, rooms in enumerate(order) for room in rooms}
+
+
+RANK, INNER_RANK = ranks(ORDER), {room: ranks(order) for room, order in INNER_ORDER.items()}
 
 
 def module_name(path: Path) -> str:
@@ -120,11 +123,11 @@ def test_every_inner_room_has_its_place(room_name: str) -> None:
 
 @pytest.mark.parametrize("module", [module for module in MODULES if room(module) in INNER_ORDER and inner_room(module)])
 def test_imports_inside_of_a_room_point_one_way(module: str) -> None:
-    ranks, here = INNER_RANK[room(module)], inner_room(module)
+    rank, here = INNER_RANK[room(module)], inner_room(module)
     for target in ours(module):
         there = inner_room(target)
         if room(target) == room(module) and there not in (None, here):
-            assert ranks[there] < ranks[here], f"{module} imports {target}"
+            assert rank[there] < rank[here], f"{module} imports {target}"
 
 
 def test_the_public_face_imports_next_to_nothing() -> None:

@@ -126,18 +126,22 @@ def test_an_output_without_some_letters_gets_the_nearest(encoding: str) -> None:
     assert (wrong.returncode, wrong.stderr.split()[-1]) == (2, b"'u'")
 
 
+def asked(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, which prints at its end whether PyTorch is loaded."""
+    given = ["convwright", *words]
+    script = f"import sys; sys.argv = {given}\ntry:\n {MAIN}\nfinally:\n print('torch' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("word", ["--help", "--version"])
 def test_help_and_version_need_no_torch(word: str) -> None:
-    script = f"import sys; sys.argv = ['convwright', '{word}']\ntry:\n {MAIN}\nfinally:\n print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = asked(word)
     assert (done.returncode, done.stderr, done.stdout.split()[-1]) == (0, "", "False")
 
 
 @pytest.mark.parametrize("words", ["find ic2zz4", "find ic2ih4oc2kh1 --mode much", "explain ic2zz4", "emit-c ic2zz4"])
 def test_what_is_wrong_with_a_question_is_said_without_waiting_for_torch(words: str) -> None:
-    given = ["convwright", *words.split()]
-    script = f"import sys; sys.argv = {given}\ntry:\n {MAIN}\nfinally:\n print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = asked(*words.split())
     assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
 from convwright.naming import one_of
+
+if TYPE_CHECKING:
+    from convwright.core.problem import ConvProblem
 
 _SHAPE = "sizes, comma-separated, for example 32,256,14,14"
 _BY_NAME = ("same", "valid")
@@ -88,8 +91,7 @@ def find(
         raise BadInput("find needs a problem such as mb32ic256ih14oc256kh3ph1, or both --input and --weight")
     else:
         problem = _described(input, weight, windows, groups)
-    problem = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
-    ConvProblem.parse(problem)
+    posed = ConvProblem.parse(complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue))
     options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust == Trust.VERIFY}
     wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
     policy = Policy(
@@ -116,12 +118,12 @@ def find(
     if why is not None:
         refuse_ignored(options | {"--kernels": kernels}, "--why measures nothing")
         with with_tf32(tf32):
-            _print_reason(problem, why, device, as_json=as_json)
+            _print_reason(posed, why, device, as_json=as_json)
         return
     done = stoppable("before the search was done, of which nothing is kept")
     with with_tf32(tf32), done, progress_bar() as bar:
         found = search(
-            problem, device=device, mode=mode, policy=policy, budget_us=None if budget is None else budget * 1e6,
+            posed, device=device, mode=mode, policy=policy, budget_us=None if budget is None else budget * 1e6,
             trust=trust, isolate=isolate, energy=energy, kernels=kernels,
             progress=lambda what, done, of: bar(done, of, what),
         )  # fmt: skip
@@ -135,7 +137,7 @@ def find(
             print_kernels(found.kernels, output())
 
 
-def _print_reason(problem: str, algorithm: str, device: str | None, *, as_json: bool) -> None:
+def _print_reason(problem: ConvProblem, algorithm: str, device: str | None, *, as_json: bool) -> None:
     from convwright.ops.face import why
     from convwright.report.words.plain import as_json as strict_json
 

@@ -15,6 +15,7 @@ from convwright.measuring.regression import median_interval, paired_ratio
 if TYPE_CHECKING:
     from convwright.measuring.timing import Timing
 
+# Times that differ by no more are equal; a candidate must beat PyTorch's own call by more, or that call is what runs.
 TIE = 0.02
 TIE_HALFWIDTH = 0.005
 
