@@ -57,9 +57,16 @@ def core_dtype(dtype: torch.dtype, among: tuple[DType, ...] = tuple(DType)) -> D
     return known
 
 
+def address_of(tensor: Tensor) -> int:
+    """Where the elements of ``tensor`` begin, told to a reader; 0 where it has none. ``data_ptr`` gives leave to write:
+    a tensor that shares its memory until one of both is written to would be copied."""
+    begins: int = torch._C._data_address(tensor)  # type: ignore[attr-defined]
+    return begins and begins + int(tensor.storage_offset()) * tensor.element_size()
+
+
 def spec_of(tensor: Tensor) -> TensorSpec:
     """What a problem needs to know of ``tensor``."""
-    address = tensor.data_ptr()
+    address = address_of(tensor)
     alignment = min(address & -address, 16) if address else 16
     return TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype), tensor.stride(), alignment)
 

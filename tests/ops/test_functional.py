@@ -393,3 +393,19 @@ def test_operands_that_are_elsewhere_or_have_no_strides_are_refused_at_the_first
         with pytest.raises(BadInput, match=r"`weight` must be a dense tensor, got one stored as torch\.sparse_coo"):
             cw.conv2d(x, w.to_sparse())
     assert cw.conv2d(x.to("meta"), w).shape == (2, 6, 7, 6)
+
+
+@pytest.mark.parametrize("algorithm", [TORCH, GEMM])
+@pytest.mark.parametrize("wants", [False, True])
+def test_operands_that_share_their_memory_until_one_is_written_to_go_on_sharing_it(
+    wants: bool, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, algorithm)
+    shared = [torch._lazy_clone(randn(*shape)).requires_grad_(wants) for shape in ((2, 4, 8, 8), (4, 4, 3, 3), (4,))]
+    for _ in range(3):
+        y = cw.conv2d(*shared, padding=1)
+        if wants:
+            dy = torch._lazy_clone(torch.ones_like(y))
+            torch.autograd.grad(y, shared, dy)
+            assert torch._C._is_cow_tensor(dy)
+        assert all(map(torch._C._is_cow_tensor, shared))

@@ -21,6 +21,7 @@ from convwright.ops.asking import ambient
 from convwright.ops.asking.function_modes import watched
 from convwright.ops.asking.request import Request
 from convwright.ops.calls.varied import Varied
+from convwright.tensors import address_of
 
 Run = Callable[..., Tensor]
 # A layer that sees many shapes is served by the second look, which finds a slot by its shape.
@@ -214,7 +215,7 @@ class Slots:
             self.resting.clear()
             self._addresses.clear()
         self.resting.discard(id(weight))
-        known, address = self.latest.get(id(weight)), weight.data_ptr()
+        known, address = self.latest.get(id(weight)), address_of(weight)
         # An id is used again, most likely. A weak reference would know, and keep PyTorch from swapping the weight.
         if known is None or self._addresses.get(id(weight)) != address:
             self.latest[id(weight)], self._addresses[id(weight)] = (slot,), address

@@ -19,6 +19,7 @@ from convwright.ops.calls.form import Form
 from convwright.ops.running.composite import transformed
 from convwright.ops.running.proving import Proving
 from convwright.ops.running.runner import Runner
+from convwright.tensors import address_of
 
 _aten: Any = torch.ops.aten
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -165,7 +166,7 @@ def is_differentiated() -> bool:
 def _is_in_memory(dy: Tensor) -> bool:
     """False for subclasses, and for what stands for a batch of gradients, which has no address."""
     try:
-        return type(dy) is Tensor and dy.data_ptr() >= 0
+        return type(dy) is Tensor and address_of(dy) >= 0
     except RuntimeError:
         return False
 
