@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -92,8 +93,34 @@ def test_gradients_of_each_sample_are_pytorchs(layer: nn.Module, shape: tuple[in
     own = gradients()
     with cw.enabled():
         torch.testing.assert_close(gradients(), own)
+    with cw.enabled(), cw.algorithms(forward=GEMM, strict=False):
+        torch.testing.assert_close(gradients(), own)
+    with cw.enabled(), cw.algorithms(forward=GEMM), pytest.raises(Refused, match="an operand is a ExpandedWeight"):
+        gradients()
     (module,) = enable._comparing()
     assert module.F is F
+
+
+def test_what_another_thread_asks_for_changes_nothing_for_a_subclass() -> None:
+    asks, asked = Event(), Event()
+
+    def ask() -> None:
+        with cw.algorithms(forward=GEMM):
+            asks.set()
+            asked.wait(30)
+
+    other = Thread(target=ask)
+    other.start()
+    try:
+        assert asks.wait(30)
+        Told.calls.clear()
+        with cw.enabled():
+            F.conv2d(randn(2, 3, 8, 8).as_subclass(Told), WEIGHT, padding=1)
+    finally:
+        asked.set()
+        other.join()
+    ((function, given, named),) = Told.calls
+    assert (function, given, named) == (torch.conv2d, 2, ("padding",))
 
 
 @pytest.mark.parametrize("algorithm", [TORCH, GEMM])

@@ -51,6 +51,8 @@ class _State:
 # overlap, and need not end in the order in which they began.
 _states = [_State(False, None)]
 _places = Places()
+# What a call of PyTorch's functions asks for by itself: no algorithm.
+_AS_WRITTEN = Request(no_bias=True, stride=1, padding=0, dilation=1, groups=1)
 
 
 @uncompiled()
@@ -180,10 +182,11 @@ def _stand_in(form: Form) -> Any:
             and passes() and not deterministic()
         ):  # fmt: skip
             return own(*given, **named)
-        if (len(given) < 2 or type(given[0]) not in PLAIN or type(given[1]) not in PLAIN) and _is_overridden(
-            *given, *named.values()
-        ):
-            return own(*given, **named)  # whoever is told of it expects the call as it was made
+        if len(given) < 2 or type(given[0]) not in PLAIN or type(given[1]) not in PLAIN:
+            told = _who_is_told(*given, *named.values())
+            if told is not None:
+                _refuse_algorithm_for(form, told)
+                return own(*given, **named)  # whoever is told of it expects the call as it was made
         if named and not arguments.issuperset(named):
             return own(*given, **named)  # which refuses what only ours takes
         try:
@@ -199,11 +202,15 @@ def _stand_in(form: Form) -> Any:
     return function
 
 
-def _is_overridden(*given: object) -> bool:
-    """Whether an operand wants to be told of PyTorch's functions, and nothing else may be asked for around the call."""
-    return not ambient.contexts.open and any(
-        type(each) not in PLAIN and hasattr(each, "__torch_function__") for each in given
-    )
+def _who_is_told(*given: object) -> object | None:
+    """The operand that wants to be told of PyTorch's functions, if one does."""
+    return next((each for each in given if type(each) not in PLAIN and hasattr(each, "__torch_function__")), None)
+
+
+def _refuse_algorithm_for(form: Form, told: object) -> None:
+    """What is no tensor, as in a symbolic trace, notes the call; nothing is computed that an algorithm could serve."""
+    if isinstance(told, Tensor):
+        refuse_algorithm(form, _AS_WRITTEN, f"an operand is a {type(told).__name__}, and no plain tensor")
 
 
 def _in_torchs_words(*_: object) -> None:
