@@ -19,7 +19,7 @@ from convwright.errors import BadInput
 from convwright.forking import in_child
 from convwright.ops.asking import ambient
 from convwright.ops.asking.request import Request
-from convwright.ops.beyond import beyond
+from convwright.ops.beyond import beyond, explain
 from convwright.ops.calls.form import Form, stand_ins
 from convwright.ops.functional import PASSES, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
@@ -235,8 +235,20 @@ def _or_torchs_own(
         return form.own(*own)
     try:
         return beyond(form, x, w, bias, request, residual, out)
-    except BadInput:
+    except BadInput as mistake:
         y = form.own(*own)  # says in PyTorch's words what is wrong with the input
         if ambient.current() is not None:
-            raise  # nothing is: the algorithm that was asked for does not exist
+            _refuse_what_is_asked(form, x, w, bias, request, mistake)
         return y
+
+
+def _refuse_what_is_asked(
+    form: Form, x: Tensor, w: Tensor, bias: Tensor | None, request: Request, mistake: BadInput
+) -> None:
+    """Of what PyTorch takes: either it can be no problem here, or the algorithm that was asked for does not exist."""
+    try:
+        explain(form, x, w, bias, *request[1:5], request.output_padding)
+    except BadInput as why:
+        refuse_algorithm(form, request, str(why))
+    else:
+        raise mistake
