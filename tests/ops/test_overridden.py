@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.operator_schemas import normalize_function
 from torch.nn import functional as F
 from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
@@ -69,6 +70,17 @@ def test_a_traced_call_stands_in_the_graph_as_it_was_written() -> None:
     node = next(node for node in graph.nodes if node.op == "call_function")
     assert (node.target, dict(node.kwargs)) == (torch.conv2d, {"padding": 1})
     assert len(node.args) == 2
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_passes_of_a_graph_know_the_arguments(transposed: bool) -> None:
+    with cw.enabled():
+        function = F.conv_transpose2d if transposed else F.conv2d
+        told = normalize_function(function, (1, 2), {"padding": 3}, normalize_to_only_use_kwargs=True)
+    assert told is not None
+    rest = {"output_padding": 0, "groups": 1, "dilation": 1} if transposed else {"dilation": 1, "groups": 1}
+    expected = {"input": 1, "weight": 2, "bias": None, "stride": 1, "padding": 3} | rest
+    assert list(told.kwargs.items()) == list(expected.items())
 
 
 def test_an_algorithm_that_was_asked_for_cannot_serve_a_subclass() -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from inspect import Signature, signature
 from itertools import cycle
 from types import ModuleType
 from typing import Any
@@ -174,7 +175,8 @@ def _stand_in(form: Form) -> Any:
     """
     own, resting, looking, deterministic = form.own, form.slots.resting, _looking(form), flags.deterministic
     is_compiling, passes, tensor = torch.compiler.is_dynamo_compiling, cycle(PASSES).__next__, Tensor
-    arguments = frozenset(looking.__code__.co_varnames[: looking.__code__.co_argcount])
+    named_as_torchs = [each for each in signature(looking).parameters.values() if each.kind is not each.KEYWORD_ONLY]
+    arguments = frozenset(each.name for each in named_as_torchs)
 
     def conv(*given: Any, **named: Any) -> Any:
         if is_compiling() or (
@@ -197,6 +199,8 @@ def _stand_in(form: Form) -> Any:
         raise mistaken
 
     function = named_after(form, conv)
+    # Whoever asks, as the passes of torch.fx do, is told of the arguments that it takes.
+    function.__signature__ = Signature(named_as_torchs)
     # Pickled where it stands, it is whatever stands there when it is loaded.
     function.__module__, function.__doc__ = "torch.nn.functional", form.own.__doc__
     return function
