@@ -7,15 +7,15 @@ its result so. `compile` is the default call compiled by ``torch.compile(mode="m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from convwright import flags
 from convwright.backends.torch_native.own import FORWARD, TorchPlan, torch_candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Activation
@@ -82,13 +82,23 @@ def _trying(call: Written, *operands: Tensor) -> Call:
         return partial(call, *operands)  # the flag is cuDNN's
 
     def there(stream: torch.cuda.Stream) -> Tensor:
-        with flags.benchmark(True), torch.no_grad(), torch.cuda.stream(stream):
+        with _flag_on(), torch.no_grad(), torch.cuda.stream(stream):
             return call(*operands)
 
     def tried() -> Tensor:
         return _thread().submit(there, torch.cuda.current_stream(operands[0].device)).result()
 
     return tried
+
+
+@contextmanager
+def _flag_on() -> Iterator[None]:
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @cache

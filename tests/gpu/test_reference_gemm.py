@@ -27,7 +27,7 @@ def test_tf32_is_tf32_and_fp32_is_fp32(direction: Direction, tag: str, loosened:
     problem = ConvProblem.parse(f"mb1ic256ih14oc128kh1{tag}").asking(direction)
     facts = device_facts("cuda")
     found = {c.id: c for c in listing.candidates(listing.direct(problem, facts, Policy()))}
-    before = torch.get_float32_matmul_precision()
+    before, inherited = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.fp32_precision
     torch.set_float32_matmul_precision("high" if loosened else "highest")
     try:
         errors = {}
@@ -37,5 +37,6 @@ def test_tf32_is_tf32_and_fp32_is_fp32(direction: Direction, tag: str, loosened:
         assert torch.get_float32_matmul_precision() == ("high" if loosened else "highest")
     finally:
         torch.set_float32_matmul_precision(before)
+        torch.backends.cuda.matmul.fp32_precision = inherited
     assert errors["reference/gemm"].relative_l2 < 2e-6
     assert 5e-5 < errors["reference/gemm[tf32=on]"].relative_l2 < 2e-3

@@ -149,4 +149,6 @@ def test_a_search_finds_it_for_a_layer_and_its_gradient(layout: str) -> None:
     text = f"g64mb8ic64ih28oc64kh31ph15 dt:fp16 tag:{layout}"
     for direction in ("forward", "backward_data"):
         found = cw.find(f"{text} dir:{direction}", device="cuda", budget_us=3e7)
-        assert "triton/banded-gemm" in found.choice.candidate.id
+        said = [(verdict.finding.candidate.id, verdict.reason) for verdict in found.verdicts]
+        assert found.choice is not None
+        assert "triton/banded-gemm" in found.choice.candidate.id, said
