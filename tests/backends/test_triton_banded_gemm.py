@@ -17,7 +17,7 @@ from backends.triton_interpreted.cases import listed
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
 from convwright.backends.triton.banded_gemm.forward import forward_of
 from convwright.backends.triton.banded_gemm.plan import BandedGemmPlan
-from convwright.backends.triton.banded_gemm.tiles import MOST_TILES, Tile, before, together
+from convwright.backends.triton.banded_gemm.tiles import MOST_TILES, Tile, together
 from convwright.backends.triton.launching import launch
 from convwright.core.candidate import Refusal, Source
 from convwright.core.direction import Direction
@@ -120,7 +120,35 @@ def test_few_tiles_are_listed_always_the_same(text: str, dtype: DType) -> None:
 )
 def test_rows_are_read_from_where_many_numbers_can_be_read_at_once(text: str, numbers: int, zeros: int) -> None:
     problem = ConvProblem.parse(f"{text} dt:fp16")
-    assert (together(problem), before(problem)) == (numbers, zeros)
+    assert (together(problem), Tile(64, 64, 8, 8, 4, 1).before(problem)) == (numbers, zeros)
+
+
+def test_a_block_as_wide_as_the_output_reads_whole_rows_and_no_zeros_beside_them() -> None:
+    tile = Tile(bm=128, bn=128, bp=4, bq=32, warps=4, stages=3)
+    narrow = ConvProblem.parse("g64mb8ic64ih28oc64kh31ph15 dt:fp16")
+    assert (tile.columns(narrow), tile.before(narrow)) == (32, -15)
+    assert (tile.columns(LARGE), tile.before(LARGE)) == (64, 1)  # two blocks side by side
+    small = ConvProblem.parse("g64mb8ic64ih28oc64kh3kw19ph1pw9 dt:fp16")
+    few = Tile(bm=128, bn=64, bp=8, bq=8, warps=4, stages=3)
+    assert (few.columns(small), few.before(small)) == (32, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        # Of 31 + 3 rows those above the image for the first, those below it for the last, both in the middle.
+        ("g64mb128ic64ih28oc64kh31ph15", [19, 23, 27, 28, 27, 23, 19]),
+        ("g64mb32ic64ih28oc64kh31ph15", [31, 27]),
+        ("g64mb1ic64ih28oc64kh31ph15", [34]),
+        ("g64mb128ic64ih98oc64kh31", [34] * 51),
+        ("g64mb128ic64iw98oc64kw37", [1] * 2),
+    ],
+)
+def test_rows_outside_the_image_are_left_out(text: str, steps: list[int]) -> None:
+    tile = Tile(bm=128, bn=128, bp=4, bq=32, warps=4, stages=3)
+    problem = ConvProblem.parse(f"{text} dt:fp16")
+    assert tile.steps(problem) == steps
+    assert tile.products(problem) == 64 * 128 * 128 * tile.columns(problem) * sum(steps)
 
 
 def test_bands_hold_each_row_of_taps_for_each_row_of_a_tile() -> None:
@@ -184,7 +212,7 @@ def test_every_tile_of_each_case_is_filled_by_more_than_half(name: str) -> None:
     tiles = [Tile.of(each) for each in every_tile(problem)]
     assert tiles
     for tile in tiles:
-        assert tile.columns(problem) >= before(problem) + tile.bq
+        assert tile.columns(problem) >= tile.bq
 
 
 def test_results_in_the_interpreter() -> None:

@@ -3,7 +3,8 @@
 What a block of outputs reads of one row of the input is a few more pixels than the block has columns, and which tap
 reads which of them is a band: the row of the filter, one pixel further for each column. So the pixels that many blocks
 of a channel read are multiplied by one matrix, whose columns are the pixels of a block. Most of it are zeros, and still
-tensor cores are many times as fast at that as all others at the taps alone.
+tensor cores are many times as fast at that as all others at the taps alone. Fewer are zeros where a block is as wide as
+the output and reads the whole row of the image, and nothing beside it.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -26,7 +27,7 @@ def bands(
     # fmt: on
     """packed = for each output channel BANDS matrices BQ XW, one of each row that taps may read, behind FIRST of zeros.
     In each of them the tap of column s stands behind BEFORE zeros, and so many more as the column of outputs reads
-    further on. FLIP mirrors the taps."""
+    further on; where BEFORE is negative, so many of the first taps are left out. FLIP mirrors the taps."""
     program = tl.program_id(0)
     k = (program // BANDS).to(tl.int64)
     row = program % BANDS - FIRST
@@ -47,19 +48,21 @@ def bands(
 # fmt: off
 @triton.jit
 def _pixel_by_pixel(
-    x, packed, n, h, v, there, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    BEFORE: tl.constexpr, FIRST: tl.constexpr, BQ: tl.constexpr, XW: tl.constexpr,
+    x, packed, n, q, h, v, there, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, STRIDE_W: tl.constexpr, DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr, BEFORE: tl.constexpr, FIRST: tl.constexpr, BQ: tl.constexpr, XW: tl.constexpr,
 ):
     # fmt: on
-    """The sums of taps for the pixels whose first taps read at (h, v), each of which reads nothing but its own."""
+    """The sums of taps for the pixels in columns q of their blocks whose first taps read at (h, v), each of which reads
+    nothing but its own."""
+    column = q * (XW + STRIDE_W) + BEFORE
     total = tl.zeros(v.shape, tl.float32)
     for tap in tl.range(R * S):
         down = tap // S * DILATION_H
         along = tap % S * DILATION_W
         inside = there & (h + down >= 0) & (h + down < H) & (v + along >= 0) & (v + along < W)
         value = tl.load(x + (n * X_N + (h + down) * X_H + (v + along) * X_W), mask=inside, other=0.0)
-        weight = tl.load(packed + (FIRST + down) * (BQ * XW) + BEFORE + along)
+        weight = tl.load(packed + (FIRST + down) * (BQ * XW) + (column + along), mask=inside, other=0.0)
         total += value.to(tl.float32) * weight.to(tl.float32)
     return total
 
@@ -106,7 +109,8 @@ def banded_gemm(
     input, where ``packed`` is w as `bands` lays it.
 
     A program computes BM blocks of one channel, each BP rows by BQ columns, which together fill BN. They read READ rows
-    of the input, and of each XW pixels, the first of which lies BEFORE the first tap's, where more can be read at once.
+    of the input, and of each XW pixels, the first of which lies BEFORE the first tap's. Blocks of the same rows lie
+    side by side, so that a program leaves out rows that are outside the image for all of its blocks.
     """
     SPANS_P: tl.constexpr = (P + BP - 1) // BP
     SPANS_Q: tl.constexpr = (Q + BQ - 1) // BQ
@@ -118,8 +122,8 @@ def banded_gemm(
     k = (program // PROGRAMS).to(tl.int64)
     block = program % PROGRAMS * BM + tl.arange(0, BM)
     span_q = block % SPANS_Q
-    span_p = block // SPANS_Q % SPANS_P
-    n = block // (SPANS_Q * SPANS_P)
+    n = block // SPANS_Q % N
+    span_p = block // (N * SPANS_Q)
     if WIDE:
         n = n.to(tl.int64)
     h = span_p * (BP * STRIDE_H) - TOP
@@ -136,8 +140,10 @@ def banded_gemm(
     pixel = tl.arange(0, BN)
     band = (FIRST - pixel // BQ * STRIDE_H) * (BQ * XW) + pixel % BQ * XW
     w_at = packed + (tl.arange(0, XW)[:, None] + band[None, :])
+    highest = (program % PROGRAMS * BM) // (N * SPANS_Q) * (BP * STRIDE_H) - TOP
+    lowest = (min(program % PROGRAMS * BM + BM, ALL) - 1) // (N * SPANS_Q) * (BP * STRIDE_H) - TOP
     total = tl.zeros((BM, BN), tl.float32)
-    for row in tl.range(READ, num_stages=STAGES):
+    for row in tl.range(max(0, -lowest), min(READ, H - highest), num_stages=STAGES):
         inside = readable & ((h + row >= 0) & (h + row < H))[:, None]
         values = tl.load(x_at + row * X_H, mask=inside, other=0.0)
         total = tl.dot(values, tl.load(w_at + row * (BQ * XW)), total)
@@ -149,8 +155,8 @@ def banded_gemm(
             few = first + tl.arange(0, FEW)
             few_p, few_q, there = _places(few, block, span_p, span_q, ALL, P, Q, BP, BQ)
             sums = _pixel_by_pixel(
-                x, packed, n[:, None], few_p * STRIDE_H - TOP, few_q * STRIDE_W - LEFT, there, H, W, R, S,
-                X_N, X_H, X_W, DILATION_H, DILATION_W, BEFORE, FIRST, BQ, XW,
+                x, packed, n[:, None], (few % BQ)[None, :], few_p * STRIDE_H - TOP, few_q * STRIDE_W - LEFT, there,
+                H, W, R, S, X_N, X_H, X_W, STRIDE_W, DILATION_H, DILATION_W, BEFORE, FIRST, BQ, XW,
             )  # fmt: skip
             few_at = (n * Y_N)[:, None] + few_p * Y_P + few_q * Y_Q
             _write(sums, y, bias, residual, few_at, there, BIAS, RESIDUAL, ACTIVATION)

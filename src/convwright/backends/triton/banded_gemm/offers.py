@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from convwright.backends.triton.banded_gemm.forward import forward_of
-from convwright.backends.triton.banded_gemm.tiles import Tile, before, best_tiles, cycles
+from convwright.backends.triton.banded_gemm.tiles import Tile, best_tiles, cycles
 from convwright.backends.triton.operands import (
     channel_constants,
     group_sizes,
@@ -123,6 +123,6 @@ def band_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
 def _lying(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
     """Where the taps lie in the bands, which both kernels are told."""
     return {
-        "BEFORE": before(problem), "FIRST": tile.first(problem), "BANDS": tile.bands(problem),
+        "BEFORE": tile.before(problem), "FIRST": tile.first(problem), "BANDS": tile.bands(problem),
         "BQ": tile.bq, "XW": tile.columns(problem),
     }  # fmt: skip

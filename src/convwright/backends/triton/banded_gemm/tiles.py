@@ -61,9 +61,30 @@ class Tile(Configuration):
 
     def columns(self, problem: ConvProblem) -> int:
         """Of the input, that a block reads of a row, filled up to a power of two."""
-        (_, stride), (_, dilation), (_, S) = _window(problem)
-        read = before(problem) + (self.bq - 1) * stride + (S - 1) * dilation + 1
-        return max(power_of_two(read), _LEAST_PIXELS)
+        whole, window = _filled(pair(problem.x.shape[2:], 1)[1]), self._window_columns(problem)
+        return whole if self._is_whole(problem) and whole < window else window
+
+    def before(self, problem: ConvProblem) -> int:
+        """How many pixels are read ahead of the first that a tap reads: so many that a row is read from where many can
+        be read at once, or as many fewer as lie outside the image."""
+        left = problem.padding[-1][0]
+        return -left if self.columns(problem) < self._window_columns(problem) else _aligned(problem)
+
+    def steps(self, problem: ConvProblem) -> list[int]:
+        """How many rows each program of one channel multiplies: what is outside the image for all of its blocks is left
+        out."""
+        (P, _), (H, _), (stride, _) = (
+            pair(each, 1) for each in (problem.y.shape[2:], problem.x.shape[2:], problem.stride)
+        )
+        top = problem.padding[0][0] if problem.rank > 1 else 0
+        blocks = self.blocks(problem)
+        abreast = blocks // -(-P // self.bp)  # blocks of the same rows
+        taken = []
+        for first in range(0, blocks, self.bm):
+            last = min(first + self.bm, blocks) - 1
+            highest, lowest = (at // abreast * self.bp * stride - top for at in (first, last))
+            taken.append(max(0, min(self.rows(problem), H - highest) - max(0, -lowest)))
+        return taken
 
     def first(self, problem: ConvProblem) -> int:
         """How many bands are zeros ahead of that of the first row of taps: what the last row of a tile does not read
@@ -77,8 +98,8 @@ class Tile(Configuration):
 
     def products(self, problem: ConvProblem) -> int:
         """How many all programs multiply, zeros too."""
-        each = self.bm * self.bn * self.columns(problem) * self.rows(problem)
-        return each * self.programs(problem) * problem.k
+        each = self.bm * self.bn * self.columns(problem)
+        return each * sum(self.steps(problem)) * problem.k
 
     def packed_bytes(self, problem: ConvProblem) -> int:
         """Of the bands of all channels."""
@@ -89,10 +110,22 @@ class Tile(Configuration):
         read = self.stages * (self.bm + self.bn) * self.columns(problem)
         return max(read, self.bm * self.bn * 2) * NUMBER_BYTES
 
+    def _is_whole(self, problem: ConvProblem) -> bool:
+        """Whether a block is as wide as the output."""
+        return self.bq >= pair(problem.y.shape[2:], 1)[1]
 
-def before(problem: ConvProblem) -> int:
-    """How many pixels are read ahead of the first that a tap reads, so that a row is read from where many can be read
-    at once."""
+    def _window_columns(self, problem: ConvProblem) -> int:
+        """What the taps of a block reach of a row, filled up."""
+        (_, stride), (_, dilation), (_, S) = _window(problem)
+        return _filled(_aligned(problem) + (self.bq - 1) * stride + (S - 1) * dilation + 1)
+
+
+def _filled(pixels: int) -> int:
+    return max(power_of_two(pixels), _LEAST_PIXELS)
+
+
+def _aligned(problem: ConvProblem) -> int:
+    """How many pixels lie between one from which many can be read at once and the first that a tap reads."""
     left = problem.padding[-1][0]
     return -left % together(problem)
 
@@ -146,7 +179,8 @@ def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
     written = tile.bm * tile.bp * tile.bq * NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
     step = max(products, loads) + STEP_CYCLES / together
     each = -(-tile.programs(problem) * problem.k // sms)
-    return each * (tile.rows(problem) * step + written + BLOCK_CYCLES / together)
+    steps = tile.steps(problem)
+    return each * (sum(steps) / len(steps) * step + written + BLOCK_CYCLES / together)
 
 
 def _window(problem: ConvProblem) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
