@@ -15,11 +15,12 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from convwright import suites
 from convwright.backends.cudnn.classic import listing as classic
@@ -52,15 +53,15 @@ def problems(count: int, seed: int) -> Iterator[ConvProblem]:
 
 
 def one(random: Random) -> ConvProblem:
-    def size(most: int) -> int:
+    def size(most: float) -> int:
         return round(2 ** random.uniform(0, most))
 
     def usual(value: int, share: float, *others: int) -> int:
         return value if random.random() < share else random.choice(others)
 
-    def per_axis(draw: object) -> tuple[int, ...]:
-        first = draw()  # type: ignore[operator]
-        return tuple(first if random.random() < 0.85 else draw() for _ in range(rank))  # type: ignore[operator]
+    def per_axis(draw: Callable[[], int]) -> tuple[int, ...]:
+        first = draw()
+        return tuple(first if random.random() < 0.85 else draw() for _ in range(rank))
 
     rank = random.choice([1, 2, 2, 2, 2, 2, 2, 3])
     c, k = size(10), size(10)
@@ -97,7 +98,7 @@ def of_suites() -> Iterator[ConvProblem]:
                 yield ConvProblem.parse(f"{text} dt:{dtype} tag:{layout}")
 
 
-def answers(problem: ConvProblem, device: str) -> dict:
+def answers(problem: ConvProblem, device: str) -> dict[str, Any]:
     """One line of the record."""
     offers = classic.candidates(problem, device_facts(device), Policy())
     found = {

@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 
@@ -39,11 +40,14 @@ from convwright.tuning.trials.trial import Bench, Trial
 WRONG = 1e-2
 # Compiling is what takes time, so that of one kernel's tiles only so many are tried on one problem.
 MOST_TILES = 2
+# What is drawn from: one number for both axes, or one for each.
+STRIDES: list[int | tuple[int, int]] = [1, 1, 1, 2, (2, 1)]
+PADDINGS: list[int | tuple[int, int]] = [0, 1, 1, 2, 3, (2, 0)]
 
 
 def problems(count: int, seed: int) -> list[ConvProblem]:
     """Random convolutions, small enough that thousands of candidates can be checked."""
-    random, made = Random(seed), []
+    random, made = Random(seed), list[ConvProblem]()
     while len(made) < count:
         try:
             made.append(one(random))
@@ -53,10 +57,10 @@ def problems(count: int, seed: int) -> list[ConvProblem]:
 
 
 def one(random: Random) -> ConvProblem:
-    groups = random.choice([1, 1, 1, 1, 2, 4, "depthwise"])
+    groups = random.choice([1, 1, 1, 1, 2, 4, 0])  # 0: depthwise
     c = random.choice([1, 3, 4, 8, 16, 17, 32, 64, 96])
     k = random.choice([1, 5, 8, 16, 24, 32, 64])
-    if groups == "depthwise":
+    if groups == 0:
         groups, k = c, c * random.choice([1, 1, 2])
     else:
         c, k = -(-c // groups) * groups, -(-k // groups) * groups
@@ -66,8 +70,8 @@ def one(random: Random) -> ConvProblem:
     return ConvProblem.of(
         (random.choice([1, 2, 3, 8]), c, random.randint(5, 40), random.randint(5, 40)),
         (k, c // groups, *taps),
-        stride=random.choice([1, 1, 1, 2, (2, 1)]),
-        padding=random.choice([0, 1, 1, 2, 3, (2, 0)]),
+        stride=random.choice(STRIDES),
+        padding=random.choice(PADDINGS),
         dilation=random.choice([1, 1, 1, 2, 3]),
         groups=groups,
         dtype=random.choice(["fp32", "fp32", "fp16", "bf16", "fp64"]),
@@ -77,7 +81,7 @@ def one(random: Random) -> ConvProblem:
     )
 
 
-def check(problem: ConvProblem, device: str) -> dict:
+def check(problem: ConvProblem, device: str) -> dict[str, Any]:
     """All candidates of one problem, checked."""
     facts = device_facts(device)
     policy = resolved(Policy(), problem, facts)
@@ -99,7 +103,7 @@ def check(problem: ConvProblem, device: str) -> dict:
 
 
 def few_tiles(candidates: list[Candidate]) -> list[Candidate]:
-    kept, seen = [], Counter()
+    kept, seen = list[Candidate](), Counter[str]()
     for candidate in candidates:
         kernel = candidate.id.partition("[")[0] if candidate.leaf.backend == "triton" else candidate.id
         seen[kernel] += 1
@@ -114,7 +118,7 @@ def verdict(
     found: dict[Candidate, tuple[KindError, ...]],
     candidates: list[Candidate],
     policy: Policy,
-) -> dict:
+) -> dict[str, Any]:
     """A candidate is held to what PyTorch's call computes with the permission that the candidate needs."""
     needed = replace(policy, arithmetic=frozenset({candidate.arithmetic}))
     base = baseline_of(candidates, needed) or baseline_of(candidates, policy)
@@ -159,9 +163,9 @@ def main() -> None:
     summarise([json.loads(line) for line in lines], codes)
 
 
-def summarise(results: list[dict], codes: list[int]) -> None:
+def summarise(results: list[dict[str, Any]], codes: list[int]) -> None:
     """Per family: candidates run, within the error rule, objected to, wrong."""
-    table: dict[str, Counter] = {}
+    table: dict[str, Counter[str]] = {}
     for result in results:
         for name, row in result["candidates"].items():
             family = name.partition("[")[0] if "(" not in name else name.partition("(")[0]

@@ -38,7 +38,8 @@ class KeptConv2d(nn.Conv2d):
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
         if self.padding_mode != "zeros":
             raise NotImplementedError
-        return own.conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        y: Tensor = own.conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        return y
 
 
 def layers(device: str) -> Iterator[tuple[str, nn.Conv2d]]:
@@ -55,8 +56,8 @@ def layers(device: str) -> Iterator[tuple[str, nn.Conv2d]]:
 
 def chain(device: str) -> nn.Sequential:
     """Its 20 convolutions one after the other, of one width and on images that none of them makes smaller."""
-    found = [module for module in ResNet18(WIDTH).modules() if isinstance(module, nn.Conv2d)]
-    made = [nn.Conv2d(WIDTH, WIDTH, each.kernel_size, padding=each.padding, bias=False) for each in found]
+    found = [module.kernel_size[0] for module in ResNet18(WIDTH).modules() if isinstance(module, nn.Conv2d)]
+    made = [nn.Conv2d(WIDTH, WIDTH, taps, padding=taps // 2, bias=False) for taps in found]
     return nn.Sequential(*made).to(device)
 
 
@@ -93,7 +94,7 @@ def main() -> None:
     subjects = [*((name, module, 1) for name, module in layers(options.device)), ("all 20", chain(options.device), 20)]
     cw.enable()
     for (name, module, count), what in ((subject, what) for subject in subjects for what in LIMITS):
-        conv = module if isinstance(module, nn.Conv2d) else module[0]
+        conv = next(each for each in module.modules() if isinstance(each, nn.Conv2d))
         x = torch.randn(1, conv.in_channels, SIZE, SIZE, device=options.device)
         with torch.set_grad_enabled(what != "no gradient"):
             ours, theirs = calls(module, x, backward=what != "no gradient")

@@ -16,6 +16,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import torchvision
@@ -36,7 +37,7 @@ MODELS = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1
 SIZE, WARM_UP, MOST_PASSES = 224, 60, 1000
 
 
-def rows(options: argparse.Namespace) -> Iterator[dict]:
+def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     facts = device_facts(options.device)
     known = dict(conditions(facts)) | {"torchvision": torchvision.__version__}
     for name in options.models:
@@ -79,7 +80,7 @@ def ended(model: nn.Module, x: Tensor) -> Callable[[], Tensor]:
     """A run that has ended when it returns."""
 
     def run() -> Tensor:
-        y = model(x)
+        y: Tensor = model(x)
         if y.is_cuda:
             torch.cuda.synchronize(y.device)
         return y

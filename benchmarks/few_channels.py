@@ -110,8 +110,8 @@ def operands(point: Point) -> tuple[list[Tensor], Tensor]:
     return [x, w, b], torch.randn(1, point.outputs, point.size, point.size)
 
 
-def torchs(*given: Any, activation: str | None, **window: int) -> Tensor:
-    y = F.conv2d(*given, **window)
+def torchs(x: Tensor, w: Tensor, b: Tensor, *, activation: str | None, padding: int, dilation: int) -> Tensor:
+    y = F.conv2d(x, w, b, padding=padding, dilation=dilation)
     return y if activation is None else F.relu(y)
 
 
@@ -130,8 +130,8 @@ def call_of(side: Callable[..., Tensor], point: Point, what: str, given: Sequenc
 
 def relative_l2(result: Tensor | Sequence[Tensor], right: Tensor | Sequence[Tensor]) -> float:
     """The largest among what a call gives."""
-    pairs = [(result, right)] if isinstance(result, Tensor) else zip(result, right, strict=True)
-    return max(float((y.double() - z).norm() / z.norm()) for y, z in pairs)
+    made, exact = ([each] if isinstance(each, Tensor) else each for each in (result, right))
+    return max(float((y.double() - z).norm() / z.norm()) for y, z in zip(made, exact, strict=True))
 
 
 def timed(point: Point, what: str, options: argparse.Namespace) -> dict[str, Any]:

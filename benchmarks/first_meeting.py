@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import torch
 
@@ -48,7 +49,7 @@ PROBLEMS = [
 ]
 
 
-def meet(text: str, device: DeviceFacts, budget_us: float, folder: Path) -> dict:
+def meet(text: str, device: DeviceFacts, budget_us: float, folder: Path) -> dict[str, Any]:
     """A quick search of a problem that nobody has seen, and another one when more is compiled."""
     problem, ready = ConvProblem.parse(text), Event()
     beside = Beside(lambda _: ready.set())
@@ -91,12 +92,12 @@ def _ran(note: str) -> bool:
     return "first look" in note or note.startswith("was not timed")
 
 
-def _us(finding: object) -> dict | None:
+def _us(finding: object) -> dict[str, Any] | None:
     measured = getattr(finding, "measurement", None)
     return None if measured is None else measured.to_json()["device_us"]
 
 
-def _shown(figure: dict | None) -> str:
+def _shown(figure: dict[str, Any] | None) -> str:
     if figure is None:
         return "not timed"
     return f"{figure['value']:.1f} ± {50 * (figure['high'] - figure['low']) / abs(figure['value']):.1f} % µs"

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 import convwright as cw
 from convwright.backends.cudnn.classic.plan import ClassicPlan
+from convwright.backends.cudnn.graph.plan import GraphPlan
 from convwright.measuring.clock import HostClock
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
@@ -27,7 +29,7 @@ from convwright.ops.running.workspace import workspace
 ALGORITHMS = ["cudnn/implicit-gemm", "cudnn/implicit-precomp-gemm", "cudnn/gemm", "cudnn/engine-28", "cudnn/engine-0"]
 
 
-def foreign(plan: Any, handle: Any, pointers: tuple[Any, ...]) -> Callable[[], object]:
+def foreign(plan: ClassicPlan | GraphPlan, handle: Any, pointers: tuple[Any, ...]) -> Callable[[], object]:
     """cuDNN's own function alone, with everything around it prepared."""
     if isinstance(plan, ClassicPlan):
         return lambda: plan._enqueue(handle, *pointers)
@@ -49,12 +51,17 @@ def main() -> None:
             choice = cw.last_choice()
             assert choice is not None
             plan = choice.plan()
+            assert isinstance(plan, ClassicPlan | GraphPlan)
             scratch = workspace(plan.workspace_bytes, x.device)() if plan.workspace_bytes else None
             at = 0 if scratch is None else scratch.data_ptr()
             handle = plan._handle(torch.cuda.current_stream().cuda_stream)
             pointers = x.data_ptr(), w.data_ptr(), None, None, out.data_ptr(), at
-            calls = {
-                "plan": lambda plan=plan, scratch=scratch: plan(x, w, None, None, out, scratch),
+
+            def planned(plan: ClassicPlan | GraphPlan = plan, scratch: Tensor | None = scratch) -> Tensor:
+                return plan(x, w, None, None, out, scratch)
+
+            calls: dict[str, Callable[[], object]] = {
+                "plan": planned,
                 "foreign call": foreign(plan, handle, pointers),
                 "F.conv2d": lambda: F.conv2d(x, w, None, 1, 1),
             }

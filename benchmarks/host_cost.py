@@ -13,6 +13,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,8 +29,14 @@ from convwright.measuring.timer import measure_calls
 from convwright.ops.running.workspace import workspace
 from convwright.tuning.session import session
 
-# (name, input, weight, dtype, channels last, bias): small enough that the host decides.
-CASES = [
+Call = Callable[[], object]
+# Ours or PyTorch's, called with input, weight, bias, stride and padding.
+Convolve = Callable[..., Tensor]
+# (name, input, weight, dtype, channels last, bias).
+Case = tuple[str, tuple[int, ...], tuple[int, ...], torch.dtype, bool, bool]
+
+# Small enough that the host decides.
+CASES: list[Case] = [
     ("tiny", (1, 8, 8, 8), (8, 8, 3, 3), torch.float32, False, True),
     ("tiny, no bias", (1, 8, 8, 8), (8, 8, 3, 3), torch.float32, False, False),
     ("small", (1, 32, 14, 14), (32, 32, 3, 3), torch.float32, False, True),
@@ -42,7 +49,7 @@ _alive: list[tuple[Tensor | None, ...]] = []
 LIMITS = {"no gradient": 1.1, "forward and backward": 1.2, "plan": 0.5}
 
 
-def pairs(case: tuple, device: str) -> Iterator[tuple[str, str, Callable, Callable]]:
+def pairs(case: Case, device: str) -> Iterator[tuple[str, str, Call, Call]]:
     """(what, name, ours, PyTorch's) for one case; parameters on both sides alike."""
     _, x_shape, w_shape, dtype, last, has_bias = case
     memory = torch.channels_last if last else torch.contiguous_format
@@ -51,18 +58,18 @@ def pairs(case: tuple, device: str) -> Iterator[tuple[str, str, Callable, Callab
     b = torch.randn(w_shape[0], device=device, dtype=dtype) if has_bias else None
     _alive.append((x, w, b))
 
-    def no_gradient(function: Callable) -> Callable:
+    def no_gradient(function: Convolve) -> Call:
         def call() -> Tensor:
             return function(x, w, b, 1, 1)
 
         return call
 
-    def with_gradient(function: Callable) -> Callable:
+    def with_gradient(function: Convolve) -> Call:
         operands = [None if tensor is None else tensor.detach().clone().requires_grad_() for tensor in (x, w, b)]
         _alive.append(tuple(operands))
         inputs = [tensor for tensor in operands if tensor is not None]
         with torch.no_grad():
-            dy = torch.randn_like(F.conv2d(*operands, 1, 1))
+            dy = torch.randn_like(F.conv2d(x, w, b, 1, 1))
 
         def call() -> tuple[Tensor, ...]:
             return torch.autograd.grad(function(*operands, 1, 1), inputs, dy)
@@ -99,14 +106,14 @@ def served(x: Tensor, w: Tensor, b: Tensor | None, family: str) -> str | None:
     return next((name for name in ids if name.startswith(family) and "(" not in name), None)
 
 
-def by_name(name: str) -> Callable:
+def by_name(name: str) -> Convolve:
     def call(x: Tensor, w: Tensor, b: Tensor | None, stride: int, padding: int) -> Tensor:
         return cw.conv2d(x, w, b, stride, padding, algorithm=name)
 
     return call
 
 
-def planned(x: Tensor, w: Tensor, b: Tensor | None, name: str) -> Callable:
+def planned(x: Tensor, w: Tensor, b: Tensor | None, name: str) -> Call:
     cw.conv2d(x, w, b, 1, 1, algorithm=name)
     choice = session().last
     assert choice is not None
@@ -138,7 +145,7 @@ def main() -> None:
                 ours()  # takes what was compiled meanwhile
                 times = measure_calls({"ours": ours, "torch": theirs}, clock=clock, budget_us=options.budget_s * 1e6)
             verdict = compare(times["ours"], times["torch"])
-            line = {
+            line: dict[str, Any] = {
                 "benchmark": "host cost", "case": case[0], "what": what, "candidate": name,
                 "ours_us": times["ours"].call_us.value, "torch_us": times["torch"].call_us.value,
                 "ratio": verdict.ratio.value, "ratio_low": verdict.ratio.low, "ratio_high": verdict.ratio.high,

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
 from common.resnet18 import ResNet18
@@ -95,7 +96,7 @@ def main() -> None:
     if options.one_pass:
         print(json.dumps(one_pass(options.one_pass, options)))
         return
-    rounds = []
+    rounds: list[dict[str, Any]] = []
     for i in range(options.rounds):
         taken = {which: in_a_process(which) for which in (PASSES if i % 2 else PASSES[::-1])}
         ratio = taken["ours"]["total_s"] / taken["torch"]["total_s"]

@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -49,7 +50,7 @@ def listed(problem: ConvProblem, device: DeviceFacts) -> dict[str, int | None]:
     return {offer.id: offer.workspace_bytes for offer in offers if isinstance(offer, Candidate)}
 
 
-def compared(text: str, elsewhere: DeviceFacts, live: DeviceFacts) -> dict:
+def compared(text: str, elsewhere: DeviceFacts, live: DeviceFacts) -> dict[str, Any]:
     problem = ConvProblem.parse(text)
     planned, here = listed(problem, elsewhere), listed(problem, live)
     differ = {name: (planned[name], here[name]) for name in planned if name in here and planned[name] != here[name]}

@@ -106,7 +106,7 @@ def result(trial: Trial) -> Tensor:
 
 
 def on_another_stream(trial: Trial) -> Tensor:
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         y = result(trial)

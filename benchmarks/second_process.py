@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 # Batch, channels, size, output channels, taps, stride.
 LAYERS = [
@@ -110,7 +111,7 @@ with torch.no_grad():
 """
 
 
-def child(device: str, calls: int, store: Path, served: list | None = None) -> list[dict]:
+def child(device: str, calls: int, store: Path, served: list[list[Any]] | None = None) -> list[dict[str, Any]]:
     # Modules are compiled once, as those of a package that was installed.
     environment = {**os.environ, "CONVWRIGHT_STORE": str(store), "PYTHONPYCACHEPREFIX": str(store.parent / "modules")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -136,7 +137,7 @@ def main() -> None:
         first, second = child(options.device, 6, store), child(options.device, 1, store)
         served = [[each["form"], each["layer"]] for each in second if each["choice"].startswith("torch/default")]
         torchs = child(options.device, 1, store, served)
-    known, lines = dict(conditions(device_facts(options.device))), []
+    known, lines = dict(conditions(device_facts(options.device))), list[dict[str, Any]]()
     for one, two, own in zip(first, second, torchs, strict=True):
         same = one["choice"] == two["choice"] and not two["planned"] and not two["searched"]
         two["torch_first_ms"] = own["first_ms"]

@@ -52,7 +52,7 @@ from convwright.core.dtype import DType
 from convwright.core.error_rule import error_objection
 from convwright.core.finding import KindError
 from convwright.core.limits import limits
-from convwright.core.policy import Policy, Weights
+from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.measuring.cache import Cache
 from convwright.measuring.checking.data import Kind, kinds_of, operands
@@ -85,7 +85,7 @@ def flagged(question: Answer) -> ConvProblem:
 
 
 def policy(options: argparse.Namespace) -> Policy:
-    return Policy(objective="device-time", weights=options.weights, finite_inputs=options.finite_inputs)
+    return Policy(objective=Objective.DEVICE_TIME, weights=options.weights, finite_inputs=options.finite_inputs)
 
 
 def compiling(options: argparse.Namespace) -> None:

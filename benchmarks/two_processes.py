@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 PROBLEMS = [
     "mb32ic256ih14oc256kh3ph1",
@@ -42,7 +43,7 @@ for problem in json.loads(sys.argv[1]):
 """
 
 
-def child(problems: list[str], mode: str, store: Path) -> list[dict]:
+def child(problems: list[str], mode: str, store: Path) -> list[dict[str, Any]]:
     """What one process finds."""
     environment = {**os.environ, "CONVWRIGHT_STORE": str(store)}
     command = [sys.executable, "-c", CHILD, json.dumps(problems), mode]

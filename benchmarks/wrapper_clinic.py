@@ -13,7 +13,6 @@ import argparse
 import ctypes
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from ctypes import byref, c_float, c_int, c_size_t, c_void_p
@@ -202,4 +201,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -15,10 +15,14 @@ Line = Mapping[str, Any]
 
 
 class Row(Protocol):
-    index: int
-    problem: ConvProblem
-    batch: int | None
-    tf32: bool | None
+    @property
+    def index(self) -> int: ...
+    @property
+    def problem(self) -> ConvProblem: ...
+    @property
+    def batch(self) -> int | None: ...
+    @property
+    def tf32(self) -> bool | None: ...
 
 
 def setting(

@@ -20,7 +20,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        out: Tensor = self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return out
 
 
 class ResNet18(nn.Module):
@@ -45,4 +46,5 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        return self.fc(torch.flatten(self.avgpool(self.layers(x)), 1))
+        out: Tensor = self.fc(torch.flatten(self.avgpool(self.layers(x)), 1))
+        return out

@@ -24,7 +24,7 @@ from convwright.errors import BadInput
 
 NAMES = ("default", "benchmark", "channels-last", "compile")
 COMPILE_MODE = "max-autotune-no-cudagraphs"
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.RELU: F.relu, Activation.SILU: F.silu, Activation.GELU: F.gelu, Activation.HARDSWISH: F.hardswish,
 }  # fmt: skip
 Call = Callable[[], Tensor]
@@ -34,7 +34,9 @@ Written = Callable[..., Tensor]
 
 def calls(names: Iterable[str], problem: ConvProblem, given: Mapping[Role, Tensor]) -> dict[str, Call]:
     """PyTorch's calls of these names on the operands ``given``, each warm."""
-    makers = {"default": partial, "benchmark": _trying, "channels-last": _channels_last, "compile": _compiled}
+    makers: dict[str, Callable[..., Call]] = {
+        "default": partial, "benchmark": _trying, "channels-last": _channels_last, "compile": _compiled,
+    }  # fmt: skip
     roles = (*problem.direction.operands, *([Role.BIAS] if Role.BIAS in given else []))
     made = {name: makers[name](written(problem), *(given[role] for role in roles)) for name in names}
     for call in made.values():
