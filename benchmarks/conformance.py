@@ -86,7 +86,8 @@ def check(problem: ConvProblem, device: str) -> dict[str, Any]:
     facts = device_facts(device)
     policy = resolved(Policy(), problem, facts)
     offers = [*listing.direct(problem, facts, policy), *listing.rewritten(problem, facts, policy)]
-    candidates = few_tiles(listing.candidates(offers))
+    listed = listing.candidates(offers)
+    candidates = few_tiles(listed)
     bench, errors = Bench(problem, facts, Mode.FULL, seed=1), ErrorCheck(problem, device, seed=1)
     found, failed = {}, {}
     for candidate in candidates:
@@ -98,7 +99,7 @@ def check(problem: ConvProblem, device: str) -> dict[str, Any]:
                 torch.cuda.synchronize()
     rows = {c.id: verdict(c, mine, found, candidates, policy) for c, mine in found.items()}
     return {
-        "problem": problem.key, "candidates": rows, "failed": failed, "refused": len(offers) - len(candidates),
+        "problem": problem.key, "candidates": rows, "failed": failed, "refused": len(offers) - len(listed),
     }  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import exp, inf
 from random import Random
 
 import pytest
 
-from convwright.measuring.regression import fit_line, median_interval, paired_ratio, student_t
+from convwright.core.finding import Interval
+from convwright.measuring.regression import fit_line, median_interval, median_time, paired_ratio, student_t
 
 # From printed tables.
 QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 30: 2.042, 120: 1.980}
@@ -45,6 +46,35 @@ def test_the_interval_of_a_median_holds_the_truth_in_95_of_100(count: int) -> No
         interval = median_interval(values)
         inside += interval.low <= 10 <= interval.high
     assert inside / 2000 >= 0.94
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3])
+@pytest.mark.parametrize("count", [2, 3, 5, 9])
+def test_the_interval_of_a_time_holds_the_truth_in_95_of_100(count: int, spread: float) -> None:
+    random, inside = Random(count), 0
+    for _ in range(2000):
+        interval = median_time([10 * exp(random.gauss(0, spread)) for _ in range(count)])
+        inside += interval.low <= 10 <= interval.high
+    assert inside / 2000 >= 0.93
+
+
+def test_few_times_leave_room_for_anything_but_nothing() -> None:
+    """Two rounds tell what takes 9 from what takes 50, which a sum's interval, reaching below 0, does not."""
+    slow, fast = [48.0, 57.0], [8.7, 9.3]
+    assert median_interval(slow).low < 0
+    assert median_time(slow).low > median_time(fast).high > 9.3
+    assert median_time(slow).value == median_interval(slow).value
+    nearly = median_interval([100.0, 101.0, 100.4]), median_time([100.0, 101.0, 100.4])
+    assert nearly[1].low == pytest.approx(nearly[0].low, rel=1e-3)
+    assert nearly[1].high == pytest.approx(nearly[0].high, rel=1e-3)
+
+
+def test_noise_that_makes_a_time_negative_is_no_factor() -> None:
+    assert median_time([-1.0, 4.0]) == median_interval([-1.0, 4.0])
+
+
+def test_one_time_says_nothing_of_its_spread() -> None:
+    assert median_time([3.0]) == Interval(3.0, 0.0, inf)
 
 
 def test_outliers_move_the_interval_by_a_rank_only() -> None:

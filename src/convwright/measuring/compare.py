@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from convwright.core.finding import Interval
 from convwright.core.record import as_record
 from convwright.errors import BadInput
-from convwright.measuring.regression import median_interval, paired_ratio
+from convwright.measuring.regression import median_time, paired_ratio
 
 if TYPE_CHECKING:
     from convwright.measuring.timing import Timing
@@ -59,7 +59,7 @@ def compare(a: Timing, b: Timing) -> Verdict:
         raise BadInput("two timings can be compared if one run of measure_together took both, these are from two runs")
     ratio = paired_ratio(a.round_slopes_us, b.round_slopes_us)
     # What is off in all rounds alike is in a call's own interval, and is none of this.
-    halfwidths = [median_interval(timing.round_slopes_us).relative_halfwidth for timing in (a, b)]
+    halfwidths = [median_time(timing.round_slopes_us).relative_halfwidth for timing in (a, b)]
     return Verdict(_outcome(ratio, max(halfwidths)), ratio)
 
 

@@ -82,6 +82,19 @@ def median_interval(values: Sequence[float]) -> Interval:
     return Interval(middle, middle - half, middle + half)
 
 
+def median_time(times: Sequence[float]) -> Interval:
+    """``median_interval`` of times, of which a few are taken for apart by a factor and not by a sum, as what slows a
+    call down does: so no interval of two or three reaches below nothing, where anything could be as fast.
+
+    >>> median_interval([40.0, 60.0]).low < 0 < median_time([40.0, 60.0]).low
+    True
+    """
+    if _rank(len(times)) or not all(time > 0 for time in times):
+        return median_interval(times)
+    of_logs, middle = median_interval([log(time) for time in times]), median(times)
+    return Interval(middle, middle * _exp(of_logs.low - of_logs.value), middle * _exp(of_logs.high - of_logs.value))
+
+
 @lru_cache(maxsize=4096)
 def _rank(count: int) -> int:
     """The largest rank from either end such that both tails together hold at most 5 %; 0 where there is none."""

@@ -25,7 +25,7 @@ from convwright.measuring.disturbances.throttle import Watch, watch_of
 from convwright.measuring.energy import counter_of, energy_of
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.memory import peak_extra_bytes
-from convwright.measuring.regression import median_interval
+from convwright.measuring.regression import median_time
 from convwright.measuring.rounds import Rounds
 from convwright.measuring.subject import Subject, subjects_of
 from convwright.measuring.timing import Timing as Timing
@@ -199,7 +199,7 @@ def _timing(
     slopes_us = subject.slopes_us(counting)
     times_us = [subject.series.times_us[index] for index in counting]
     own_us = [subject.series.slopes_us[index] for index in counting]
-    call_us, discarded = median_interval(slopes_us), len(rounds.slowed) - len(counting)
+    call_us, discarded = median_time(slopes_us), len(rounds.slowed) - len(counting)
     unstable = complaints(
         slopes_us, call_us, precision, bend=bend(sizes, times_us), background=background,
         slowed_down=watch.complaint([reason for reason in rounds.slowed if reason is not None], discarded),

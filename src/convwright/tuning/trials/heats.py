@@ -12,7 +12,7 @@ from convwright.measuring.call import Call
 from convwright.measuring.clock import Clock, CudaGraphClock, HostClock, WallClock
 from convwright.measuring.company import Company
 from convwright.measuring.conditions import conditions, state, today
-from convwright.measuring.regression import median_interval
+from convwright.measuring.regression import median_time
 from convwright.measuring.timer import Timing, measure_calls
 from convwright.tuning.trials.doubt import doubt, least
 from convwright.tuning.trials.looks import FAILURES, Look, failure
@@ -101,7 +101,7 @@ class Stopwatch:
         clock = "WallClock" if self.host is None else "events"
         packs, packs_host = (_interval_of(us) if any(look.packing_us) else None for us in look.packing_us)
         measured = Measurement(
-            device_us=median_interval(look.runs_us),
+            device_us=median_time(look.runs_us),
             host_us=None if self.host is None else _interval_of(look.host_us),
             prepare_us=packs,
             errors=(),
