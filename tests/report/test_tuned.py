@@ -61,7 +61,7 @@ CASES = [
     ([DONE, problem("d", OWN, WAITING)], "1 of 2 is remembered; the other was still being compiled for: run it again."),
     (
         [DONE, SHAKEN, problem("d", OWN, SHORT)],
-        f"1 of 3 is remembered; 1 was disturbed, 1 was short of memory: {QUIET}",
+        f"1 of 3 is remembered; 1 was disturbed, 1 was short of time or memory: {QUIET}",
     ),
 ]
 

@@ -104,6 +104,8 @@ class Session:
         self.spent_us = self.dearest_us = 0.0
         self._chosen: dict[Question, Choice] = {}
         self._doubted: set[Question] = set()
+        self._too_long: dict[Question, float] = {}
+        self._longer_us: dict[Question, float] = {}
         self._one_search_at_a_time = threading.RLock()
         self._beside = Beside(self._reconsider)
         _sessions.add(self)
@@ -120,7 +122,8 @@ class Session:
                 self._doubted.discard(key)
                 took_us = (perf_counter() - begun_s) * 1e6
                 self.spent_us += took_us
-                self.dearest_us = max(self.dearest_us, took_us)
+                if key not in self._longer_us:
+                    self.dearest_us = max(self.dearest_us, took_us)
             choice = self.last = self._chosen[key]
         return choice
 
@@ -145,6 +148,18 @@ class Session:
             return False
         return self._asked(problem, device, policy, self.mode).recall().is_settled(self.mode)
 
+    def too_long_us(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> float | None:
+        """What PyTorch's own call takes, where that left a search no time to look at anything else."""
+        return self._too_long.get(_question(problem, device, policy, None))
+
+    def search_longer(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, budget_us: float) -> None:
+        """Make the choice for such a problem anew, once, with this budget."""
+        key = _question(problem, device, policy, None)
+        with self._one_search_at_a_time:
+            if self._too_long.pop(key, None) is not None:
+                self._longer_us[key] = budget_us
+                self._doubted.add(key)
+
     def wait_for_compilers(self) -> None:
         """Until all that searches behind calls left to be compiled is there."""
         self._beside.wait()
@@ -152,8 +167,8 @@ class Session:
     def forget(self) -> None:
         """Choose anew, from what the store knows by now."""
         with self._one_search_at_a_time:
-            self._chosen.clear()
-            self._doubted.clear()
+            for memory in (self._chosen, self._doubted, self._too_long, self._longer_us):
+                memory.clear()
 
     def _holding(self, key: Question) -> Choice | None:
         """The choice, unless it is to be made anew."""
@@ -163,8 +178,7 @@ class Session:
         """More is compiled now than when the choice for ``problem`` was made."""
         with self._one_search_at_a_time:
             self._doubted |= {key for key in self._chosen if key.problem == problem and not key.fixed}
-        for then in _hearers:
-            then()
+        tell_news()
 
     def begin_in_child(self) -> None:
         """Go on in a child that was forked off: the threads that search and compile are its parent's."""
@@ -221,8 +235,12 @@ class Session:
         known = self._remembered(problem, device, policy, mode)
         if known is not None:
             return known
+        key = _question(problem, device, policy, None)
+        longer_us = self._longer_us.get(key)
         with self._beside.searching():
-            found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside)
+            found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside, budget_us=longer_us)
+        if found.baseline is not None and found.baseline.too_long_us and longer_us is None and not key.fixed:
+            self._too_long[key] = found.baseline.too_long_us
         return self._chosen_of(found, policy)
 
     def _chosen_of(self, found: Findings, policy: Policy) -> Choice:
@@ -256,6 +274,12 @@ def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: 
 
 
 _hearers: list[Callable[[], None]] = []
+
+
+def tell_news() -> None:
+    """Have choices looked up again by whoever keeps them."""
+    for then in _hearers:
+        then()
 
 
 def when_news(then: Callable[[], None]) -> None:

@@ -21,6 +21,7 @@ from convwright.ops.asking import ambient
 from convwright.ops.calls.call import Call
 from convwright.ops.calls.posed import FROM_OUTPUT, Wanted, gradient_problems, with_dense_output
 from convwright.ops.calls.slots import Run
+from convwright.ops.deciding.earned import earning
 from convwright.ops.deciding.look_cost import LONG_LOOK_US, look_host_us
 from convwright.ops.deciding.node_cost import node_host_us
 from convwright.ops.gradients.autograd import Training
@@ -54,7 +55,7 @@ def decide(call: Call) -> Run | None:
     asked = call.request.algorithm is not None or ambient.current() is not None
     if not call.trains:
         if _is_own(main):
-            return _torchs_own(call)
+            return (None if asked else _earning(own_runner(call), (main,), call)) or _torchs_own(call)
         if _is_free(main, call) and not _worth_a_look(main):
             return _torchs_own_instead(main, call)
         return _proving(main, _main(main, call), own_runner(call)) if _proves(main, call) else _main(main, call)
@@ -62,9 +63,17 @@ def decide(call: Call) -> Run | None:
     fused = None if asked else _fused_choices(problem, call, gradients, facts)
     choices = (main, *(choice for choice in fused or gradients if choice is not None))
     is_free = not asked and all(_is_own(choice) or _is_free(choice, call) for choice in choices)
-    if all(map(_is_own, choices)) or (is_free and not _worth_a_node(choices)):
+    if all(map(_is_own, choices)):
+        return (None if asked else _earning(own_runner(call), choices, call)) or _torchs_own_instead(main, call)
+    if is_free and not _worth_a_node(choices):
         return _torchs_own_instead(main, call)
-    return _trained(problem, main, gradients, call, fused)
+    run = _trained(problem, main, gradients, call, fused)
+    return (None if asked else _earning(run, choices, call)) or run
+
+
+def _earning(run: Run, choices: tuple[Choice, ...], call: Call) -> Run | None:
+    """``run``, counted, where a search for one of these choices was too short; None where none was."""
+    return earning(run, [choice.candidate.problem for choice in choices], call)
 
 
 def training(call: Call) -> Training:

@@ -37,7 +37,7 @@ _PLANNED_KEPT = ("layers", "candidate", "workspace")
 _WIDE = 150
 _MOST_KNOBS = 3
 _DISTURBED = "disturbed"
-_SHORT = "short of memory"
+_SHORT = "short of time or memory"
 _WAITING = "still being compiled for"
 
 

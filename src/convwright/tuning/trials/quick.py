@@ -50,6 +50,7 @@ _SLOW = 2.0
 _CLOSING, _FINAL = 0.07, 0.03
 # Python looks for garbage in searches that are longer than this.
 _COLLECTING_US = 1e6
+TOO_LONG = "was not tried: PyTorch's own call takes"
 # What seemed to take at most so many times as long as PyTorch's own call may still turn out to be better.
 _NEAR = 1.1
 
@@ -58,7 +59,10 @@ def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
     """Findings of the candidates that were taken, in their order. PyTorch's own call comes first."""
     own_us = 0.0 if contest.baseline is None else own_call_us(contest.baseline, contest.device)
     if own_us * _FEWEST_CALLS[contest.device.kind] > contest.budget.total_us:
-        return [Finding(candidate, note=_too_long(f"at least {own_us / 1e3:.3g}", contest)) for candidate in candidates]
+        why = _too_long(f"at least {own_us / 1e3:.3g}", contest)
+        return [
+            Finding(each, note=why, too_long_us=own_us if each == contest.baseline else None) for each in candidates
+        ]
     with no_garbage_collection() if contest.budget.total_us < _COLLECTING_US else nullcontext():
         try:
             search = _Quick(contest)
@@ -67,7 +71,7 @@ def quick(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
         order = search.look(candidates)
         contest.budget.leave(search.least_left)
         timed = search.finals()
-        return [timed.get(candidate) or search.untimed(candidate) for candidate in order]
+        return [search.told(timed.get(candidate) or search.untimed(candidate)) for candidate in order]
 
 
 class _Quick:
@@ -80,6 +84,7 @@ class _Quick:
         patience_us = self.budget.total_us / _FEWEST_CALLS[self.on]
         self.looks = Looks(self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us)
         self.passed: dict[Candidate, str] = {}
+        self._was_stopped = False
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Look at candidates for as long as there is time; all that were taken, in their order."""
@@ -87,6 +92,7 @@ class _Quick:
         for candidate in candidates:
             order.append(candidate)
             reason = None if candidate == self.contest.baseline else self._reason_to_pass(candidate)
+            self._was_stopped |= reason is not None and reason.startswith((SPENT, TOO_LONG))
             if reason is not None:
                 self.passed[candidate] = reason
                 continue
@@ -252,6 +258,13 @@ class _Quick:
         near = [candidate for candidate in near if cost(timed[candidate], policy).low < (1 - TIE) * least.high]
         return sorted(near, key=lambda candidate: not surely_better(timed[candidate], base, policy))
 
+    def told(self, finding: Finding) -> Finding:
+        """The finding, with what PyTorch's own call takes where that left no time to look at anything else."""
+        own, looked = self.contest.baseline, self.looks.looked
+        if own is None or finding.candidate != own or looked.keys() != {own} or self._is_disturbed():
+            return finding
+        return replace(finding, too_long_us=looked[own].call_us) if self._was_stopped else finding
+
     def untimed(self, candidate: Candidate) -> Finding:
         """What is said of a candidate that was not timed."""
         if candidate in self.looks.failed:
@@ -270,10 +283,7 @@ class _Quick:
 def _too_long(call_ms: str, contest: Contest) -> str:
     """Why nothing is tried where PyTorch's own call takes so long."""
     within_ms = contest.budget.total_us / 1e3
-    return (
-        f"was not tried: PyTorch's own call takes {call_ms} ms, too long to compare it with anything within "
-        f"{within_ms:.3g} ms"
-    )
+    return f"{TOO_LONG} {call_ms} ms, too long to compare it with anything within {within_ms:.3g} ms"
 
 
 def _with_checked(timed: dict[Candidate, Finding], candidate: Candidate, checked: Checked) -> dict[Candidate, Finding]:

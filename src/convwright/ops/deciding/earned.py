@@ -1,0 +1,64 @@
+"""Calls too long for a quick search earn a longer one.
+
+Where PyTorch's own call takes so long that a quick search has no room for as many as a comparison needs, it serves
+until calls like it have taken twice what a longer search will take. So what searches take is never more than half of
+what the calls take that they are for, and a program that makes few of them never waits for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.measuring.hardware.machine import device_facts
+from convwright.ops.calls.call import Call
+from convwright.ops.running.proving import Wrapped
+from convwright.ops.running.runner import Runner
+from convwright.tuning.session import session, tell_news
+
+# A longer search has time for so many calls: three times what the shortest comparison takes, and no longer than this.
+_CALLS, _MOST_US = 60, 1e7
+_TIMES_EARNED = 2
+
+
+class Earning(Wrapped):
+    """``run``, and after so many calls of it ``then``."""
+
+    __slots__ = ("_then", "left")
+
+    def __init__(self, run: Runner, calls: int, then: Callable[[], None]) -> None:
+        super().__init__(run, run)
+        self._then, self.left = then, calls
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        self.left -= 1
+        if self.left == 0:
+            self._then()
+        return super().__call__(first, second, bias, residual, out)
+
+
+def earning(run: Runner, problems: Sequence[ConvProblem], call: Call) -> Earning | None:
+    """``run``, counted, where a search for one of these problems was too short; None where none was."""
+    device, policy, here = device_facts(call.x.device), call.request.policy or Policy(), session()
+    took_us = {problem: here.too_long_us(problem, device, policy) for problem in problems}
+    budgets_us = {problem: min(_CALLS * us, _MOST_US) for problem, us in took_us.items() if us is not None}
+    if not budgets_us:
+        return None
+    each_us = sum(us for us in took_us.values() if us is not None)
+
+    def search_longer() -> None:
+        for problem, budget_us in budgets_us.items():
+            here.search_longer(problem, device, policy, budget_us)
+        tell_news()
+
+    return Earning(run, max(1, round(_TIMES_EARNED * sum(budgets_us.values()) / each_us)), search_longer)
