@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Objective, Policy, Weights
-from convwright.tuning.choose import Verdict, choose, host_us
+from convwright.tuning.choose import Verdict, choose, host_us, rival
 from tuning.made import GOOD, WRONG, candidate, finding
 
 TORCH = finding("torch/default", 100.0)
@@ -269,3 +269,38 @@ def test_where_pytorch_itself_goes_wrong_nobody_is_held_to_it() -> None:
     wrong = (KindError("normal", 1e-7, 1.0), KindError("nan", inf, inf))
     torch_row = finding("torch/default", 100.0, errors=wrong)
     assert winner(torch_row, finding("a/b", 10.0, errors=wrong), baseline=torch_row) == "a/b"
+
+
+def doubtful(name: str, time_us: float, **known: object) -> Finding:
+    found = finding(name, time_us, **known)
+    assert found.measurement is not None
+    return replace(found, measurement=replace(found.measurement, doubt="unstable: other work had the cores"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "name"),
+    [
+        ((TORCH, doubtful("a/fast", 50.0), doubtful("a/faster", 40.0)), "a/faster"),
+        ((TORCH, finding("a/fast", 50.0, halfwidth=0.9)), "a/fast"),
+        ((TORCH, doubtful("a/near", 90.0)), None),
+        ((TORCH, doubtful("a/wrong", 10.0, errors=WRONG)), None),
+        ((TORCH, doubtful("a/unchecked", 10.0, errors=())), None),
+        ((TORCH, doubtful("a/tf32", 10.0, arithmetic=Arithmetic.TF32)), None),
+        ((TORCH,), None),
+    ],
+)
+def test_a_rival_seems_far_better_and_is_right_and_allowed(rows: tuple[Finding, ...], name: str | None) -> None:
+    policy = Policy(arithmetic=frozenset({Arithmetic.FP32}))
+    found = rival(choose(rows, TORCH, policy), TORCH, policy)
+    assert (None if found is None else found.candidate.id) == name
+
+
+def test_beside_a_call_of_pytorchs_that_is_unstable_another_is_a_rival() -> None:
+    own = doubtful("torch/default", 100.0)
+    verdicts = choose((own, finding("a/fast", 50.0)), own, Policy())
+    assert verdicts[0].finding is own
+    found = rival(verdicts, own, Policy())
+    assert found is not None
+    assert found.candidate.id == "a/fast"
+    unknown = Finding(own.candidate, note="was not timed")
+    assert rival(choose((unknown, finding("a/fast", 50.0)), unknown, Policy()), unknown, Policy()) is None

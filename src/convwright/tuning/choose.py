@@ -185,6 +185,7 @@ def _order(times: dict[str, Interval], finding: Finding) -> float:
     return float("inf") if time_us is None else time_us.value
 
 
+_FAR = 0.8  # of what PyTorch's own call costs
 _UNKNOWN = "was timed, but PyTorch's own call was not, which may be faster"
 # What is counted where it is not time.
 _COUNTED = {Objective.ENERGY: "energy", Objective.WORKSPACE: "workspace"}
@@ -231,6 +232,22 @@ def _against_torch(winner: Finding, rivals: Sequence[Finding], baseline: Finding
     if counted:
         return f": {ours / theirs:.2f}x the {counted} of PyTorch's own call"
     return f": {theirs / ours:.2f}x as fast as PyTorch's own call"
+
+
+def rival(verdicts: Sequence[Verdict], baseline: Finding, policy: Policy) -> Finding | None:
+    """What seems far better than PyTorch's own call, is right, and was not chosen only since nothing was sure beside
+    other work; the best of it, or None."""
+    if baseline.measurement is None:
+        return None
+    seeming = [
+        finding
+        for finding in (verdict.finding for verdict in verdicts)
+        if finding is not baseline
+        and finding.measurement is not None
+        and objection(finding, baseline, policy) in (None, finding.measurement.doubt)
+        and _value(finding, policy) < _FAR * _value(baseline, policy)
+    ]
+    return min(seeming, key=lambda finding: _value(finding, policy), default=None)
 
 
 def may_be_better(finding: Finding, baseline: Finding, policy: Policy) -> bool:

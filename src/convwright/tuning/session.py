@@ -30,7 +30,7 @@ from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.asked import named as named
 from convwright.tuning.budget import Budget
-from convwright.tuning.choose import device_us, host_us, is_torch
+from convwright.tuning.choose import device_us, host_us, is_torch, rival
 from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.keeping.store import Store
@@ -104,6 +104,7 @@ class Session:
         self.spent_us = self.dearest_us = 0.0
         self._chosen: dict[Question, Choice] = {}
         self._doubted: set[Question] = set()
+        self._rivals: dict[Question, Choice] = {}
         self._too_long: dict[Question, float] = {}
         self._longer_us: dict[Question, float] = {}
         self._one_search_at_a_time = threading.RLock()
@@ -148,6 +149,10 @@ class Session:
             return False
         return self._asked(problem, device, policy, self.mode).recall().is_settled(self.mode)
 
+    def rival(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
+        """What seemed far better than PyTorch's own call, which was chosen since other work left that unsure."""
+        return self._rivals.get(_question(problem, device, policy, None))
+
     def too_long_us(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> float | None:
         """What PyTorch's own call takes, where that left a search no time to look at anything else."""
         return self._too_long.get(_question(problem, device, policy, None))
@@ -167,7 +172,7 @@ class Session:
     def forget(self) -> None:
         """Choose anew, from what the store knows by now."""
         with self._one_search_at_a_time:
-            for memory in (self._chosen, self._doubted, self._too_long, self._longer_us):
+            for memory in (self._chosen, self._doubted, self._rivals, self._too_long, self._longer_us):
                 memory.clear()
 
     def _holding(self, key: Question) -> Choice | None:
@@ -239,9 +244,20 @@ class Session:
         longer_us = self._longer_us.get(key)
         with self._beside.searching():
             found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside, budget_us=longer_us)
-        if found.baseline is not None and found.baseline.too_long_us and longer_us is None and not key.fixed:
-            self._too_long[key] = found.baseline.too_long_us
+        self._leave_open(key, found)
         return self._chosen_of(found, policy)
+
+    def _leave_open(self, key: Question, found: Findings) -> None:
+        """Remember what the search had no time for, and what it was not sure of."""
+        self._rivals.pop(key, None)
+        own = found.baseline
+        if own is None:
+            return
+        if own.too_long_us is not None and not key.fixed and key not in self._longer_us:
+            self._too_long[key] = own.too_long_us
+        better = rival(found.verdicts, own, found.policy) if found.choice in (None, own) else None
+        if better is not None:
+            self._rivals[key] = _choice(better, own, found.device, key.policy)
 
     def _chosen_of(self, found: Findings, policy: Policy) -> Choice:
         if found.choice is None:

@@ -51,7 +51,7 @@ def decide(call: Call) -> Run | None:
         run = decide(replace(call, request=call.request._replace(activation=None)))
         return Wrapped(activated(run, call), run)
     facts = device_facts(call.x.device)
-    main = _choice(problem, facts, call, call.request.algorithm)
+    main = _tried(_choice(problem, facts, call, call.request.algorithm), call)
     asked = call.request.algorithm is not None or ambient.current() is not None
     if not call.trains:
         if _is_own(main):
@@ -102,7 +102,7 @@ def _choice(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: st
 
 def _gradient_choices(problem: ConvProblem, call: Call, device: DeviceFacts) -> list[Choice | None]:
     posed = gradient_problems(problem, Wanted.at(call))
-    return [None if each is None else _choice(each, device, call, None) for each in posed]
+    return [None if each is None else _tried(_choice(each, device, call, None), call) for each in posed]
 
 
 def _fused_choices(
@@ -145,6 +145,17 @@ def _is_own(choice: Choice) -> bool:
     """Whether PyTorch's own function, called as its flags are now, is what was chosen."""
     precision = dict(choice.candidate.config).get("tf32")
     return choice.is_torch and (precision is None or (precision == "on") is flags.tf32_allowed())
+
+
+def _tried(choice: Choice, call: Call) -> Choice:
+    """The choice, or what may have been far better than PyTorch's own call, where that can be told in use."""
+    if not _is_own(choice):
+        return choice
+    rival = session().rival(choice.candidate.problem, choice.device, call.request.policy or Policy())
+    if rival is None or not _proves(rival, call):
+        return choice
+    session().last = rival
+    return rival
 
 
 def _proves(choice: Choice, call: Call) -> bool:
