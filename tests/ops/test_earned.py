@@ -15,9 +15,11 @@ import convwright as cw
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
+from convwright.ops.calls.form import CONV2D
 from convwright.ops.deciding import decide, earned
 from convwright.settings import Mode
 from convwright.tuning import run as tuner
+from convwright.tuning import session as sessions
 from ops.each_form import in_mode
 from ops.prefer import GEMM, randn
 from tuning.made import FakeTuner
@@ -34,10 +36,12 @@ class Tuner(FakeTuner):
         super().__init__({GEMM: 10.0})
         self.budgets_us: list[float] = []
         self.own_us = OWN_US
+        self.now_s = 0.0
 
     def __call__(self, candidates: Iterable[Candidate], baseline: Any, *rest: Any, **told: Any) -> list[Finding]:
         total_us = told["budget"].total_us
         self.budgets_us.append(total_us)
+        self.now_s += total_us / 1e6
         if total_us < 20 * self.own_us:
             return [Finding(baseline, note="was not timed", too_long_us=self.own_us)]
         return super().__call__(candidates, baseline, *rest, **told)
@@ -125,3 +129,40 @@ def test_only_quick_searches_are_too_short(searches: Tuner, monkeypatch: pytest.
     for _ in range(EARNED + 10):
         call(x, w)
     assert searches.budgets_us == []
+
+
+def test_layers_that_are_due_at_once_are_searched_one_after_the_other(
+    searches: Tuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pass takes a second. A search of 3 s is followed by none for 6."""
+    monkeypatch.setattr(sessions, "perf_counter", lambda: searches.now_s)
+    x, layers = randn(1, 4, 8, 8), [randn(4, 4, taps, taps, seed=taps) for taps in (1, 3, 5)]
+    longer = []
+    for _ in range(EARNED + 18):
+        searches.now_s += 1.0
+        for w in layers:
+            cw.conv2d(x, w)
+        longer.append(sum(budget_us > 2e4 for budget_us in searches.budgets_us))
+    assert longer[EARNED - 1 :] == [0, *[1] * 7, *[2] * 7, *[3] * 4]
+
+
+def test_what_was_decided_for_others_stays(searches: Tuner) -> None:
+    x, w, other = randn(1, 4, 8, 8), randn(4, 4, 3, 3, seed=1), randn(4, 4, 1, 1, seed=2)
+    for _ in range(3):
+        cw.conv2d(x, other)
+    forgotten, kept = CONV2D.slots.forgotten, CONV2D.slots.latest[id(other)]
+    for _ in range(EARNED + 3):
+        call(x, w)
+    assert len(searches.budgets_us) == 3
+    assert CONV2D.slots.forgotten == forgotten
+    assert CONV2D.slots.latest[id(other)] == kept
+
+
+def test_under_autocast_calls_earn_as_well(searches: Tuner) -> None:
+    x, w = randn(1, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, seed=1, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        for _ in range(EARNED + 3):
+            y = cw.conv2d(x, w)
+            assert y.dtype is torch.bfloat16
+            assert_close(y, F.conv2d(x, w))
+    assert searches.budgets_us == [2e4, 60 * OWN_US]

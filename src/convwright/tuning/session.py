@@ -82,6 +82,8 @@ class Question(NamedTuple):
     fixed: bool
 
 
+# So many times as long as a longer search took passes before the next.
+_REST = 2.0
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -101,7 +103,7 @@ class Session:
         self.mode = mode
         self.store = store
         self.last: Choice | None = None
-        self.spent_us = self.dearest_us = 0.0
+        self.spent_us = self.dearest_us = self._rests_until_s = 0.0
         self._chosen: dict[Question, Choice] = {}
         self._doubted: set[Question] = set()
         self._rivals: dict[Question, Choice] = {}
@@ -123,7 +125,9 @@ class Session:
                 self._doubted.discard(key)
                 took_us = (perf_counter() - begun_s) * 1e6
                 self.spent_us += took_us
-                if key not in self._longer_us:
+                if key in self._longer_us:
+                    self._rest_us(_REST * took_us)
+                else:
                     self.dearest_us = max(self.dearest_us, took_us)
             choice = self.last = self._chosen[key]
         return choice
@@ -164,6 +168,15 @@ class Session:
             if self._too_long.pop(key, None) is not None:
                 self._longer_us[key] = budget_us
                 self._doubted.add(key)
+                self._rest_us(budget_us)  # until it has been made, or is not going to be
+
+    @property
+    def rests(self) -> bool:
+        """Whether the next longer search should wait for a while."""
+        return perf_counter() < self._rests_until_s
+
+    def _rest_us(self, for_us: float) -> None:
+        self._rests_until_s = perf_counter() + for_us / 1e6
 
     def wait_for_compilers(self) -> None:
         """Until all that searches behind calls left to be compiled is there."""
@@ -183,7 +196,8 @@ class Session:
         """More is compiled now than when the choice for ``problem`` was made."""
         with self._one_search_at_a_time:
             self._doubted |= {key for key in self._chosen if key.problem == problem and not key.fixed}
-        tell_news()
+        for then in _hearers:
+            then()
 
     def begin_in_child(self) -> None:
         """Go on in a child that was forked off: the threads that search and compile are its parent's."""
@@ -290,12 +304,6 @@ def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: 
 
 
 _hearers: list[Callable[[], None]] = []
-
-
-def tell_news() -> None:
-    """Have choices looked up again by whoever keeps them."""
-    for then in _hearers:
-        then()
 
 
 def when_news(then: Callable[[], None]) -> None:

@@ -162,6 +162,15 @@ class Slots:
                     self.resting.discard(weight)
                     latest[weight] = tuple(settled if other is slot else other for other in others)
 
+    def drop(self, slot: Slot) -> None:
+        """Let the next call for which ``slot`` stands decide anew."""
+        for alike in list(self._by_shape.values()):
+            alike[:] = [other for other in alike if other is not slot]
+        for latest in (self.latest, self._hidden):
+            for weight, others in list(latest.items()):
+                if slot in others and latest.get(weight) is others:
+                    latest[weight] = tuple(other for other in others if other is not slot)
+
     def loosen(
         self,
         weight: Tensor,

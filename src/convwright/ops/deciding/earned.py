@@ -2,7 +2,8 @@
 
 Where PyTorch's own call takes so long that a quick search has no room for as many as a comparison needs, it serves
 until calls like it have taken twice what a longer search will take. So what searches take is never more than half of
-what the calls take that they are for, and a program that makes few of them never waits for one.
+what the calls take that they are for, a program that makes few of them never waits for one, and where many layers are
+due they come one after the other, with twice as long between them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.calls.call import Call
 from convwright.ops.running.proving import Wrapped
 from convwright.ops.running.runner import Runner
-from convwright.tuning.session import session, tell_news
+from convwright.tuning.session import session
 
 # A longer search has time for so many calls: three times what the shortest comparison takes, and no longer than this.
 _CALLS, _MOST_US = 60, 1e7
@@ -25,13 +26,13 @@ _TIMES_EARNED = 2
 
 
 class Earning(Wrapped):
-    """``run``, and after so many calls of it ``then``."""
+    """``run``, and after so many calls of it ``then``, once no other longer search is near."""
 
     __slots__ = ("_then", "left")
 
     def __init__(self, run: Runner, calls: int, then: Callable[[], None]) -> None:
         super().__init__(run, run)
-        self._then, self.left = then, calls
+        self._then, self.left = [then], calls
 
     def __call__(
         self,
@@ -42,9 +43,21 @@ class Earning(Wrapped):
         out: Tensor | None = None,
     ) -> Tensor:
         self.left -= 1
-        if self.left == 0:
-            self._then()
+        if self.left <= 0 and self._then and not session().rests:
+            told, self._then = self._then, []
+            for then in told:
+                then()
         return super().__call__(first, second, bias, residual, out)
+
+    def around(self, wrap: Callable[[Runner], Runner]) -> Earning:
+        """The same count of what ``wrap`` makes of ``run``."""
+        made = Earning(wrap(self._run), self.left, lambda: None)
+        made._then = self._then
+        return made
+
+    def when_earned(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when the next call like these is to be decided anew."""
+        self._then.append(then)
 
 
 def earning(run: Runner, problems: Sequence[ConvProblem], call: Call) -> Earning | None:
@@ -59,6 +72,5 @@ def earning(run: Runner, problems: Sequence[ConvProblem], call: Call) -> Earning
     def search_longer() -> None:
         for problem, budget_us in budgets_us.items():
             here.search_longer(problem, device, policy, budget_us)
-        tell_news()
 
     return Earning(run, max(1, round(_TIMES_EARNED * sum(budgets_us.values()) / each_us)), search_longer)
