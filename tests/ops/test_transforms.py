@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -165,6 +166,21 @@ def test_a_jit_trace_of_what_was_decided_before(algorithm: str, monkeypatch: pyt
     assert "aten::_convolution" in str(traced.graph)
     other = randn(3, 4, 9, 7)
     assert_close(traced(other), F.conv2d(other, w))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize("sizes", ["alike", "ever-new"])
+@pytest.mark.parametrize("by", ["conv2d", "conv_transpose2d", "enabled"])
+def test_a_jit_trace_is_the_same_each_time(by: str, sizes: str, image: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, TORCH)
+    w, x = randn(4, 4, 3, 3), randn(*[2, 4, 6, 5][image:])
+    with cw.enabled() if by == "enabled" else nullcontext():
+        function = F.conv2d if by == "enabled" else getattr(cw, by)
+        for index in range(8):
+            function(x if sizes == "alike" else randn(2, 4, 6 + index, 5), w)
+        # PyTorch traces twice, and compares where each call was made; one of 31 calls is looked at.
+        torch.jit.trace(lambda x: torch.stack([function(x, w) for _ in range(100)]), (x,))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -28,6 +28,7 @@ from convwright.ops.running.composite import PLAIN, refuse_algorithm
 from convwright.settings import settings
 from convwright.uncompiled import uncompiled
 
+_C: Any = torch._C
 _lock = threading.RLock()
 
 
@@ -174,14 +175,15 @@ def _stand_in(form: Form) -> Any:
     Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.
     """
     own, resting, looking, deterministic = form.own, form.slots.resting, _looking(form), flags.deterministic
-    is_compiling, passes, tensor = torch.compiler.is_dynamo_compiling, cycle(PASSES).__next__, Tensor
+    is_compiling, tracing = torch.compiler.is_dynamo_compiling, _C._is_tracing
+    passes, tensor = cycle(PASSES).__next__, Tensor
     named_as_torchs = [each for each in signature(looking).parameters.values() if each.kind is not each.KEYWORD_ONLY]
     arguments = frozenset(each.name for each in named_as_torchs)
 
     def conv(*given: Any, **named: Any) -> Any:
         if is_compiling() or (
             len(given) > 1 and id(given[1]) in resting and type(given[0]) is tensor
-            and passes() and not deterministic()
+            and (passes() or tracing()) and not deterministic()
         ):  # fmt: skip
             return own(*given, **named)
         if len(given) < 2 or type(given[0]) not in PLAIN or type(given[1]) not in PLAIN:

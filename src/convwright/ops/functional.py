@@ -28,6 +28,7 @@ from convwright.ops.calls import form as forms
 from convwright.ops.calls.form import Form
 from convwright.ops.calls.slots import Slot
 
+_C: Any = torch._C
 _jit: Any = torch.jit._builtins
 Padding = IntOrTuple | str
 Beyond = Callable[[Form, Tensor, Tensor, Tensor | None, Request, Tensor | None, Tensor | None], Tensor]
@@ -90,7 +91,7 @@ def convolution(
     resting = form.slots.resting if looks_first else _NOTHING
     passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, deterministic = flags.tf32_allowed, flags.deterministic
+    tf32_allowed, deterministic, tracing = flags.tf32_allowed, flags.deterministic, _C._is_tracing
 
     def conv(
         input: Tensor,  # noqa: A002
@@ -111,7 +112,7 @@ def convolution(
             known = id(weight)
             if (
                 known in resting and activation is None and algorithm is None and policy is None
-                and passes() and not deterministic()
+                and (passes() or tracing()) and not deterministic()
             ):  # fmt: skip
                 try:
                     # PyTorch reads each argument in 50 ns, and fills in what is not there in none.
@@ -179,7 +180,7 @@ def transposed_convolution(
     resting = form.slots.resting if looks_first else _NOTHING
     passes, tensor = cycle(PASSES).__next__, Tensor
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, deterministic = flags.tf32_allowed, flags.deterministic
+    tf32_allowed, deterministic, tracing = flags.tf32_allowed, flags.deterministic, _C._is_tracing
 
     def conv_transpose(
         input: Tensor,  # noqa: A002
@@ -201,7 +202,7 @@ def transposed_convolution(
             known = id(weight)
             if (
                 known in resting and activation is None and algorithm is None and policy is None
-                and passes() and not deterministic()
+                and (passes() or tracing()) and not deterministic()
             ):  # fmt: skip
                 try:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -264,7 +265,8 @@ _NONE: tuple[Slot, ...] = ()
 _NOTHING: frozenset[int] = frozenset()
 # Where PyTorch's own function serves a weight, 30 of 31 calls are not looked at: among other layers a look costs 2 µs
 # and more, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). Which ones is drawn
-# by lot, once, since layers and shapes that come in turn would hide behind each other.
+# by lot, once, since layers and shapes that come in turn would hide behind each other. While torch.jit traces none is:
+# it traces twice, and takes it for an error where calls were made in different lines.
 PASSES = tuple(Random(7).choices((True, False), (30, 1), k=4099))
 # A slot of PyTorch's own function does not look at weight and bias; what is wrong with them is said behind the call.
 FAILURES = (RuntimeError, TypeError, ValueError)
