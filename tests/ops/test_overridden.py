@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
 from typing import Any
@@ -109,8 +111,61 @@ def test_gradients_of_each_sample_are_pytorchs(layer: nn.Module, shape: tuple[in
         torch.testing.assert_close(gradients(), own)
     with cw.enabled(), cw.algorithms(forward=GEMM), pytest.raises(Refused, match="an operand is a ExpandedWeight"):
         gradients()
-    (module,) = enable._comparing()
-    assert module.F is F
+
+
+class Functional(nn.Module):
+    """One convolution that is a function's, whose parameters are its own."""
+
+    def __init__(self, transposed: bool) -> None:
+        super().__init__()
+        self.transposed, self.weight = transposed, nn.Parameter(randn(4, 4, 3, 3, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.transposed:
+            return F.conv_transpose2d(x, self.weight, None, [1, 1], [0, 0], [0, 0], 1, [1, 1])
+        return F.conv2d(x, self.weight, None, [1, 1], [0, 0], [1, 1], 1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:must run observer")
+@pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines, reason="PyTorch has no fbgemm")
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_quantized_graph_is_pytorchs(transposed: bool) -> None:
+    from torch.ao.quantization import get_default_qconfig_mapping
+    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+    def operators() -> list[str]:
+        with torch.random.fork_rng():
+            x = randn(2, 4, 8, 8, dtype=torch.float32)
+            prepared = prepare_fx(Functional(transposed).eval(), get_default_qconfig_mapping("fbgemm"), (x,))
+            prepared(x)
+            return [str(node.target) for node in convert_fx(prepared).graph.nodes]
+
+    own = operators()
+    assert any("quantized.conv" in operator for operator in own)
+    with cw.enabled():
+        assert operators() == own
+    assert operators() == own
+
+
+ENTERED_IN_A_TABLE = """
+import torch, convwright as cw
+cw.enable()
+from torch.ao.quantization.fx._lower_to_native_backend import STATIC_LOWER_FUNCTIONAL_MAP as table
+print(torch.conv2d in table, torch.nn.functional.conv2d in table)
+"""
+
+
+def test_what_pytorch_enters_in_tables_while_it_is_on_is_its_own() -> None:
+    run = subprocess.run([sys.executable, "-c", ENTERED_IN_A_TABLE], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "True False\n"), run.stderr
+
+
+def test_what_compares_functions_sees_them_as_they_are_when_it_is_over() -> None:
+    with cw.enabled():
+        pass
+    for module in enable._comparing():
+        assert getattr(module, "F", F) is F
+        assert getattr(module, "torch", torch) is torch
 
 
 def test_what_another_thread_asks_for_changes_nothing_for_a_subclass() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
+from importlib import import_module
 from inspect import Signature, signature
 from itertools import cycle
 from types import ModuleType
@@ -53,6 +54,17 @@ class _State:
 # overlap, and need not end in the order in which they began.
 _states = [_State(False, None)]
 _places = Places()
+# Per-sample gradients, and the quantization of graphs with what compares it.
+_COMPARING = (
+    "torch.nn.utils._expanded_weights.conv_utils",
+    "torch.ao.quantization.qconfig_mapping",
+    "torch.ao.quantization.backend_config._common_operator_config_utils",
+    "torch.ao.quantization.fx.utils",
+    "torch.ao.quantization.fx._equalize",
+    "torch.ao.quantization.fx._lower_to_native_backend",
+    "torch.ao.ns.fx.mappings",
+    "torch.ao.ns.fx.weight_utils",
+)
 # What a call of PyTorch's functions asks for by itself: no algorithm.
 _AS_WRITTEN = Request(no_bias=True, stride=1, padding=0, dilation=1, groups=1)
 
@@ -121,8 +133,9 @@ def _check(policy: object) -> None:
 def _put(*, thorough: bool = False) -> None:
     """Put in place what holds now."""
     on, policy = _states[-1].on, _states[-1].policy
-    for module in _comparing():
-        module.F = _originals() if on else torch.nn.functional
+    seen = _originals() if on else {"F": torch.nn.functional, "torch": torch}
+    for names in map(vars, _comparing()):
+        names.update((name, module) for name, module in seen.items() if name in names)
     pairs = [(form.own, _stand_in(form)) for form in stand_ins()]
     for looking in map(_looking, stand_ins()):
         looking.__kwdefaults__ = looking.__kwdefaults__ | {"policy": policy}
@@ -136,23 +149,29 @@ def _put(*, thorough: bool = False) -> None:
 
 
 @cache
-def _comparing() -> tuple[Any, ...]:
-    """PyTorch's modules that compare the function that was called with what they find in ``F``: per-sample gradients.
+def _comparing() -> tuple[ModuleType, ...]:
+    """PyTorch's modules that compare the function that was called with what they find in their ``F`` or ``torch``.
 
     They are imported before anything is exchanged, since they enter functions in tables as well.
     """
-    try:
-        from torch.nn.utils._expanded_weights import conv_utils
-    except ImportError:
-        return ()
-    return (conv_utils,)
+    modules = []
+    for name in _COMPARING:
+        with suppress(ImportError):
+            modules.append(import_module(name))
+    return tuple(modules)
 
 
 @cache
-def _originals() -> ModuleType:
-    """``torch.nn.functional`` with PyTorch's own convolutions, whatever stands in their place there."""
-    view = ModuleType("torch.nn.functional")
-    vars(view).update({form.name: form.own for form in stand_ins()}, __getattr__=partial(getattr, torch.nn.functional))
+def _originals() -> dict[str, ModuleType]:
+    """``torch.nn.functional`` and ``torch`` with PyTorch's own convolutions, whatever stands in their place there."""
+    functional = _view(torch.nn.functional, **{form.name: form.own for form in stand_ins()})
+    return {"F": functional, "torch": _view(torch, nn=_view(torch.nn, functional=functional))}
+
+
+def _view(module: ModuleType, **instead: Any) -> ModuleType:
+    """``module`` with other things under some of its names."""
+    view = ModuleType(module.__name__)
+    vars(view).update(instead, __getattr__=partial(getattr, module))
     return view
 
 
