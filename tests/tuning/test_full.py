@@ -107,6 +107,33 @@ def test_a_winner_whose_second_time_is_lost_in_noise_is_unstable_and_not_kept(
     assert set(store.findings(PROBLEM.key, CPU.key)) == {OWN}
 
 
+@pytest.mark.parametrize(
+    ("own_us", "won"), [(Interval(1100.0, 750.0, 1400.0), True), (Interval(1100.0, 650.0, 1400.0), False)]
+)
+def test_a_second_time_that_is_known_badly_confirms_where_it_is_apart_all_the_same(
+    own_us: Interval, won: bool, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rounds or other work make intervals wide. PyTorch's own call is slower where they do not meet."""
+
+    class Vague(Stopwatch):
+        def heat(self, trials: Any, budget_us: float) -> dict[Candidate, Finding]:
+            found = super().heat(trials, budget_us)
+            for candidate, each in found.items():
+                assert each.measurement is not None
+                time_us = own_us if candidate.id == OWN else Interval(500.0, 450.0, 700.0)
+                vague = replace(each.measurement, device_us=time_us, doubt="unstable: wide")
+                found[candidate] = replace(each, measurement=vague)
+            return found
+
+    made.quick = {"fast": Way(500.0)}
+    monkeypatch.setattr("convwright.tuning.trials.confirm.Stopwatch", Vague)
+    found = search()
+    assert chosen(found) == ("quick/fast" if won else OWN)
+    assert reasons(found)["quick/fast"] == (
+        "the winner: 2.00x as fast as PyTorch's own call" if won else "unstable: wide"
+    )
+
+
 def test_who_comes_after_an_ambiguous_winner_has_to_win_twice_as_well(made: Made) -> None:
     made.quick = {"lucky": Way(300.0, later_us=990.0), "steady": Way(500.0)}
     found = search()
