@@ -25,6 +25,7 @@ from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
 from convwright.ops.running.workspace import workspace
+from convwright.tuning.ranges import without_range
 
 ALGORITHMS = ["cudnn/implicit-gemm", "cudnn/implicit-precomp-gemm", "cudnn/gemm", "cudnn/engine-28", "cudnn/engine-0"]
 
@@ -50,7 +51,7 @@ def main() -> None:
             cw.conv2d(x, w, None, 1, 1, algorithm=name)
             choice = cw.last_choice()
             assert choice is not None
-            plan = choice.plan()
+            plan = without_range(choice.plan())
             assert isinstance(plan, ClassicPlan | GraphPlan)
             scratch = workspace(plan.workspace_bytes, x.device)() if plan.workspace_bytes else None
             at = 0 if scratch is None else scratch.data_ptr()
