@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -22,6 +20,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.core.tensor_spec import Layout
+from matmul_precision import matmul_precision
 from problem_space import operands, oracle, problems, run
 
 
@@ -171,23 +170,12 @@ def test_what_is_said_of_a_candidate() -> None:
     assert torch.__version__ in Reference().fingerprint(CPU)
 
 
-@contextmanager
-def loosened(precision: str) -> Iterator[None]:
-    before, inherited = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.fp32_precision
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-        torch.backends.cuda.matmul.fp32_precision = inherited
-
-
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_fp32_is_fp32_whatever_the_flags_allow(precision: str) -> None:
     problem = ConvProblem.of((4, 64, 16, 16), (128, 64, 3, 3), padding=1)
     given = operands(problem, 3, integers=False)
     expected = compute(problem, given)
-    with loosened(precision):
+    with matmul_precision(precision):
         assert torch.equal(compute(problem, given), expected)
         assert torch.get_float32_matmul_precision() == precision
         assert torch.backends.cuda.matmul.allow_tf32

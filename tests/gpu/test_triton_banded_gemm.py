@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import convwright as cw
 from backends.triton_interpreted import input_gradient_cases
-from backends.triton_interpreted.banded_gemm_cases import SERVED, TURNED, every_tile, offered
+from backends.triton_interpreted.banded_gemm_cases import SERVED, TURNED, convolving_only, every_tile, offered
 from backends.triton_interpreted.cases import Case, Operands, exact, oracle
 from backends.triton_interpreted.input_gradient_cases import gradient
 from convwright.backends.triton.backend import TritonKernels
@@ -107,10 +107,7 @@ def test_errors_keep_the_rule_on_every_kind_of_data(dtype: DType, live: DeviceFa
 )  # fmt: skip
 def test_what_is_not_finite_lands_where_it_belongs(name: str, padded: bool, value: float, live: DeviceFacts) -> None:
     """What a block reads beside an infinity are zeros of its band."""
-    case = replace(SERVED[name], epilogue="none")
-    if not padded:
-        case = replace(case, padding=tuple((0, 0) for _ in case.padding))
-    problem = in_planes(case, DType.FP16)
+    problem = in_planes(convolving_only(name, padded=padded), DType.FP16)
     given = Operands.of(problem, "cuda", integers=True)
     given.w[given.w == 0] = 1
     given.x[-1, 1].view(-1)[problem.x.shape[-1] // 2] = value

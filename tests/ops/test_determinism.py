@@ -15,7 +15,6 @@ from convwright.ops.calls.form import CONV2D, stand_ins
 from convwright.ops.deciding import decide
 from convwright.ops.running import runner as runners
 from convwright.settings import settings
-from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
 from ops.prefer import count_calls, prefer, randn
 from tuning.made import FakeTuner
@@ -29,9 +28,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
     monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
     settings.cache_clear()
     sessions.session.cache_clear()
-    made = FakeTuner({"reference/gemm": 10.0})
-    monkeypatch.setattr(tuner, "measure_candidates", made)
-    monkeypatch.setattr(tuner, "glance", made.glance)
+    made = FakeTuner({"reference/gemm": 10.0}).in_place(monkeypatch)
     monkeypatch.setattr(decide, "_worth_a_node", lambda choices: True)
     return made
 

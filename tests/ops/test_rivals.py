@@ -18,7 +18,6 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.ops.deciding import decide
 from convwright.ops.running import proving
-from convwright.tuning import run as tuner
 from ops.each_form import in_mode
 from ops.prefer import GEMM, count_calls, randn
 from tuning.made import FakeTuner
@@ -38,10 +37,7 @@ class Disturbed(FakeTuner):
 @pytest.fixture(autouse=True)
 def searches(monkeypatch: pytest.MonkeyPatch) -> Disturbed:
     in_mode("quick", monkeypatch)
-    made = Disturbed({GEMM: 10.0})
-    monkeypatch.setattr(tuner, "measure_candidates", made)
-    monkeypatch.setattr(tuner, "glance", made.glance)
-    return made
+    return Disturbed({GEMM: 10.0}).in_place(monkeypatch)
 
 
 def proved(gain_ns: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
+
+import pytest
 
 from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.device import DeviceFacts
@@ -11,6 +13,7 @@ from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.problem import ConvProblem
+from convwright.tuning import run as tuner
 
 PROBLEM = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), padding=1)
 CPU = DeviceFacts("this CPU", "cpu", "any", torch_name="cpu", threads=1, memory_bytes=1 << 40)
@@ -85,6 +88,12 @@ class FakeTuner:
         if problem.asking(Direction.FORWARD) == PROBLEM:
             self.calls.append([each.id for each in listed])
         return [Finding(each, self._measured(each)) for each in listed]
+
+    def in_place(self, monkeypatch: pytest.MonkeyPatch) -> Self:
+        """Searches measure by this from now on."""
+        monkeypatch.setattr(tuner, "measure_candidates", self)
+        monkeypatch.setattr(tuner, "glance", self.glance)
+        return self
 
     def glance(self, candidates: Iterable[Candidate], contest: Any) -> list[Candidate]:
         """Stands for first looks: by the times that it gives."""

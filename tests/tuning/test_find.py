@@ -41,10 +41,7 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
-    made = FakeTuner({GEMM: 10.0})
-    monkeypatch.setattr(tuner, "measure_candidates", made)
-    monkeypatch.setattr(tuner, "glance", made.glance)
-    return made
+    return FakeTuner({GEMM: 10.0}).in_place(monkeypatch)
 
 
 def search(store: Store, problem: ConvProblem = PROBLEM, **changed: Any) -> Findings:

@@ -36,10 +36,7 @@ from tuning.made import CPU, PROBLEM, FakeTuner, candidate
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
-    made = FakeTuner({"reference/gemm": 10.0})
-    monkeypatch.setattr(tuner, "measure_candidates", made)
-    monkeypatch.setattr(tuner, "glance", made.glance)
-    return made
+    return FakeTuner({"reference/gemm": 10.0}).in_place(monkeypatch)
 
 
 def choose(algorithm: str | None = None, *, mode: Mode = Mode.QUICK, policy: Policy = Policy()) -> Choice:

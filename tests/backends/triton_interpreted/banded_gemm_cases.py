@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from backends.triton_interpreted.cases import Case, listed
 from convwright.backends.triton.banded_gemm.offers import ALGORITHM, candidate_of
 from convwright.backends.triton.banded_gemm.tiles import best_tiles
@@ -36,6 +38,12 @@ TURNED = {
     "31x31": SERVED["31x31"],
     "a long row": Case((2, 3, 150), (3, 1, 41), (1,), ((40, 0),), (1,), groups=3),
 }
+
+
+def convolving_only(name: str, *, padded: bool) -> Case:
+    """One of those that are served, without an epilogue, and without what surrounds the image unless ``padded``."""
+    case = replace(SERVED[name], epilogue="none")
+    return case if padded else replace(case, padding=tuple((0, 0) for _ in case.padding))
 
 
 def offered(problem: ConvProblem, device: DeviceFacts) -> list[Candidate]:

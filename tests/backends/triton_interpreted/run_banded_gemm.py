@@ -11,7 +11,15 @@ import torch
 pytest.importorskip("triton")
 
 from backends.triton_interpreted import input_gradient_cases
-from backends.triton_interpreted.banded_gemm_cases import ALGORITHM, SAME_7X7, SERVED, TURNED, every_tile, offered
+from backends.triton_interpreted.banded_gemm_cases import (
+    ALGORITHM,
+    SAME_7X7,
+    SERVED,
+    TURNED,
+    convolving_only,
+    every_tile,
+    offered,
+)
 from backends.triton_interpreted.cases import Case, Operands, exact, listed, oracle
 from backends.triton_interpreted.input_gradient_cases import gradient
 from convwright.backends.triton.backend import TritonKernels
@@ -71,10 +79,7 @@ def test_every_tile_handles_its_tails(turn: int) -> None:
 )
 def test_what_is_not_finite_lands_where_it_belongs(name: str, padded: bool, value: float) -> None:
     """What a block reads beside an infinity are zeros of its band."""
-    case = replace(SERVED[name], epilogue="none")
-    if not padded:
-        case = replace(case, padding=tuple((0, 0) for _ in case.padding))
-    problem = in_planes(case)
+    problem = in_planes(convolving_only(name, padded=padded))
     given = Operands.of(problem, "cpu", integers=True)
     given.w[given.w == 0] = 1
     given.x[-1, 1].view(-1)[problem.x.shape[-1] // 2] = value
