@@ -18,7 +18,6 @@ from convwright.core.policy import Policy
 from convwright.ops.calls.form import CONV2D
 from convwright.ops.deciding import decide, earned
 from convwright.settings import Mode
-from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
 from ops.each_form import in_mode
 from ops.prefer import GEMM, randn
@@ -50,9 +49,7 @@ class Tuner(FakeTuner):
 @pytest.fixture(autouse=True)
 def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tuner]:
     in_mode("quick", monkeypatch)
-    made = Tuner()
-    monkeypatch.setattr(tuner, "measure_candidates", made)
-    monkeypatch.setattr(tuner, "glance", made.glance)
+    made = Tuner().in_place(monkeypatch)
     monkeypatch.setattr(decide, "_proves", lambda choice, call: False)
     return made
 
@@ -121,6 +118,14 @@ def test_bias_activation_and_layout_are_as_before(searches: Tuner) -> None:
         assert_close(y, expected)
         assert y.stride() == expected.stride()
     assert len(searches.budgets_us) == 1
+
+
+def test_behind_an_activation_with_a_gradient_calls_earn_as_well(searches: Tuner) -> None:
+    x, w = randn(1, 4, 8, 8, grad=True), randn(4, 4, 3, 3, seed=1)
+    expected = F.silu(F.conv2d(x, w))
+    for _ in range(EARNED + 3):
+        assert_close(cw.conv2d(x, w, activation="silu"), expected)
+    assert searches.budgets_us == [2e4, 2e4, 60 * OWN_US, 60 * OWN_US]
 
 
 def test_only_quick_searches_are_too_short(searches: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,7 @@ from convwright.ops.calls.call import Call, as_batch
 from convwright.ops.calls.form import Form
 from convwright.ops.calls.slots import Run, Slot
 from convwright.ops.calls.varied import Varied
-from convwright.ops.deciding.decide import decide, own_runner, when_proved
-from convwright.ops.deciding.earned import Earning
+from convwright.ops.deciding.decide import decide, own_runner, when_open
 from convwright.ops.deciding.meetings import Verdict, meetings
 from convwright.ops.gradients.regions import check_apart, count_write
 from convwright.ops.proxies import is_proxy, noted
@@ -216,9 +215,7 @@ def _decided(call: Call) -> Run | None:
         if slots.forgotten == forgotten:  # or else there were news, and the next call decides again
             slots.remember(call.w, call.tensors, slot)
         if run is not None:
-            when_proved(run, call, lambda kept: slots.settle(slot, kept))
-        if isinstance(run, Earning):
-            run.when_earned(lambda: slots.drop(slot))
+            when_open(run, call, settled=lambda kept: slots.settle(slot, kept), earned=lambda: slots.drop(slot))
     return run
 
 
@@ -227,8 +224,6 @@ def _lowered(call: Call) -> Run | None:
     x, w, bias = cast(call.x, call.w, call.bias)
     run = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
     own = own_runner(call)
-    if isinstance(run, Earning):
-        return run.around(lambda counted: lowering(counted, x.dtype, own))
     if isinstance(run, Proving):
         return run.instead(lowering(run.ours, x.dtype, own), own)  # the casts are a part of it
     return None if run is None else Wrapped(lowering(run, x.dtype, own), run)

@@ -21,7 +21,7 @@ from convwright.ops.asking import ambient
 from convwright.ops.calls.call import Call
 from convwright.ops.calls.posed import FROM_OUTPUT, Wanted, gradient_problems, with_dense_output
 from convwright.ops.calls.slots import Run
-from convwright.ops.deciding.earned import earning
+from convwright.ops.deciding.earned import Earning, earning
 from convwright.ops.deciding.look_cost import LONG_LOOK_US, look_host_us
 from convwright.ops.deciding.node_cost import node_host_us
 from convwright.ops.gradients.autograd import Training
@@ -210,23 +210,27 @@ def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:
     return proving
 
 
-def when_proved(run: Run, call: Call, then: Callable[[Run | None], None]) -> None:
-    """Call ``then`` with what is to serve calls like this one, once that is known and where it is not known yet.
+def when_open(run: Run, call: Call, *, settled: Callable[[Run | None], None], earned: Callable[[], None]) -> None:
+    """Where it is not known yet what is to serve calls like this one: call ``settled`` with it once it is, and
+    ``earned`` when the next such call is to be decided anew.
 
     What is kept until then knows nothing of the call's tensors.
     """
     trial, own = run.trial if isinstance(run, Wrapped) else run, _torchs_own(call)
+    if isinstance(trial, Earning):
+        trial.when_earned(earned)
+        trial = trial.run
     if isinstance(trial, Proving):
-        trial.when_settled(lambda gain_us: then(trial.ours if gain_us else own))
+        trial.when_settled(lambda gain_us: settled(trial.ours if gain_us else own))
     elif isinstance(trial, Training):
         kind = call.x.device.type
 
-        def settled(gain_us: float) -> None:
+        def trained(gain_us: float) -> None:
             with_node_us, without_us = node_host_us(kind)
             if gain_us <= with_node_us - without_us:
-                then(own)
+                settled(own)
 
-        trial.when_settled(settled)
+        trial.when_settled(trained)
 
 
 def _worth_a_node(choices: tuple[Choice, ...]) -> bool:

@@ -16,7 +16,6 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.calls.call import Call
-from convwright.ops.running.proving import Wrapped
 from convwright.ops.running.runner import Runner
 from convwright.tuning.session import session
 
@@ -25,35 +24,22 @@ _CALLS, _MOST_US = 60, 1e7
 _TIMES_EARNED = 2
 
 
-class Earning(Wrapped):
+class Earning:
     """``run``, and after so many calls of it ``then``, once no other longer search is near."""
 
-    __slots__ = ("_then", "left")
+    __slots__ = ("_then", "left", "run")
 
     def __init__(self, run: Runner, calls: int, then: Callable[[], None]) -> None:
-        super().__init__(run, run)
-        self._then, self.left = [then], calls
+        self.run, self.left = run, calls
+        self._then = [then]
 
-    def __call__(
-        self,
-        first: Tensor,
-        second: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, *operands: Tensor | None) -> Tensor:
         self.left -= 1
         if self.left <= 0 and self._then and not session().rests:
             told, self._then = self._then, []
             for then in told:
                 then()
-        return super().__call__(first, second, bias, residual, out)
-
-    def around(self, wrap: Callable[[Runner], Runner]) -> Earning:
-        """The same count of what ``wrap`` makes of ``run``."""
-        made = Earning(wrap(self._run), self.left, lambda: None)
-        made._then = self._then
-        return made
+        return self.run(*operands)
 
     def when_earned(self, then: Callable[[], None]) -> None:
         """Call ``then`` when the next call like these is to be decided anew."""
