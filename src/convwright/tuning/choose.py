@@ -239,15 +239,14 @@ def rival(verdicts: Sequence[Verdict], baseline: Finding, policy: Policy) -> Fin
     other work; the best of it, or None."""
     if baseline.measurement is None:
         return None
-    seeming = [
-        finding
-        for finding in (verdict.finding for verdict in verdicts)
-        if finding is not baseline
-        and finding.measurement is not None
-        and objection(finding, baseline, policy) in (None, finding.measurement.doubt)
-        and _value(finding, policy) < _FAR * _value(baseline, policy)
+    right = [
+        verdict.finding
+        for verdict in verdicts
+        if (measured := verdict.finding.measurement) is not None
+        and (verdict.allowed or verdict.reason == measured.doubt)
     ]
-    return min(seeming, key=lambda finding: _value(finding, policy), default=None)
+    best = min(right, key=lambda finding: _value(finding, policy), default=baseline)
+    return best if _value(best, policy) < _FAR * _value(baseline, policy) else None
 
 
 def may_be_better(finding: Finding, baseline: Finding, policy: Policy) -> bool:

@@ -84,7 +84,6 @@ class _Quick:
         patience_us = self.budget.total_us / _FEWEST_CALLS[self.on]
         self.looks = Looks(self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us)
         self.passed: dict[Candidate, str] = {}
-        self._was_stopped = False
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Look at candidates for as long as there is time; all that were taken, in their order."""
@@ -92,7 +91,6 @@ class _Quick:
         for candidate in candidates:
             order.append(candidate)
             reason = None if candidate == self.contest.baseline else self._reason_to_pass(candidate)
-            self._was_stopped |= reason is not None and reason.startswith((SPENT, TOO_LONG))
             if reason is not None:
                 self.passed[candidate] = reason
                 continue
@@ -263,7 +261,8 @@ class _Quick:
         own, looked = self.contest.baseline, self.looks.looked
         if own is None or finding.candidate != own or looked.keys() != {own} or self._is_disturbed():
             return finding
-        return replace(finding, too_long_us=looked[own].call_us) if self._was_stopped else finding
+        was_stopped = any(reason.startswith((SPENT, TOO_LONG)) for reason in self.passed.values())
+        return replace(finding, too_long_us=looked[own].call_us) if was_stopped else finding
 
     def untimed(self, candidate: Candidate) -> Finding:
         """What is said of a candidate that was not timed."""

@@ -62,7 +62,8 @@ class Tile(Configuration):
     def columns(self, problem: ConvProblem) -> int:
         """Of the input, that a block reads of a row, filled up to a power of two."""
         whole, window = _filled(pair(problem.x.shape[2:], 1)[1]), self._window_columns(problem)
-        return whole if self._is_whole(problem) and whole < window else window
+        is_whole = self.bq >= pair(problem.y.shape[2:], 1)[1]
+        return min(whole, window) if is_whole else window
 
     def before(self, problem: ConvProblem) -> int:
         """How many pixels are read ahead of the first that a tap reads: so many that a row is read from where many can
@@ -109,10 +110,6 @@ class Tile(Configuration):
         """An upper bound."""
         read = self.stages * (self.bm + self.bn) * self.columns(problem)
         return max(read, self.bm * self.bn * 2) * NUMBER_BYTES
-
-    def _is_whole(self, problem: ConvProblem) -> bool:
-        """Whether a block is as wide as the output."""
-        return self.bq >= pair(problem.y.shape[2:], 1)[1]
 
     def _window_columns(self, problem: ConvProblem) -> int:
         """What the taps of a block reach of a row, filled up."""
