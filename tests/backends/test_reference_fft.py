@@ -293,7 +293,7 @@ def test_a_gpu_has_to_link_transforms_of_each_size() -> None:
     problem = ConvProblem.parse("ic8ih9oc8kh3")
     for device, linked in ((CPU, set()), (profiles.profile("h200"), {FFT, TILED})):
         offers = [each for each in Reference().candidates(problem, device, Policy()) if isinstance(each, Candidate)]
-        assert {each.id.partition("[")[0] for each in offers if each.links} == linked
+        assert {each.id.partition("[")[0] for each in offers if each.links_us} == linked
 
 
 def test_larger_filters_get_larger_tiles() -> None:

@@ -66,6 +66,22 @@ def test_fp32_stands_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [candidate.arithmetic for candidate in found] == [Arithmetic.TF32, Arithmetic.FP32]
 
 
+@pytest.mark.parametrize(
+    ("text", "links_us"),
+    [
+        ("g8mb2ic8ih9oc8kh3 dt:fp16", 2e6), ("g8mb2ic8ih9oc16kh3 dt:bf16", 2e6), ("g8mb2ic8ih9oc8kh3", 0.0),
+        ("g4mb2ic8ih9oc8kh3 dt:fp16", 0.0), ("ic1ih9oc8kh3 dt:fp16", 0.0),
+    ],
+)  # fmt: skip
+def test_what_is_loaded_for_depthwise_layers_is_told(
+    text: str, links_us: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_cudnn.torch.backends.cudnn, "is_available", lambda: True)
+    for offer in torch_cudnn.offers(ConvProblem.parse(text), profile("h200")):
+        assert isinstance(offer, Candidate)
+        assert offer.links_us == links_us
+
+
 def test_where_nothing_is_fused_a_call_goes_straight_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """By itself or as a plan, and into memory that is given."""
     asked: list[tuple[object, ...]] = []

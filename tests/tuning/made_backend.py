@@ -47,7 +47,7 @@ class Way:
     later_us: float | None = None
     wrong: bool = False
     prepare: bool = False
-    links: bool = False
+    links_us: float = 0.0
     arithmetic: Arithmetic = Arithmetic.FP32
 
 
@@ -154,7 +154,7 @@ class MadeQuick(MadeTorch):
     name = "quick"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        yield from (replace(offer(problem, f"quick/{name}"), links=way.links) for name, way in MADE.quick.items())
+        yield from (replace(offer(problem, f"quick/{name}"), links_us=way.links_us) for name, way in MADE.quick.items())
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         number = dict(candidate.config).get("n")

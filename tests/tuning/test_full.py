@@ -56,6 +56,14 @@ def test_everything_is_timed_and_checked_on_the_whole_output(made: Made) -> None
         assert one.device_us.value == pytest.approx(verdict.eager_us, rel=0.01)
 
 
+def test_what_a_library_loads_for_long_is_looked_at_where_that_is_a_quarter_of_the_budget(made: Made) -> None:
+    made.quick = {"loaded": Way(100.0, build_us=2e6, links_us=2e6), "fast": Way(500.0)}
+    found = search(budget_us=7e6)
+    assert chosen(found) == "quick/fast"
+    assert reasons(found)["quick/loaded"] == "was not tried: its first run may take a library 2,000 ms"
+    assert chosen(search(budget_us=8.5e6)) == "quick/loaded"
+
+
 def test_what_cannot_win_for_all_that_it_moves_is_looked_at_last(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
         return 9000.0 if candidate.id == "quick/huge" else 100.0

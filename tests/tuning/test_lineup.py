@@ -46,8 +46,22 @@ def test_what_links_comes_ahead_of_what_compiles(made: Made) -> None:
     made.quick = {name: Way(1.0) for name in "abc"}
     made.compiled = {"x": Way(1.0)}
     line = lineup(made)
-    line.listed.insert(1, replace(offer(PROBLEM, "reference/fft"), links=True))
+    line.listed.insert(1, replace(offer(PROBLEM, "reference/fft"), links_us=2e5))
     assert order(line, {})[1:] == ["quick/a", "quick/b", "quick/c", "reference/fft", "compiled/x"]
+
+
+def test_what_has_been_compiled_comes_right_behind_the_baseline(made: Made) -> None:
+    """A search may be made for its sake, and a look at another may take all of its time."""
+    made.quick = {name: Way(1.0) for name in "abcd"}
+    made.compiled = {name: Way(1.0) for name in "xyz"}
+    direct = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
+    line = Lineup(
+        PROBLEM, CPU, direct, direct[0], lambda inner: [], Budget(1e6, now_us=made.time), most_chains=0,
+        is_built=lambda candidate: candidate.algorithm in "xy",
+    )  # fmt: skip
+    ids = order(line, {"compiled": 900.0})
+    assert ids[:3] == ["torch/default", "compiled/x", "compiled/y"]
+    assert ids[-1] == "compiled/z"
 
 
 def test_a_backend_that_is_slow_has_its_turn_less_often(made: Made) -> None:

@@ -103,7 +103,7 @@ def test_what_takes_long_only_at_its_first_run_may_win(made: Made, own_us: float
 
 
 def test_what_a_library_links_is_looked_at_where_that_is_a_small_part_of_the_budget(made: Made) -> None:
-    made.quick = {"linked": Way(100.0, links=True), "fast": Way(500.0)}
+    made.quick = {"linked": Way(100.0, links_us=2e5), "fast": Way(500.0)}
     found = search()
     assert chosen(found) == "quick/fast"
     assert reasons(found)["quick/linked"] == "was not tried: its first run may take a library 200 ms"

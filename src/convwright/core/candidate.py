@@ -40,8 +40,9 @@ class Candidate(Record):
     problem says, as Winograd's and Fourier's do, and ``products`` how often it does, where that is known; ``tiled`` how
     many products a matrix kernel's tiles hold, idle ones too; ``rounds_sums`` that it may round sums of some of the
     products to fewer bits than ``arithmetic`` adds in, before it adds those up; ``compiles`` that building it takes
-    tenths of a second, and ``links`` that its first run does, in which a library links kernels. ``estimated_us`` is
-    what its backend would guess that it takes, for an order among its own; None where it does not.
+    tenths of a second, and ``links_us`` how long its first run may take a library that links or loads kernels, 0 where
+    it is no matter. ``estimated_us`` is what its backend would guess that it takes, for an order among its own; None
+    where it does not.
 
     >>> problem = ConvProblem.parse("ic8ih9oc8kh3")
     >>> leaf = Candidate(problem, "triton", "implicit-gemm", (("bm", 64),), Arithmetic.TF32X3, 0, True, Source.RULE)
@@ -65,7 +66,7 @@ class Candidate(Record):
     tiled: int | None = None
     rounds_sums: bool = False
     compiles: bool = False
-    links: bool = False
+    links_us: float = 0.0
     workspace_is_bound: bool = False
     estimated_us: float | None = field(default=None, compare=False)
 

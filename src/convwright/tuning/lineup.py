@@ -34,9 +34,9 @@ class _Queue:
 
 
 class Lineup:
-    """PyTorch's own call, then what is quick to build, some rewrites among it, and what has been compiled meanwhile.
-    What a library links at its first run comes behind them, then what has still to be compiled, and last what nobody
-    compiles since it is not allowed.
+    """PyTorch's own call, what has been compiled by now, then what is quick to build, some rewrites among it. What a
+    library links at its first run comes behind them, then what has still to be compiled, and last what nobody compiles
+    since it is not allowed.
 
     Backends take turns, each with its most promising candidate first, one whose candidates take long to be made ready
     and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
@@ -92,7 +92,7 @@ class Lineup:
         for candidate in candidates:
             if candidate == self._baseline:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.appendleft(candidate)
-            elif candidate.leaf.links:
+            elif candidate.leaf.links_us:
                 self._linked.append(candidate)
             elif candidate.compiles and not self._is_built(candidate):
                 (self._compiled if self._is_allowed(candidate) else self._forbidden).append(candidate)
@@ -100,7 +100,7 @@ class Lineup:
                 self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)
 
     def _enter_built(self) -> None:
-        """What has been compiled by now takes its turns with the others."""
+        """What has been compiled meanwhile is no more kept back."""
         built = [candidate for candidate in self._compiled[:_ASKED_AFTER] if self._is_built(candidate)]
         for candidate in built:
             self._compiled.remove(candidate)
@@ -119,7 +119,8 @@ class Lineup:
             self._enter_built()
 
     def _next(self) -> Candidate | None:
-        """The first of the queue whose turn it is; the baseline before all."""
+        """The first of the queue whose turn it is. The baseline is before all, and behind it what has been compiled:
+        it promised more than others, is built in no time, and a search may be made for its sake."""
         queues = [queue for queue in self._queues.values() if queue.waiting]
         if not queues:
             return None
@@ -134,7 +135,11 @@ class Lineup:
             turns = queue.taken + queue.spent_us / turn_us if turn_us > 0 else queue.taken
             return (turns + 1) * (queue.best_us / best_us if queue.best_us is not None else 1.0)
 
-        queue = min(queues, key=lambda queue: (queue.waiting[0] != self._baseline, weight(queue)))
+        def rank(queue: _Queue) -> tuple[bool, bool, float]:
+            first = queue.waiting[0]
+            return first != self._baseline, not first.compiles, weight(queue)
+
+        queue = min(queues, key=rank)
         queue.taken += 1
         return queue.waiting.popleft()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.reference.frequency.fourier import Fourier, lines, links
+from convwright.backends.reference.frequency.fourier import Fourier, lines, links_us
 from convwright.backends.reference.frequency.plan import FourierPlan
 from convwright.backends.reference.operands import offer
 from convwright.core.candidate import Candidate, Offer
@@ -16,7 +16,7 @@ from convwright.core.problem import ConvProblem
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """It serves every problem; with a stride it computes the outputs between as well."""
     whole = Fourier(problem, [line.whole() for line in lines(problem)])
-    yield offer(problem, "fft", whole.workspace_bytes, saves_products=True, links=links(device))
+    yield offer(problem, "fft", whole.workspace_bytes, saves_products=True, links_us=links_us(device))
 
 
 def plan(candidate: Candidate) -> Plan:

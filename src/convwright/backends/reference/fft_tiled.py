@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf, log2, prod
 
-from convwright.backends.reference.frequency.fourier import Fourier, lines, links
+from convwright.backends.reference.frequency.fourier import Fourier, lines, links_us
 from convwright.backends.reference.frequency.overlap import Line
 from convwright.backends.reference.frequency.plan import FourierPlan
 from convwright.backends.reference.operands import offer
@@ -34,7 +34,9 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
         return
     tiled = Fourier(problem, [line.tiled(tile) for line in dims])
     config = (("tile", tile),)
-    yield offer(problem, "fft-tiled", tiled.workspace_bytes, config=config, saves_products=True, links=links(device))
+    yield offer(
+        problem, "fft-tiled", tiled.workspace_bytes, config=config, saves_products=True, links_us=links_us(device)
+    )
 
 
 def plan(candidate: Candidate) -> Plan:

@@ -30,7 +30,7 @@ def offer(
     arithmetic: Arithmetic | None = None,
     products: int | None = None,
     saves_products: bool = False,
-    links: bool = False,
+    links_us: float = 0.0,
 ) -> Candidate:
     """An algorithm of this backend; it computes in the dtype in which it sums unless ``arithmetic`` says otherwise."""
     return Candidate(
@@ -44,7 +44,7 @@ def offer(
         source=Source.RULE,
         saves_products=saves_products,
         products=products,
-        links=links,
+        links_us=links_us,
     )
 
 

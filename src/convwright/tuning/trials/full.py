@@ -23,11 +23,14 @@ from convwright.tuning.trials.confirm import confirmed
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.extras import with_energy, with_peak
 from convwright.tuning.trials.heats import Stopwatch, heat_us, like, with_errors
+from convwright.tuning.trials.linking import reason_not_to_link
 from convwright.tuning.trials.looks import FAILURES, Looks, failure, none_had
 
 # Shares of the budget within which looks may begin, those at problems inside rewrites among them, those at what cannot
 # win, and a float64 reference of the whole output has to be made, or else some elements of it have to do.
 _LOOKING, _HOPELESS, _REFERENCE = 0.5, 0.25, 0.1
+# What a library links at a first run may take such a share.
+_LINKING = 0.25
 # So many that had to be compiled are looked at up to a later one: in a short search they come late.
 _LATE, _LOOKING_AT_LATE = 4, 0.7
 # So many algorithms, the fastest of those that have more configurations than are listed, may have these looked at, for
@@ -109,9 +112,10 @@ class _Full:
             self.contest.hooks.looked(candidate, self.looks.cost_us(candidate))
 
     def _waits(self, candidate: Candidate) -> bool:
-        """Whether it has to be compiled, which is not to be done now."""
+        """Whether it has to be compiled, which is not to be done now, or a library would link for too long."""
         later = self.contest.hooks.later
         reason = later(candidate) if candidate.compiles and later is not None else None
+        reason = reason or reason_not_to_link(candidate, self.budget, _LINKING)
         if reason is not None:
             self.passed[candidate] = reason
         return reason is not None

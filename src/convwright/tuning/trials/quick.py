@@ -22,6 +22,7 @@ from convwright.tuning.prediction import hopeless_us, least_us, own_call_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
 from convwright.tuning.trials.contest import SEED, SPENT, Contest
 from convwright.tuning.trials.heats import Stopwatch, heat_us, like, with_errors
+from convwright.tuning.trials.linking import reason_not_to_link
 from convwright.tuning.trials.looks import Look, Looks, none_had
 
 # First looks may begin within this share of the budget. A compilation, which takes longer than the whole of it where
@@ -30,8 +31,8 @@ _LOOKING = 0.4
 _COMPILING = 0.5
 # So much is left for the heat and what follows, however long the last look took: more where calls are long.
 _LEAST_LEFT, _MOST_LEFT = 0.25, 1 - _LOOKING
-# What a library links at a first run takes so long. It is looked at where this is little beside the whole budget.
-_LINKING_US, _LITTLE = 2e5, 0.1
+# What a library links at a first run may take this share of the budget.
+_LITTLE = 0.1
 # So many calls of each the shortest heat takes, which on a GPU captures them.
 _HEAT_CALLS = {"cpu": 4, "cuda": 8}
 # So many calls a decision takes: the shortest heat that of two, and the least check of both 4.
@@ -106,8 +107,9 @@ class _Quick:
             return f"was not tried: {forbidden}"
         if is_torch(candidate):
             return "was not tried: it is PyTorch with its TF32 flag the other way round"
-        if candidate.leaf.links and _LITTLE * self.budget.total_us < _LINKING_US:
-            return f"was not tried: its first run may take a library {_LINKING_US / 1e3:.0f} ms"
+        unlinked = reason_not_to_link(candidate, self.budget, _LITTLE)
+        if unlinked is not None:
+            return unlinked
         if candidate.compiles and later is not None:
             return self._reason_not_to_compile(candidate) or later(candidate) or self._reason_to_stop(1 - _LOOKING)
         reason = self._reason_to_stop(_COMPILING if candidate.compiles else 1 - _LOOKING)

@@ -23,6 +23,8 @@ _SUMMED_LIVES = _LIVES | {"product": (0, 2)}
 _PIECE_BYTES = 2**25
 # What PyTorch's transforms hold at once, at most, in units of the spectra of one block.
 _COPIES = 3
+# What CUDA's library takes to link for a size that is new to a process: 41 to 390 ms (H200).
+_LINKS_US = 2e5
 
 
 def lines(problem: ConvProblem) -> list[Line]:
@@ -37,9 +39,9 @@ def lines(problem: ConvProblem) -> list[Line]:
     return [Line(axis.size, 1, axis.pad[0], (axis.out - 1) * axis.stride + 1, axis.reach) for axis in problem.axes]
 
 
-def links(device: DeviceFacts) -> bool:
-    """Whether a first run links: for each size that is new to a process, CUDA's library takes 41 to 390 ms (H200)."""
-    return device.kind == "cuda"
+def links_us(device: DeviceFacts) -> float:
+    """What a first run may take a library."""
+    return _LINKS_US if device.kind == "cuda" else 0.0
 
 
 class Fourier:
