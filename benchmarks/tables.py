@@ -24,6 +24,7 @@ from pages import (
     gtc,
     own_kernels,
     padding_sweep,
+    profiles,
     records,
     suites,
 )
@@ -65,6 +66,7 @@ TABLES = {
     "fused-zoo": Table(choices.table, "h200-fused-zoo.jsonl"),
     "fused-zoo-h100": Table(choices.table, "h100-fused-zoo.jsonl"),
     "own-kernels": Table(own_kernels.table, "h200-own-kernels.jsonl"),
+    "depthwise-profiles": Table(profiles.table, "h100-depthwise-profiles.jsonl"),
 }
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import profiled_kernels
+import pytest
 import tables
-from pages import cpu_models, cpu_zoo, few_channels, gtc, own_kernels, padding_sweep
+from pages import cpu_models, cpu_zoo, few_channels, gtc, own_kernels, padding_sweep, profiles
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -212,3 +215,36 @@ def test_our_own_kernels_by_the_last_line_of_each_problem() -> None:
 
 
 WHERE = {"device": "a gpu", "torch": "2.11"}
+
+
+def test_what_a_profiler_saw_belongs_to_the_candidate_whose_kernels_came_then(tmp_path: Path) -> None:
+    """Packing ahead of a kernel, and sums of parts behind it; of each algorithm the fastest, the fastest first."""
+    problem = "g192mb32ic192ih28oc192kh7ph3 dt:fp16"
+    times = {
+        "default": 9.0,
+        "triton/direct[rows=8]": 30.0,
+        "triton/banded-gemm[bp=14]": 18.0,
+        "triton/direct[rows=4]": 25.0,
+    }
+    line = {
+        "problem": problem, "us": {name: {"value": us, "low": us, "high": us} for name, us in times.items()},
+        "conditions": {"device": "a GPU"},
+    }  # fmt: skip
+    kernels = {"bands": 6000, "banded_gemm": 18000, "void at::copy(int)": 3000, "direct": 24000, "sum_of_parts": 4000}
+    waits = [f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in ("wait", "barrier")]
+    head = ["Kernel Name", *profiled_kernels.METRICS.values(), *waits]
+    rows = [[name, str(ns), *["7"] * (len(profiled_kernels.METRICS) - 1), "1.5", "2.5"] for name, ns in kernels.items()]
+    table = [head, [""] * len(head), *rows]
+    profile, out = tmp_path / "profile.csv", tmp_path / "lines.jsonl"
+    profile.write_text("==PROF== x\n" + "".join(",".join(f'"{each}"' for each in row) + "\n" for row in table))
+    profiled_kernels.read([line], profile, 2, out)
+    told = [json.loads(text) for text in out.read_text().splitlines()]
+    banded, direct = "triton/banded-gemm[bp=14]", "triton/direct[rows=4]"
+    assert [each["candidate"] for each in told] == [banded, banded, direct, direct, direct]
+    assert [each["us"] for each in told] == pytest.approx([6.0, 18.0, 3.0, 24.0, 4.0])
+    assert told[1]["waits"] == {"barrier": 2.5, "wait": 1.5}
+    row = profiles.table(told).splitlines()[2]
+    assert row.startswith(
+        "| 7x7, 32 x 192 x 28x28, fp16, nchw | `triton/banded-gemm` | 18.0 | 5.8 | 6.2 | 35 % | 7 % |"
+    )
+    assert row.endswith("| barrier, 2.5 |")
