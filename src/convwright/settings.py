@@ -71,11 +71,14 @@ def path_of(name: str, given: str) -> Path:
         raise BadInput(f"{name} begins with the home of a user who is not known here: {given!r}") from None
 
 
+def store_place(name: str, given: str) -> Path | None:
+    """The store's file that a user writes, or None for ``none``, which is memory only."""
+    return None if given == "none" else path_of(name, given)
+
+
 def _store_path() -> Path | None:
     given = os.environ.get("CONVWRIGHT_STORE")
-    if given == "none":
-        return None
     if given:
-        return path_of("CONVWRIGHT_STORE", given)
+        return store_place("CONVWRIGHT_STORE", given)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "convwright" / "findings.sqlite"

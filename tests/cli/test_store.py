@@ -99,6 +99,18 @@ def test_the_store_of_the_settings_is_the_default(run: Run, path: Path, monkeypa
     assert run(store=None)[:2] == run()[:2]
 
 
+@pytest.mark.parametrize("words", [(), ("import", "findings.jsonl")])
+def test_a_store_that_is_none_is_no_file_of_that_name(
+    words: tuple[str, ...], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "findings.jsonl").touch()
+    code, out, err = run(*words, store=Path("none"))
+    assert (code, out) == (2, "")
+    assert "in memory only (--store is none)" in err
+    assert not (tmp_path / "none").exists()
+
+
 def test_the_path_may_begin_with_a_home_and_is_not_empty(run: Run, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(path.parent))
     assert run(f"--store=~/{path.name}", store=None)[:2] == run()[:2]

@@ -30,7 +30,7 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode, Settings, settings
 from convwright.tuning import run as tuner
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.session import Choice, Session, session
+from convwright.tuning.session import Choice, Session, session, using
 from tuning.made import CPU, PROBLEM, FakeTuner, candidate
 
 
@@ -392,3 +392,17 @@ def test_what_the_dearest_search_took_is_what_one_did(monkeypatch: pytest.Monkey
         here.choose(PROBLEM, CPU, Policy(max_error=error), "reference/gemm")
     assert here.spent_us > 5e4
     assert 3e4 < here.dearest_us < here.spent_us - 2e4
+
+
+def test_a_store_called_none_is_memory_and_a_home_is_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with using("none") as store:
+        assert store.path is None
+    with using("~/kept.sqlite") as store:
+        assert store.path == tmp_path / "kept.sqlite"
+    assert [each.name for each in tmp_path.iterdir() if each.name in ("none", "~")] == []
+    with pytest.raises(BadInput, match="`store` takes a path, got ''"), using(""):
+        pass

@@ -29,13 +29,14 @@ StorePath = Annotated[
 def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iterator[Store]:
     """The store at the path that is ``given``, which must be there unless it may be ``new``, or the one of the
     settings; who only ``reads`` need not be able to write to it."""
-    from convwright.settings import path_of, settings
+    from convwright.settings import settings, store_place
     from convwright.tuning.keeping.schema import NOT_KEPT
     from convwright.tuning.keeping.store import Store
 
-    place = settings().store_path if given is None else path_of("--store", given)
+    place = settings().store_path if given is None else store_place("--store", given)
     if place is None:
-        raise BadInput("findings are kept in memory only (CONVWRIGHT_STORE is none): name a store with --store PATH")
+        name = "CONVWRIGHT_STORE" if given is None else "--store"
+        raise BadInput(f"findings are kept in memory only ({name} is none): name a store with --store PATH")
     if given is not None:
         _check(place, new=new)
     with Store.open(place) as store:

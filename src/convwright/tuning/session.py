@@ -26,7 +26,7 @@ from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
 from convwright.naming import singular
-from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
+from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings, store_place
 from convwright.tuning import listing
 from convwright.tuning.asked import named as named
 from convwright.tuning.budget import Budget
@@ -319,13 +319,14 @@ def session() -> Session:
 
 @contextmanager
 def using(store: Store | Path | str | None) -> Iterator[Store]:
-    """The store that a caller named, by itself or by its path, or the one of this process."""
+    """The store that a caller named, by itself or by its path, or ``none`` for memory only, or the one of this
+    process."""
     if store is None or isinstance(store, Store):
         yield store or session().store
         return
     if not isinstance(store, Path | str):
         raise BadInput(f"`store` must be a Store, its path, or None for the one of this process, got {store!r}")
-    with Store.open(store) as opened:
+    with Store.open(store_place("`store`", store) if isinstance(store, str) else store) as opened:
         yield opened
 
 
