@@ -15,319 +15,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from convwright.backends.triton.activation import derived
-from convwright.backends.triton.loading import loaded
-from convwright.backends.triton.parts.kernel import weight_at
-
-
-# fmt: off
-@triton.jit
-def _gradients(
-    dy, z, p, q, there, P: tl.constexpr, Q: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
-    GAP_H: tl.constexpr, GAP_W: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    MASKED: tl.constexpr, RAGGED_H: tl.constexpr, RAGGED_W: tl.constexpr, DERIVATIVE: tl.constexpr,
-):
-    # fmt: on
-    """A patch of the output's gradient, (column, k, row); RAGGED says that a patch may reach beyond the image."""
-    values = ()
-    for column in tl.static_range(COLUMNS):
-        inside = there & (q + column * GAP_W < Q) if RAGGED_W else there
-        for k in tl.static_range(OUTPUTS):
-            for row in tl.static_range(ROWS):
-                kept = inside & (p + row * GAP_H < P) if RAGGED_H else inside
-                behind = k * Y_K + row * GAP_H * Y_P + column * GAP_W * Y_Q
-                value = loaded(dy + behind, kept, MASKED)
-                if DERIVATIVE != "none":
-                    value = derived(value, loaded(z + behind, kept, MASKED), DERIVATIVE)
-                values += (value,)
-    return values
-
-
-@triton.jit
-def _with_gradients(sums, gradients, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The sums of each output's gradient with those of one patch."""
-    more = ()
-    for k in tl.static_range(OUTPUTS):
-        total = sums[k]
-        for column in tl.static_range(COLUMNS):
-            for row in tl.static_range(ROWS):
-                total += gradients[(column * OUTPUTS + k) * ROWS + row]
-        more += (total,)
-    return more
-
-
-# fmt: off
-@triton.jit
-def _inputs(
-    x, h, there, H: tl.constexpr, X_H: tl.constexpr, R: tl.constexpr, DILATION_H: tl.constexpr,
-    APART: tl.constexpr, ROWS: tl.constexpr, MASKED: tl.constexpr, BOUNDED: tl.constexpr,
-):
-    # fmt: on
-    """One column of a patch of the input, a value for each row that a tap reads."""
-    values = ()
-    for read in tl.static_range((ROWS - 1) * APART + R):
-        if read % APART < R:
-            # What lies before an image is far behind its end as a number without a sign.
-            kept = there & ((h + read * DILATION_H).to(tl.uint32) < H) if BOUNDED else there
-            values += (loaded(x + read * DILATION_H * X_H, kept, MASKED),)
-        else:
-            values += (0.0,)
-    return values
-
-
-@triton.jit
-def _added(
-    sums, column, gradients, OUTPUTS: tl.constexpr, R: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr
-):
-    """The sums of one column of taps, (k, r), with what one column of the input adds to them."""
-    more = ()
-    for k in tl.static_range(OUTPUTS):
-        for r in tl.static_range(R):
-            total = sums[k * R + r]
-            for row in tl.static_range(ROWS):
-                total = tl.fma(column[row * APART + r], gradients[k * ROWS + row], total)
-            more += (total,)
-    return more
-
-
-# fmt: off
-@triton.jit
-def _with_patch(
-    sums, x, h, v, there, gradients, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    X_H: tl.constexpr, X_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
-    APART_H: tl.constexpr, APART_W: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    MASKED: tl.constexpr, BOUNDED: tl.constexpr,
-):
-    # fmt: on
-    """The sums of one input channel, (s, k, r), with one more patch; (h, v) is where its first tap reads."""
-    HELD: tl.constexpr = OUTPUTS * R
-    GIVEN: tl.constexpr = OUTPUTS * ROWS
-    for read in tl.static_range((COLUMNS - 1) * APART_W + S):
-        if read % APART_W < S:
-            inside = there & ((v + read * DILATION_W).to(tl.uint32) < W) if BOUNDED else there
-            column = _inputs(
-                x + read * DILATION_W * X_W, h, inside, H, X_H, R, DILATION_H, APART_H, ROWS, MASKED, BOUNDED
-            )
-            more = ()
-            for s in tl.static_range(S):
-                held = sums[s * HELD : (s + 1) * HELD]
-                if (read - s) % APART_W == 0 and s <= read and read - s < COLUMNS * APART_W:
-                    given = gradients[(read - s) // APART_W * GIVEN : ((read - s) // APART_W + 1) * GIVEN]
-                    more += _added(held, column, given, OUTPUTS, R, APART_H, ROWS)
-                else:
-                    more += held
-            sums = more
-    return sums
-
-
-@triton.jit
-def _place(
-    patch, N: tl.constexpr, Z: tl.constexpr, SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, GAP_H: tl.constexpr,
-    GAP_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """The image of a patch, its plane there, where its first pixel lies in that, and whether there is such a patch."""
-    # Numbers without a sign are divided in fewer steps.
-    patch = patch.to(tl.uint32)
-    span = patch // SPANS_W
-    span_w = (patch % SPANS_W).to(tl.int32)
-    span_h = (span % SPANS_H).to(tl.int32)
-    image = span // SPANS_H
-    z = 0
-    if Z > 1:
-        z = (image % Z).to(tl.int32)
-        image = image // Z
-    n = image.to(tl.int64 if WIDE else tl.int32)
-    p = span_h // GAP_H * (ROWS * GAP_H) + span_h % GAP_H
-    q = span_w // GAP_W * (COLUMNS * GAP_W) + span_w % GAP_W
-    return n, z, p, q, patch < N * Z * SPANS_H * SPANS_W
-
-
-# fmt: off
-@triton.jit
-def _sums(
-    x, dy, z, first, channel_there,
-    N: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    P: tl.constexpr, Q: tl.constexpr,
-    X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
-    Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
-    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
-    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, PADDED: tl.constexpr, WIDE: tl.constexpr,
-    GAP_H: tl.constexpr, GAP_W: tl.constexpr, APART_H: tl.constexpr, APART_W: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
-    SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
-    MASKED: tl.constexpr, DERIVATIVE: tl.constexpr, WITH_BIAS: tl.constexpr,
-    d_first, h_first, v_first, D: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr,
-    STRIDE_D: tl.constexpr, DEEP: tl.constexpr, PADDED_D: tl.constexpr,
-):
-    # fmt: on
-    """For each of INPUTS channels, each tap, each of OUTPUTS: a sum in fp32 over STEPS patches of each lane, of which
-    ``first`` is the first. WITH_BIAS, behind them for each of OUTPUTS the sum of its gradient."""
-    RAGGED_H: tl.constexpr = P % (ROWS * GAP_H) > 0
-    RAGGED_W: tl.constexpr = Q % (COLUMNS * GAP_W) > 0
-    BOUNDED: tl.constexpr = PADDED or RAGGED_H or RAGGED_W
-    EACH: tl.constexpr = S * OUTPUTS * R
-
-    sums = ()
-    for _ in tl.static_range(INPUTS * EACH + (OUTPUTS if WITH_BIAS else 0)):
-        sums += (tl.zeros((LANES,), tl.float32),)
-    for step in tl.range(STEPS):
-        n, z_place, p, q, there = _place(
-            first + step * TOGETHER, N, Z, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE
-        )
-        there = there & channel_there
-        h = p * STRIDE_H + h_first
-        v = q * STRIDE_W + v_first
-        y_at = n * Y_N + p * Y_P + q * Y_Q
-        if Z > 1:
-            y_at += z_place * Y_Z
-        gradients = _gradients(
-            dy + y_at, dy if DERIVATIVE == "none" else z + y_at, p, q, there, P, Q, Y_K, Y_P, Y_Q, GAP_H, GAP_W,
-            OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED, RAGGED_H, RAGGED_W, DERIVATIVE,
-        )  # fmt: skip
-        x_at = x + (n * X_N + h * X_H + v * X_W)
-        real = there
-        if DEEP:
-            d = z_place * STRIDE_D + d_first
-            x_at += d * X_D
-            if PADDED_D:
-                real = there & (d.to(tl.uint32) < D)
-        more = ()
-        for i in tl.static_range(INPUTS):
-            more += _with_patch(
-                sums[i * EACH : (i + 1) * EACH], x_at + i * X_C, h, v, real, gradients, H, W, R, S, X_H, X_W,
-                DILATION_H, DILATION_W, APART_H, APART_W, OUTPUTS, ROWS, COLUMNS, MASKED or BOUNDED or PADDED_D,
-                BOUNDED,
-            )  # fmt: skip
-        if WITH_BIAS:
-            more += _with_gradients(sums[INPUTS * EACH :], gradients, OUTPUTS, ROWS, COLUMNS)
-        sums = more
-    return sums
-
-
-# fmt: off
-@triton.jit
-def _by_pixel(
-    x, dy, z, first, channel_there, r, s,
-    N: tl.constexpr, H: tl.constexpr, W: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    X_N: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, Y_N: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr,
-    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
-    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr, WIDE: tl.constexpr,
-    GAP_H: tl.constexpr, GAP_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, STEPS: tl.constexpr, TOGETHER: tl.constexpr, LANES: tl.constexpr,
-    DERIVATIVE: tl.constexpr,
-    d_first, D: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, Y_Z: tl.constexpr, STRIDE_D: tl.constexpr,
-    DEEP: tl.constexpr,
-):
-    # fmt: on
-    """The sum of one channel for one tap and one output over the same patches, which reads of the input no pixel but
-    those that pixels of the image need."""
-    total = tl.zeros((LANES,), tl.float32)
-    for step in tl.range(STEPS * ROWS * COLUMNS):
-        patch = first + step // (ROWS * COLUMNS) * TOGETHER
-        n, z_place, p, q, there = _place(patch, N, Z, SPANS_H, SPANS_W, GAP_H, GAP_W, ROWS, COLUMNS, WIDE)
-        p += step % (ROWS * COLUMNS) // COLUMNS * GAP_H
-        q += step % COLUMNS * GAP_W
-        there = there & channel_there & (p < P) & (q < Q)
-        h = p * STRIDE_H - TOP + r * DILATION_H
-        v = q * STRIDE_W - LEFT + s * DILATION_W
-        real = there & (h.to(tl.uint32) < H) & (v.to(tl.uint32) < W)
-        y_at = n * Y_N + p * Y_P + q * Y_Q
-        x_at = n * X_N + h * X_H + v * X_W
-        if Z > 1:
-            y_at += z_place * Y_Z
-        if DEEP:
-            d = z_place * STRIDE_D + d_first
-            x_at += d * X_D
-            real = real & (d.to(tl.uint32) < D)
-        gradient = loaded(dy + y_at, there, True)
-        if DERIVATIVE != "none":
-            gradient = derived(gradient, loaded(z + y_at, there, True), DERIVATIVE)
-        total += loaded(x + x_at, real, True) * gradient
-    return total
-
-
-@triton.jit
-def _side_by_side(sums, COUNT: tl.constexpr, LEVELS: tl.constexpr):
-    """All sums as the last dimension of one tensor, and zeros behind them up to a power of two."""
-    # What is written out one by one takes the compiler long, and each sum over lanes a barrier.
-    level = sums
-    for _ in tl.static_range(COUNT, 1 << LEVELS):
-        level += (tl.zeros_like(sums[0]),)
-    for depth in tl.static_range(LEVELS):
-        joined = ()
-        for i in tl.static_range(1 << (LEVELS - depth - 1)):
-            joined += (tl.join(level[i], level[i + (1 << (LEVELS - depth - 1))]),)
-        level = joined
-    return level[0]
-
-
-@triton.jit
-def _any_lost(sums, COUNT: tl.constexpr):
-    """Whether any of them is NaN on any lane."""
-    lost = sums[0] != sums[0]
-    for i in tl.static_range(COUNT - 1):
-        lost = lost | (sums[i + 1] != sums[i + 1])
-    return tl.max(lost.to(tl.int32), axis=0) > 0
-
-
-@triton.jit
-def _of_channels(total, CHANNELS: tl.constexpr, LANES: tl.constexpr, COUNT: tl.constexpr, ACROSS: tl.constexpr):
-    """COUNT sums of each channel's lanes, which lie in ACROSS warps."""
-    # What a sum over warps leaves in shared memory lies so that all lanes meet in one bank: for 49 taps of 32 channels
-    # that was two thirds of the kernel's time. Halves are exchanged instead, and added.
-    total = tl.sum(tl.reshape(total, (ACROSS, LANES // CHANNELS // ACROSS, CHANNELS * COUNT)), axis=1)
-    if ACROSS > 1:
-        left, right = tl.split(tl.permute(tl.reshape(total, (2, ACROSS // 2 * CHANNELS * COUNT)), (1, 0)))
-        total = left + right
-    if ACROSS > 2:
-        left, right = tl.split(tl.permute(tl.reshape(total, (2, ACROSS // 4 * CHANNELS * COUNT)), (1, 0)))
-        total = left + right
-    tl.static_assert(ACROSS <= 4)
-    return tl.reshape(total, (CHANNELS, COUNT))
-
-
-# fmt: off
-@triton.jit
-def _store(
-    out, totals, places, channel, k_block, t, r_first, s_first,
-    G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    TAPS_H: tl.constexpr, TAPS_W: tl.constexpr,
-    W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
-    FLIP: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PARTS: tl.constexpr,
-):
-    # fmt: on
-    """Sums of each ``channel`` for a block of the plane ``t`` of taps at some ``places`` among all of a thread,
-    (i, s, k, r)."""
-    r = r_first + places % TAPS_H
-    s = s_first + places // (TAPS_H * OUTPUTS) % TAPS_W
-    tap = ((t * R + r) * S + s)[None, :]
-    k = (channel // C * K + k_block)[:, None] + (places // TAPS_H % OUTPUTS)[None, :]
-    c = (channel % C)[:, None] + (places // (TAPS_H * OUTPUTS * TAPS_W))[None, :]
-    at = (k * (T * R * S) + tap) * C + c
-    if PARTS == 1:
-        at = weight_at(k, tap, c, T, R, S, W_K, W_C, W_T, W_R, W_S, FLIP)
-    there = places < INPUTS * TAPS_W * OUTPUTS * TAPS_H
-    if R % TAPS_H:
-        there = there & (r < R)
-    if S % TAPS_W:
-        there = there & (s < S)
-    kept = (channel < G * C)[:, None] & there[None, :]
-    tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
-
-
-# fmt: off
-@triton.jit
-def _store_bias(
-    out, totals, channel, k_block, block, G: tl.constexpr, C: tl.constexpr, K: tl.constexpr, OUTPUTS: tl.constexpr,
-    LEVELS: tl.constexpr,
-):
-    # fmt: on
-    """The sums of each output's gradient, which all channels of a group have, and all blocks of taps: the first one
-    stores them."""
-    k = tl.arange(0, 1 << LEVELS)
-    kept = ((channel < G * C) & (channel % C == 0) & (block == 0))[:, None] & (k < OUTPUTS)[None, :]
-    at = (channel // C * K + k_block)[:, None] + k[None, :]
-    tl.store(out + at, totals.to(out.dtype.element_ty), mask=kept)
+from convwright.backends.triton.few_weights.patches import sums_of_patches
+from convwright.backends.triton.few_weights.pixels import sum_by_pixel
+from convwright.backends.triton.few_weights.totals import any_lost, of_channels, side_by_side, store, store_bias
 
 
 # fmt: off
@@ -402,7 +92,7 @@ def few_weights(
     dy += y_first
     if DERIVATIVE != "none":
         z += y_first
-    sums = _sums(
+    sums = sums_of_patches(
         x, dy, z, first, channel < G * C, N, H, W, TAPS_H, TAPS_W, P, Q, X_N, X_C, X_H, X_W, Y_N, Y_K, Y_P, Y_Q,
         STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, PADDED or BEYOND, WIDE, GAP_H, GAP_W, APART_H, APART_W,
         ROWS, COLUMNS, OUTPUTS, INPUTS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, TAIL, DERIVATIVE, WITH_BIAS,
@@ -414,34 +104,34 @@ def few_weights(
         db = out + G * K * C * T * R * S
     channels = c_block + tl.arange(0, CHANNELS) * INPUTS
     if WITH_BIAS:
-        of_bias = _side_by_side(sums[COUNT:], OUTPUTS, BIAS_LEVELS)
-        of_bias = _of_channels(of_bias, CHANNELS, LANES, 1 << BIAS_LEVELS, ACROSS)
-        _store_bias(db, of_bias, channels, k_block, block, G, C, K, OUTPUTS, BIAS_LEVELS)
+        of_bias = side_by_side(sums[COUNT:], OUTPUTS, BIAS_LEVELS)
+        of_bias = of_channels(of_bias, CHANNELS, LANES, 1 << BIAS_LEVELS, ACROSS)
+        store_bias(db, of_bias, channels, k_block, block, G, C, K, OUTPUTS, BIAS_LEVELS)
     # Pixels of a patch beyond the image are zeros, and an infinity that others of that patch read makes NaN of them.
     # Pixel by pixel it does not; few programs need that.
     if RAGGED:
-        lost = _any_lost(sums, COUNT)
+        lost = any_lost(sums, COUNT)
     if RAGGED and lost:
         for place in tl.range(COUNT):
             r = r_first + place % TAPS_H
             s = s_first + place // (TAPS_H * OUTPUTS) % TAPS_W
             x_at = x + place // (TAPS_H * OUTPUTS * TAPS_W) * X_C
             y_at = place // TAPS_H % OUTPUTS * Y_K
-            total = _by_pixel(
+            total = sum_by_pixel(
                 x_at, dy + y_at, dy if DERIVATIVE == "none" else z + y_at, first, channel < G * C, r, s, N, H, W, P, Q,
                 X_N, X_H, X_W, Y_N, Y_P, Y_Q, STRIDE_H, STRIDE_W, TOP, LEFT, DILATION_H, DILATION_W, WIDE,
                 GAP_H, GAP_W, ROWS, COLUMNS, SPANS_H, SPANS_W, STEPS, TOGETHER, LANES, DERIVATIVE,
                 d_first, D, Z, X_D, Y_Z, STRIDE_D, DEEP,
             )  # fmt: skip
-            _store(
-                out, _of_channels(total, CHANNELS, LANES, 1, ACROSS), place + tl.arange(0, 1), channels, k_block, t,
+            store(
+                out, of_channels(total, CHANNELS, LANES, 1, ACROSS), place + tl.arange(0, 1), channels, k_block, t,
                 r_first, s_first, G, C, K, T, R, S, TAPS_H, TAPS_W, W_K, W_C, W_T, W_R, W_S, FLIP, OUTPUTS, INPUTS,
                 PARTS,
             )  # fmt: skip
     else:
-        total = _side_by_side(sums[:COUNT], COUNT, LEVELS)
-        _store(
-            out, _of_channels(total, CHANNELS, LANES, 1 << LEVELS, ACROSS), tl.arange(0, 1 << LEVELS), channels,
+        total = side_by_side(sums[:COUNT], COUNT, LEVELS)
+        store(
+            out, of_channels(total, CHANNELS, LANES, 1 << LEVELS, ACROSS), tl.arange(0, 1 << LEVELS), channels,
             k_block, t, r_first, s_first, G, C, K, T, R, S, TAPS_H, TAPS_W, W_K, W_C, W_T, W_R, W_S, FLIP, OUTPUTS,
             INPUTS, PARTS,
         )  # fmt: skip
