@@ -16,6 +16,7 @@ from backends.triton_interpreted.banded_gemm_cases import ALGORITHM, SERVED, eve
 from backends.triton_interpreted.cases import listed
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
 from convwright.backends.triton.banded_gemm.forward import forward_of
+from convwright.backends.triton.banded_gemm.offers import candidate_of
 from convwright.backends.triton.banded_gemm.plan import BandedGemmPlan
 from convwright.backends.triton.banded_gemm.tiles import MOST_TILES, Tile, together
 from convwright.backends.triton.launching import launch
@@ -177,6 +178,15 @@ def test_what_is_listed_compiles_without_spilling(
                 assert not re.findall(r"\bSTL\b", compiled.asm["sass"]), candidate.id
         if architecture == "sm_90":
             assert "wgmma.mma_async" in products.asm["ptx"], candidate.id
+
+
+@not_interpreted
+def test_a_single_row_is_no_loop_with_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would take three times the shared memory, and leave a multiprocessor two blocks of seven."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    problem, tile = ConvProblem.parse("g256mb16ic256iw4096oc256kw64pw63 dt:fp16"), Tile(64, 64, 1, 64, 4, 3)
+    products, _ = kernel_calls(candidate_of(problem, tile))
+    assert products.compile("sm_90").metadata.shared <= replace(tile, stages=1).shared_bytes(problem)
 
 
 @not_interpreted

@@ -140,10 +140,16 @@ def banded_gemm(
     pixel = tl.arange(0, BN)
     band = (FIRST - pixel // BQ * STRIDE_H) * (BQ * XW) + pixel % BQ * XW
     w_at = packed + (tl.arange(0, XW)[:, None] + band[None, :])
-    highest = (program % PROGRAMS * BM) // (N * SPANS_Q) * (BP * STRIDE_H) - TOP
-    lowest = (min(program % PROGRAMS * BM + BM, ALL) - 1) // (N * SPANS_Q) * (BP * STRIDE_H) - TOP
+    first_row = 0
+    end_row = READ
+    # A single row is no loop, for which stages of it would keep blocks from a multiprocessor.
+    if READ > 1:
+        highest = (program % PROGRAMS * BM) // (N * SPANS_Q) * (BP * STRIDE_H) - TOP
+        lowest = (min(program % PROGRAMS * BM + BM, ALL) - 1) // (N * SPANS_Q) * (BP * STRIDE_H) - TOP
+        first_row = max(0, -lowest)
+        end_row = min(READ, H - highest)
     total = tl.zeros((BM, BN), tl.float32)
-    for row in tl.range(max(0, -lowest), min(READ, H - highest), num_stages=STAGES):
+    for row in tl.range(first_row, end_row, num_stages=STAGES):
         inside = readable & ((h + row >= 0) & (h + row < H))[:, None]
         values = tl.load(x_at + row * X_H, mask=inside, other=0.0)
         total = tl.dot(values, tl.load(w_at + row * (BQ * XW)), total)
