@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -59,15 +59,21 @@ def compiled(candidate: Candidate, device: DeviceFacts) -> str | None:
     return None
 
 
+def bound(
+    candidate: Candidate, device: DeviceFacts, given: dict[Role, torch.Tensor]
+) -> tuple[Callable[[], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:
+    """What packs its second operand, and what calls it with a packed one."""
+    first, second = (given[role] for role in candidate.problem.direction.operands)
+    plan = BACKEND.build(candidate, device)
+    workspace = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device=first.device)
+    rest = given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace
+    return lambda: plan.prepare(second) if Role.W in given else second, lambda packed: plan(first, packed, *rest)
+
+
 def calls_of(problem: ConvProblem, device: DeviceFacts, given: dict[Role, torch.Tensor]) -> Iterator[tuple[str, Any]]:
-    first, second = (given[role] for role in problem.direction.operands)
     for candidate in offered(problem, device):
-        plan = BACKEND.build(candidate, device)
-        size = max(plan.workspace_bytes, 1)
-        workspace = torch.empty(size, dtype=torch.uint8, device=first.device)
-        packed = plan.prepare(second) if Role.W in given else second
-        rest = given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace
-        yield candidate.id, partial(plan, first, packed, *rest)
+        pack, call = bound(candidate, device, given)
+        yield candidate.id, partial(call, pack())
 
 
 @torch.no_grad()

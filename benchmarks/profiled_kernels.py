@@ -9,8 +9,8 @@
 
 Of each line's algorithms the best configuration, so many of them as ``--most`` says. What packs a weight runs as well,
 ahead of what multiplies it. The profiler empties the caches before each kernel, and holds clocks at their base.
-``--read`` makes a line of each kernel that it saw: how long it took, how busy what it keeps busy was, and what its
-warps waited for, in issue slots for each instruction.
+``--read`` makes a line of each kernel that it saw: its part in the candidate, how long it took, how busy what it keeps
+busy was, and what its warps waited for, in issue slots for each instruction.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from typing import Any
 
 import torch
 from common.retiming import interval
-from own_kernels import BACKEND, offered
+from own_kernels import bound, offered
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import Kind, operands
 from convwright.measuring.hardware.machine import device_facts
@@ -69,14 +68,10 @@ def named(problem: ConvProblem, id_: str, device: DeviceFacts) -> Candidate:
 
 @torch.no_grad()
 def profiled(candidate: Candidate, device: DeviceFacts) -> None:
-    problem, plan = candidate.problem, BACKEND.build(candidate, device)
-    given = operands(problem, Kind.NORMAL, str(device.torch_name), seed=1)
-    first, second = (given[role] for role in problem.direction.operands)
-    workspace = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device=first.device)
+    pack, call = bound(candidate, device, operands(candidate.problem, Kind.NORMAL, str(device.torch_name), seed=1))
 
     def run() -> None:
-        packed = plan.prepare(second) if Role.W in given else second
-        plan(first, packed, given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace)
+        call(pack())
         torch.cuda.synchronize()
 
     run()
@@ -117,10 +112,11 @@ def read(lines: list[dict[str, Any]], profile: Path, most: int, out: Path | None
         name = kernel["kernel"]
         if is_over and name not in _ADDING:
             own, is_over = next(ids), False
-        is_over = is_over or not name.startswith(_PACKING)
+        part = "adds" if name in _ADDING else "packs" if name.startswith(_PACKING) else "own"
+        is_over = is_over or part == "own"
         line, id_ = own
         told = {"problem": line["problem"], "candidate": id_, "call_us": asdict(interval(line["us"][id_]))} | kernel
-        told["device"] = line["conditions"]["device"]
+        told |= {"part": part, "device": line["conditions"]["device"]}
         print(json.dumps(told))
         if written is not None:
             written.add(told)

@@ -13,7 +13,6 @@ HEAD = (
     "| problem | kernel | µs | bytes, µs | FMA, µs | limit reached | DRAM | L2 | issue slots | instructions a cycle | "
     "warps wait for |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
-_ADDED = ("sum_of_parts", "turned_sum_of_parts")
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -21,8 +20,7 @@ def table(lines: list[dict[str, Any]]) -> str:
     fastest: dict[str, dict[str, Any]] = {}
     for line in lines:
         known = fastest.get(line["problem"])
-        is_own = line["kernel"] not in (*_ADDED, "bands") and not line["kernel"].startswith("void ")
-        if is_own and (known is None or line["call_us"]["value"] < known["call_us"]["value"]):
+        if line["part"] == "own" and (known is None or line["call_us"]["value"] < known["call_us"]["value"]):
             fastest[line["problem"]] = line
     about = (
         f"{lines[0]['device']}. µs: a call by the project's timer, with a cold cache, with what adds up parts, without "
