@@ -88,7 +88,7 @@ class _Full:
         hopeless: list[Candidate] = []
         for candidate in candidates:
             order.append(candidate)
-            if self._waits(candidate):
+            if self._is_passed(candidate):
                 continue
             if hopeless_us(candidate, self.contest.device, self.looks.best_us) is not None:
                 hopeless.append(candidate)
@@ -111,7 +111,7 @@ class _Full:
         if look is not None:
             self.contest.hooks.looked(candidate, self.looks.cost_us(candidate))
 
-    def _waits(self, candidate: Candidate) -> bool:
+    def _is_passed(self, candidate: Candidate) -> bool:
         """Whether it has to be compiled, which is not to be done now, or a library would link for too long."""
         later = self.contest.hooks.later
         reason = later(candidate) if candidate.compiles and later is not None else None
@@ -135,7 +135,7 @@ class _Full:
                     self.passed[candidate] = f"was not tried: {best.id} is wrong"
                     break
                 self.progress("turning knobs", walked, _WALKED)
-                if not self._waits(candidate):
+                if not self._is_passed(candidate):
                     self._look_at(candidate)
                 walked += place == 1
             if walked == _WALKED:
