@@ -236,7 +236,7 @@ def test_a_launch_hands_the_driver_addresses_stream_and_grid(
     (launched,) = driver.launches
     assert launched.arguments == [x.data_ptr(), w.data_ptr(), bias.data_ptr(), 0, y.data_ptr(), 0, 0]
     shared = call.compile("sm_90").metadata.shared
-    assert launched.config == [call.blocks, 1, 1, 32 * call.warps, 1, 1, shared, 1001, None, 0]
+    assert launched.config[:8] == [call.blocks, 1, 1, 32 * call.warps, 1, 1, shared, 1001]
     assert launched.function == 77
     launch_of(call, replace(H200, torch_name="cuda:1"))
     assert len(driver.loaded) == 1, "a kernel is loaded once"
@@ -274,11 +274,11 @@ class Compiled:
 
     def __init__(self, **more: Any) -> None:
         needs = {"global_scratch_size": 0, "profile_scratch_size": 0, "num_ctas": 1}
-        options = {"launch_cooperative_grid": False, "launch_pdl": False}
+        options = {"launch_cooperative_grid": False, "launch_pdl": False, "target": SimpleNamespace(arch=90)}
         self.metadata = SimpleNamespace(name="implicit_gemm", num_warps=4, shared=70_000, **needs | options | more)
 
 
-CALL = KernelCall(None, dict.fromkeys("xwy", ("fp16", 16)), {}, 17, 4, 3)
+CALL = KernelCall(SimpleNamespace(arg_names=["x", "w", "y"]), dict.fromkeys("xwy", ("fp16", 16)), {}, 17, 4, 3)
 
 
 def test_a_compiled_kernel_is_read_as_it_was_written() -> None:

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 
 
 # fmt: off
@@ -22,12 +23,13 @@ def bands(
     w, packed, R: tl.constexpr, S: tl.constexpr, W_K: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     FLIP: tl.constexpr, BEFORE: tl.constexpr, FIRST: tl.constexpr, BANDS: tl.constexpr, BQ: tl.constexpr,
-    XW: tl.constexpr,
+    XW: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """packed = for each output channel BANDS matrices BQ XW, one of each row that taps may read, behind FIRST of zeros.
     In each of them the tap of column s stands behind BEFORE zeros, and so many more as the column of outputs reads
     further on; where BEFORE is negative, so many of the first taps are left out. FLIP mirrors the taps."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     program = tl.program_id(0)
     k = (program // BANDS).to(tl.int64)
     row = program % BANDS - FIRST
@@ -102,7 +104,7 @@ def banded_gemm(
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     BEFORE: tl.constexpr, FIRST: tl.constexpr, BANDS: tl.constexpr, READ: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, BQ: tl.constexpr, XW: tl.constexpr, STAGES: tl.constexpr,
-    FEW: tl.constexpr,
+    FEW: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias) of a depthwise convolution with EACH output channels for each of the
@@ -112,6 +114,7 @@ def banded_gemm(
     of the input, and of each XW pixels, the first of which lies BEFORE the first tap's. Blocks of the same rows lie
     side by side, so that a program leaves out rows that are outside the image for all of its blocks.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     SPANS_P: tl.constexpr = (P + BP - 1) // BP
     SPANS_Q: tl.constexpr = (Q + BQ - 1) // BQ
     ALL: tl.constexpr = N * SPANS_P * SPANS_Q

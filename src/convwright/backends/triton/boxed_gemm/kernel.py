@@ -18,6 +18,7 @@ import triton.language as tl
 
 from convwright.backends.triton.activation import activated
 from convwright.backends.triton.boxes.kernel import first_of_box, pixels_of_box
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 
 
 # fmt: off
@@ -33,7 +34,7 @@ def boxed_gemm(
     IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BOXES: tl.constexpr,
     WRITES_BOXES: tl.constexpr, N: tl.constexpr,
     Y_N: tl.constexpr, Y_D: tl.constexpr, Y_H: tl.constexpr, Y_W: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), where the copy engine has been told of images as N D H W C, or if
@@ -41,6 +42,7 @@ def boxed_gemm(
     by COLUMNS pixels and BN channels, a step of its sum BK channels of one tap; so many BOXES cover the output. Unless
     the engine WRITES_BOXES, residual and output are pointers, to N images.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
     TILES_K: tl.constexpr = (K + BN - 1) // BN
     TAPS: tl.constexpr = T * R * S

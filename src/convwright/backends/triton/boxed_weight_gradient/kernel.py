@@ -14,6 +14,7 @@ import triton.language as tl
 
 from convwright.backends.triton.boxes.kernel import first_of_box
 from convwright.backends.triton.gemm.kernel import products_done
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 
 
 @triton.jit
@@ -40,12 +41,13 @@ def boxed_weight_gradient(
     FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DEEP: tl.constexpr,
     IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BOXES: tl.constexpr,
     BESIDE_D: tl.constexpr, BESIDE_H: tl.constexpr, BESIDE_W: tl.constexpr,
-    PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """sums = the gradient in fp32, as PARTS K T R S C, where the copy engine has been told of images as N D H W C, or
     if not DEEP as N H W C. A step of a sum is IMAGES by PLANES by ROWS by COLUMNS pixels, of which BESIDE_* says
     whether some beside the output read what is in the input."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
     STEPS: tl.constexpr = (BOXES + PARTS - 1) // PARTS
     TAPS: tl.constexpr = T * R * S

@@ -17,6 +17,7 @@ import triton.language as tl
 
 from convwright.backends.triton.activation import activated
 from convwright.backends.triton.direct.rows import sums_of_rows
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 
 
 @triton.jit
@@ -91,7 +92,7 @@ def direct(
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, DERIVATIVE: tl.constexpr, WIDE: tl.constexpr,
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BQ: tl.constexpr, SPLIT: tl.constexpr,
     ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr, LARGE: tl.constexpr, OUTPUTS: tl.constexpr,
-    TOGETHER: tl.constexpr,
+    TOGETHER: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each. With a
@@ -105,6 +106,7 @@ def direct(
     after those of another, or, with CHANNELS_LAST, through all groups of one column after another. The columns of taps
     of a LARGE filter are a loop. TOGETHER phases of columns are written as one.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     UP_D: tl.constexpr = len(PHASES_D)
     UP_H: tl.constexpr = len(PHASES_H)
     UP_W: tl.constexpr = len(PHASES_W)

@@ -18,6 +18,7 @@ import triton.language as tl
 from convwright.backends.triton.few_weights.patches import sums_of_patches
 from convwright.backends.triton.few_weights.pixels import sum_by_pixel
 from convwright.backends.triton.few_weights.totals import any_lost, of_channels, side_by_side, store, store_bias
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 
 
 # fmt: off
@@ -37,7 +38,7 @@ def few_weights(
     LEVELS: tl.constexpr, DERIVATIVE: tl.constexpr, WITH_BIAS: tl.constexpr, BIAS_LEVELS: tl.constexpr,
     D: tl.constexpr, T: tl.constexpr, Z: tl.constexpr, X_D: tl.constexpr, W_T: tl.constexpr, Y_Z: tl.constexpr,
     STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
-    TAPS_H: tl.constexpr, TAPS_W: tl.constexpr,
+    TAPS_H: tl.constexpr, TAPS_W: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
@@ -51,6 +52,7 @@ def few_weights(
     each group's output and for one plane of taps, or TAPS_H rows and TAPS_W columns of it; the sums of a thread are at
     most 2^LEVELS.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     TOGETHER: tl.constexpr = LANES // CHANNELS
     SPANS_H: tl.constexpr = (P + ROWS * GAP_H - 1) // (ROWS * GAP_H) * GAP_H
     SPANS_W: tl.constexpr = (Q + COLUMNS * GAP_W - 1) // (COLUMNS * GAP_W) * GAP_W

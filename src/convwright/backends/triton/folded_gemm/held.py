@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.gemm.kernel import any_of
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.staged_gemm.kernel import sum_over_taps, write_sums
 from convwright.backends.triton.staging.fp16_parts import dot_3xfp16, exponent_of, times_power
 from convwright.backends.triton.staging.kernel import scales_behind
@@ -32,6 +33,7 @@ def held_gemm(
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     EACH: tl.constexpr, SCALED: tl.constexpr, EXACT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PROGRAMS: tl.constexpr, STAGES: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), where x is ``staged`` and w packed, EACH number as so many, with
@@ -41,6 +43,7 @@ def held_gemm(
     WHOLE step what lies behind the taps is read too, beside weights of 0. Y_* are strides, Y_PLANES says that y lies in
     planes; WIDE makes its offsets 64 bits wide. Each of the PROGRAMS has one block of BN channels.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
     ROWS: tl.constexpr = T * R
     LENGTH: tl.constexpr = ROWS * EACH * BK

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.staging.fp16_parts import lowering, magnitude, raising, shared_exponent
 from convwright.backends.triton.staging.kernel import scales_behind, store_raised
 
@@ -25,12 +26,13 @@ def folded_operands(
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, ROWS: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
     PITCH: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr, SCALED: tl.constexpr, SCALES_AT: tl.constexpr,
-    X_BLOCK: tl.constexpr, W_BLOCK: tl.constexpr,
+    X_BLOCK: tl.constexpr, W_BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """staged = x as N DP HP WP PITCH, all high parts ahead of all low ones where EACH number becomes two, and packed =
     w as K ROWS EACH STEP, a step of it S PITCH and zeros. Behind both, of SCALED numbers, lies the power of two of each
     row and of each output channel: a program lays one of them. FLIP mirrors the taps."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     program = tl.program_id(0)
     if program < N * DP * HP:
         _lay_row(

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from convwright.backends.triton.activation import activated
 from convwright.backends.triton.gemm.kernel import any_of, outer, pixels_by_channels, step_added, stored_as
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.tf32 import product_added
 
 
@@ -114,7 +115,7 @@ def implicit_gemm(
     SCALE: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr, WIDE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-    APART: tl.constexpr, WHOLE: tl.constexpr,
+    APART: tl.constexpr, WHOLE: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(scale * conv(x, w) + residual + bias), in G groups with C input and K output channels each; of
@@ -125,6 +126,7 @@ def implicit_gemm(
     FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide; APART is what tensor cores sum a step
     in that is added in fp32; WHOLE numbers are summed in int32.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
     TILES_M: tl.constexpr = (M + BM - 1) // BM
     TILES_K: tl.constexpr = (K + BN - 1) // BN
@@ -239,10 +241,12 @@ def output_of_parts(
     Y_PLANES: tl.constexpr,
     SCALE: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr,
     PARTS: tl.constexpr, WHOLE: tl.constexpr, AT_ONCE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(scale * the sum of ``sums`` over PARTS + residual + bias), added AT_ONCE and always in one order;
     WHOLE numbers lie there as the bits of int32."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
     TILES_N: tl.constexpr = (K + BN - 1) // BN
     m_first = tl.program_id(0) // TILES_N * BM

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.gemm.kernel import any_of, outer
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.tf32 import product_added
 
 
@@ -160,6 +161,7 @@ def input_gradient(
     FLIP: tl.constexpr, PADDED: tl.constexpr,
     SPLIT: tl.constexpr, PACKED: tl.constexpr, FLAT: tl.constexpr, WIDE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PHASES: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """dx = the gradient of conv(x, w) along x, where that of its output is dy, in G groups with C input and K output
@@ -170,6 +172,7 @@ def input_gradient(
     with SPLIT the rest of it behind; FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide.
     PHASES has for each the first of its programs and the first of its taps.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     TILES_C: tl.constexpr = (C + BN - 1) // BN
     TILES_N: tl.constexpr = G * TILES_C
     DEEP: tl.constexpr = D > 1 or T > 1 or Z > 1

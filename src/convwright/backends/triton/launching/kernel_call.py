@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 # What a kernel is told of sums that lie in a workspace.
 WORKSPACE = ("fp32", 16)
+# The first compute capability on which a kernel can be launched before the one ahead of it has ended.
+_FIRST_TO_OVERLAP = 90
+_OVERLAPS = "OVERLAPS"  # the constant of a kernel that can wait for the one ahead of it
 # As Triton calls those dtypes for which it has names of its own.
 _TRITON_NAMES = {"int8": "i8", "fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5"}
 
@@ -53,12 +56,14 @@ class KernelCall:
         signature = {name: f"*{_TRITON_NAMES.get(dtype, dtype)}" for name, (dtype, _) in self.pointers.items()}
         for name, each in self.maps.items():
             signature[name] = f"tensordesc<{self.pointers[name][0]}[{', '.join(map(str, each.box))}]>"
-        signature |= dict.fromkeys(self.constants, "constexpr")
+        capability = int(architecture.removeprefix("sm_"))
+        constants = self._constants(overlapping=self.overlaps(capability))
+        signature |= dict.fromkeys(constants, "constexpr")
         places = {name: place for place, name in enumerate(self.kernel.arg_names)}
         aligned = {name: nbytes for name, (_, nbytes) in self.pointers.items() if name not in self.maps}
         hints = {(places[name],): [["tt.divisibility", nbytes]] for name, nbytes in aligned.items()}
-        source = ASTSource(self.kernel, signature, dict(self.constants), hints)
-        target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
+        source = ASTSource(self.kernel, signature, constants, hints)
+        target = GPUTarget("cuda", capability, 32)
         options = {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
         return triton.compile(source, target=target, options=options)
 
@@ -70,7 +75,19 @@ class KernelCall:
             from convwright.backends.triton.launching.interpreted_maps import mapped
 
             given |= {name: mapped(given[name], each) for name, each in self.maps.items()}
-        self.kernel[(self.blocks,)](**given, **self.constants)
+        self.kernel[(self.blocks,)](**given, **self._constants(overlapping=False))
+
+    def overlaps(self, capability: int) -> bool:
+        """Whether the kernel, compiled for such a GPU, waits for the one ahead of it by itself: the GPU may launch it
+        before that has ended."""
+        return self._can_wait and capability >= _FIRST_TO_OVERLAP
+
+    @property
+    def _can_wait(self) -> bool:
+        return _OVERLAPS in self.kernel.arg_names
+
+    def _constants(self, *, overlapping: bool) -> dict[str, object]:
+        return {**self.constants, **({_OVERLAPS: overlapping} if self._can_wait else {})}
 
 
 def interpreting() -> bool:

@@ -25,6 +25,7 @@ from convwright.tensors import torch_dtype
 
 _LARGEST_SHARED_BYTES_BY_DEFAULT = 48 * 1024
 _MAX_DYNAMIC_SHARED_BYTES, _PREFER_SHARED = 8, 1  # CU_FUNC_ATTRIBUTE_…, CU_FUNC_CACHE_…
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_…
 
 
 class Launch(Protocol):
@@ -61,6 +62,8 @@ class Binary:
     shared_bytes: int
     operands: int
     maps: tuple[Mapped, ...] = ()
+    overlaps: bool = False
+    """Whether it may be launched before the kernel ahead of it has ended, for whose end it waits by itself."""
 
     @classmethod
     def of(cls, compiled: Any, call: KernelCall) -> Self:
@@ -71,7 +74,8 @@ class Binary:
             raise BackendError(f"{metadata.name} needs scratch memory, clusters or a cooperative launch, none is given")
         size = call.blocks, metadata.num_warps, metadata.shared, len(call.pointers)
         maps = mapped_operands(call, compiled) if call.maps else ()
-        return cls(metadata.name, compiled.hash, compiled.asm["cubin"], *size, maps)
+        cubin, overlaps = compiled.asm["cubin"], call.overlaps(metadata.target.arch)
+        return cls(metadata.name, compiled.hash, cubin, *size, maps, overlaps)
 
     @property
     def text(self) -> str:
@@ -123,6 +127,12 @@ class _LaunchConfig(ctypes.Structure):
     )
 
 
+class _Attribute(ctypes.Structure):
+    """``CUlaunchAttribute`` of the driver, whose value is one number of many things that it can be."""
+
+    _fields_ = (("name", ctypes.c_uint), ("_", ctypes.c_uint), ("value", ctypes.c_uint), ("_rest", ctypes.c_char * 60))
+
+
 class DriverLaunch:
     """Everything but the operands' addresses and the stream is laid out once; a call refills those, in about 1 µs."""
 
@@ -131,6 +141,9 @@ class DriverLaunch:
         self._device_index = index = torch.device(str(device.torch_name)).index or 0
         self._function = ctypes.c_void_p(_function(index, binary))
         self._config = _LaunchConfig(binary.blocks, 1, 1, 32 * binary.warps, 1, 1, binary.shared_bytes)
+        if binary.overlaps:
+            self._attribute = _Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
+            self._config.attributes, self._config.attribute_count = ctypes.addressof(self._attribute), 1
         self._config_at = ctypes.c_void_p(ctypes.addressof(self._config))
         self._addresses = (ctypes.c_uint64 * (binary.operands + 1))()
         places, self._maps = _parameters(binary, ctypes.addressof(self._addresses))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.tf32 import tf32
 
 
@@ -23,11 +24,12 @@ def _stored(to, rest, value, mask, PACKED: tl.constexpr, SPLIT: tl.constexpr):
 def packed_rows(
     w, packed, ROWS: tl.constexpr, GROUP: tl.constexpr, W_GROUP: tl.constexpr, W_ROW: tl.constexpr,
     T: tl.constexpr, R: tl.constexpr, S: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
-    INNER: tl.constexpr, W_INNER: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
+    INNER: tl.constexpr, W_INNER: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """packed = w rounded to TF32, as ROWS T R S INNER, and with SPLIT the rest behind. GROUP rows lie W_ROW apart in w,
     and groups of rows W_GROUP."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     LENGTH: tl.constexpr = T * R * S * INNER
     BLOCKS: tl.constexpr = (LENGTH + BLOCK - 1) // BLOCK
     program = tl.program_id(0)
@@ -71,10 +73,12 @@ def _column(
 def transformed_weight(
     w, packed, C: tl.constexpr, K: tl.constexpr, W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr,
     W_S: tl.constexpr, FLIP: tl.constexpr, PITCH: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """packed = G w G' in float64, rounded once, as 16 K PITCH, where it is PACKED rounded to TF32 with the rest behind;
     and behind that w itself, as 9 C K. FLIP mirrors the taps."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     POINT: tl.constexpr = K * PITCH
     TAP: tl.constexpr = C * K
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
+
 
 @triton.jit
 def weight_at(
@@ -26,6 +28,7 @@ def sum_of_parts(
     sums, dw, db, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
     PARTS: tl.constexpr, ROWS: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr, WITH_BIAS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """dw = the sum of ``sums``, PARTS K T R S C, over its parts, always in one order, rounded once. WITH_BIAS each part
@@ -34,6 +37,7 @@ def sum_of_parts(
     ROWS parts are read at a time, AHEAD times before any of them has to be there, and what is read of each row added to
     sums of its own until the end.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     ROW: tl.constexpr = T * R * S * C
     SIZE: tl.constexpr = K * ROW
     WHOLE: tl.constexpr = SIZE + K if WITH_BIAS else SIZE
@@ -60,11 +64,12 @@ def sum_of_parts(
 def turned_sum_of_parts(
     sums, dw, C: tl.constexpr, K: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr, TAPS: tl.constexpr, BC: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr, TAPS: tl.constexpr, BC: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """The same for a weight in which the taps of a channel lie side by side, while in parts the channels of a tap do: a
     program has BC channels with all taps, of which there are at most TAPS, so that it reads and writes whole lines."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     ROW: tl.constexpr = T * R * S * C
     BLOCKS: tl.constexpr = (C + BC - 1) // BC
     k = tl.program_id(0) // BLOCKS

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from convwright.backends.triton.gemm.kernel import any_of
 from convwright.backends.triton.implicit_gemm.kernel import write_tile
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.staging.fp16_parts import (
     dot_3xfp16,
     exponent_of,
@@ -37,6 +38,7 @@ def staged_input(
     X_PLANES: tl.constexpr, WIDE: tl.constexpr, DP: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
     FRONT: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     PITCH: tl.constexpr, SCALES_AT: tl.constexpr, EACH: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """staged = x, EACH number as so many, as N DP HP WP G PITCH/BC EACH BC; behind it, in fp32, the powers of two, as
@@ -44,6 +46,7 @@ def staged_input(
 
     A program stages BC channels of BP pixels.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     PIXELS: tl.constexpr = N * DP * HP * WP
     TILES: tl.constexpr = (PIXELS + BP - 1) // BP
     tile, block = tile_and_block(tl.program_id(0), TILES, G * PITCH // BC, X_PLANES)
@@ -83,10 +86,12 @@ def packed_weight(
     w, packed, ROWS: tl.constexpr, C: tl.constexpr, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr,
     FLIP: tl.constexpr, PITCH: tl.constexpr, EACH: tl.constexpr, BC: tl.constexpr, BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """packed = w, EACH number as so many, as ROWS T R S PITCH/BC EACH BC, and behind it the power of two of each row. A
     program takes one, BLOCK weights at a time; FLIP mirrors the taps."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     LENGTH: tl.constexpr = T * R * S * PITCH
     row = tl.program_id(0).to(tl.int64)
     of_row = w + row * W_K
@@ -196,6 +201,7 @@ def staged_gemm(
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
     EACH: tl.constexpr, SCALED: tl.constexpr, EXACT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with K output channels each, where x is ``staged`` and
@@ -206,6 +212,7 @@ def staged_gemm(
     shares a scale; of a WHOLE step what lies behind the taps is read too, beside weights of 0. Y_* are strides,
     Y_PLANES says that y lies in planes; WIDE makes its offsets 64 bits wide.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
     PIXELS: tl.constexpr = N * DP * HP * WP
     ROW: tl.constexpr = T * R * S * (BK if FOLDED else PITCH)

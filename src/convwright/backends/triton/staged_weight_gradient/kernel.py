@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.parts.kernel import weight_at
 from convwright.backends.triton.staging.fp16_parts import (
     dot_3xfp16,
@@ -50,11 +51,12 @@ def _largest(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.co
 # fmt: off
 @triton.jit
 def largest_of_channels(
-    x, dy, workspace, X: tl.constexpr, DY: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    x, dy, workspace, X: tl.constexpr, DY: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """What is the largest number of each channel of both operands, of each of which X and DY tell how it lies and is
     staged."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     program = tl.program_id(0)
     if program < X.searchers:
         _largest(x, workspace, program, X, BP, BC)
@@ -88,10 +90,11 @@ def _stage(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.cons
 # fmt: off
 @triton.jit
 def staged_by_channels(
-    x, dy, workspace, X: tl.constexpr, DY: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    x, dy, workspace, X: tl.constexpr, DY: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """Both operands staged, as X and DY say."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     program = tl.program_id(0)
     if program < X.stagers:
         _stage(x, workspace, program, X, BP, BC)
@@ -112,7 +115,7 @@ def staged_weight_gradient(
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     EACH: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, SUMMED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """out = the gradient, in G groups with C input and K output channels each; where they are SUMMED, out = the sums of
@@ -121,6 +124,7 @@ def staged_weight_gradient(
     In the workspace lie the input as N DP HP WP X_PITCH, and from Y_BEGINS on the output's gradient as N Z P Q Y_PITCH,
     EACH number as so many; behind each of them lie the scales of its channels.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
     TAPS: tl.constexpr = T * R * S
     STEPS: tl.constexpr = (M + BK * PARTS - 1) // (BK * PARTS)

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.gemm.kernel import any_of
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.parts.kernel import weight_at
 from convwright.backends.triton.tf32 import product_added, tf32
 
@@ -121,6 +122,7 @@ def weight_gradient(
     W_T: tl.constexpr, STRIDE_D: tl.constexpr, FRONT: tl.constexpr, DILATION_D: tl.constexpr,
     WIDE: tl.constexpr, SPLIT: tl.constexpr, PITCH: tl.constexpr, FLAT: tl.constexpr, SUMMED: tl.constexpr,
     PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """out = the gradient, in G groups with C input and K output channels each; where they are SUMMED, out = the sums of
@@ -130,6 +132,7 @@ def weight_gradient(
     a tile run across taps; WIDE makes offsets 64 bits wide; GROUP is how many neighbours in a row of dy a few threads
     load. With a PITCH ``dy`` is packed, and that is the stride of its channels.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     STEPS: tl.constexpr = (N * Z * P * Q + BK * PARTS - 1) // (BK * PARTS)
     TAPS: tl.constexpr = T * R * S
     TILES_C: tl.constexpr = (C + BM - 1) // BM
@@ -203,10 +206,11 @@ def weight_gradient(
 def packed_gradient(
     dy, packed, N: tl.constexpr, K: tl.constexpr, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     Y_N: tl.constexpr, Y_Z: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, WIDE: tl.constexpr,
-    PITCH: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+    PITCH: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """packed = dy rounded to TF32, as K PITCH, and behind that the rest of it; pixels past the last are zeros."""
+    wait_for_the_kernel_ahead(OVERLAPS)
     TILES: tl.constexpr = PITCH // PIXELS
     m = tl.program_id(0) % TILES * PIXELS + tl.arange(0, PIXELS)
     k = tl.program_id(0) // TILES * CHANNELS + tl.arange(0, CHANNELS)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.wide_direct.kept import write_channels
 from convwright.backends.triton.wide_direct.patch import summed_up
 from convwright.backends.triton.wide_direct.rows import write_row
@@ -68,6 +69,7 @@ def wide_direct(
     GAP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUTPUTS: tl.constexpr,
     WRITTEN: tl.constexpr, PIECES: tl.constexpr, PLACES: tl.constexpr, BY_ROW: tl.constexpr,
     SPLIT: tl.constexpr, VECTOR: tl.constexpr, PATCHES: tl.constexpr, TURNS: tl.constexpr, KEPT: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each. With a
@@ -83,6 +85,7 @@ def wide_direct(
     what only a patch's first row needs, and no patch needs a turn outside of the range. With KEPT a patch is read once,
     and so many times OUTPUTS channels are a loop.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     WIDTH: tl.constexpr = (Q + COLS - 1) // COLS
     SPANS: tl.constexpr = (P + ROWS * GAP - 1) // (ROWS * GAP) * GAP
     LAST_P: tl.constexpr = (SPANS // GAP - 1) * (ROWS * GAP) + GAP - 1

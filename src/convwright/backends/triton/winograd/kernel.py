@@ -14,6 +14,7 @@ import triton.language as tl
 
 from convwright.backends.triton.activation import activated
 from convwright.backends.triton.gemm.kernel import outer
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.tf32 import product_added
 
 
@@ -54,13 +55,14 @@ def transformed_input(
     N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, X_PLANES: tl.constexpr,
     TOP: tl.constexpr, LEFT: tl.constexpr, WIDE: tl.constexpr, PITCH: tl.constexpr,
-    BT: tl.constexpr, BC: tl.constexpr,
+    BT: tl.constexpr, BC: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """points = B' d B for each patch d of x, as 16 T PITCH. A program transforms BT patches of BC channels.
 
     Where x lies in planes it reads along the patches, and turns what it writes around.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     T: tl.constexpr = N * ROWS * COLUMNS
     TILES_C: tl.constexpr = (PITCH + BC - 1) // BC
     t = tl.program_id(0) // TILES_C * BT + tl.arange(0, BT)
@@ -183,7 +185,7 @@ def winograd(
     Y_N: tl.constexpr, Y_K: tl.constexpr, Y_P: tl.constexpr, Y_Q: tl.constexpr, Y_PLANES: tl.constexpr,
     TOP: tl.constexpr, LEFT: tl.constexpr, WIDE: tl.constexpr, PITCH: tl.constexpr,
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, PACKED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), by 3xTF32 from the transformed input ``points``.
@@ -191,6 +193,7 @@ def winograd(
     ``w`` is the transformed weight, 16 K PITCH, where it is PACKED rounded to TF32 with the rest behind; behind that,
     the weight itself, 9 C K.
     """
+    wait_for_the_kernel_ahead(OVERLAPS)
     T: tl.constexpr = N * ROWS * COLUMNS
     TILES_M: tl.constexpr = (T + BM - 1) // BM
     TILES_N: tl.constexpr = (K + BN - 1) // BN
