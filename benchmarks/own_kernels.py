@@ -32,6 +32,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
+from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.cache import Cache
@@ -60,11 +61,10 @@ def compiled(candidate: Candidate, device: DeviceFacts) -> str | None:
 
 
 def bound(
-    candidate: Candidate, device: DeviceFacts, given: dict[Role, torch.Tensor]
+    plan: Plan, given: dict[Role, torch.Tensor]
 ) -> tuple[Callable[[], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:
     """What packs its second operand, and what calls it with a packed one."""
-    first, second = (given[role] for role in candidate.problem.direction.operands)
-    plan = BACKEND.build(candidate, device)
+    first, second = (given[role] for role in plan.candidate.problem.direction.operands)
     workspace = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device=first.device)
     rest = given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace
     return lambda: plan.prepare(second) if Role.W in given else second, lambda packed: plan(first, packed, *rest)
@@ -72,7 +72,7 @@ def bound(
 
 def calls_of(problem: ConvProblem, device: DeviceFacts, given: dict[Role, torch.Tensor]) -> Iterator[tuple[str, Any]]:
     for candidate in offered(problem, device):
-        pack, call = bound(candidate, device, given)
+        pack, call = bound(BACKEND.build(candidate, device), given)
         yield candidate.id, partial(call, pack())
 
 

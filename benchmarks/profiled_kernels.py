@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from common.retiming import interval
-from own_kernels import bound, offered
+from own_kernels import BACKEND, bound, offered
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -68,7 +68,8 @@ def named(problem: ConvProblem, id_: str, device: DeviceFacts) -> Candidate:
 
 @torch.no_grad()
 def profiled(candidate: Candidate, device: DeviceFacts) -> None:
-    pack, call = bound(candidate, device, operands(candidate.problem, Kind.NORMAL, str(device.torch_name), seed=1))
+    given = operands(candidate.problem, Kind.NORMAL, str(device.torch_name), seed=1)
+    pack, call = bound(BACKEND.build(candidate, device), given)
 
     def run() -> None:
         call(pack())

@@ -81,9 +81,7 @@ class Attribute(ctypes.Structure):
 
 
 @pytest.mark.parametrize(("architecture", "overlaps"), [("sm_90", True), ("sm_80", False)])
-def test_the_driver_is_told_of_what_waits(
-    architecture: str, overlaps: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_driver_is_told_of_what_waits(architecture: str, overlaps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
     ready = launch_of(launched()["bands"], replace(H200, torch_name="cuda:0", architecture=architecture))
     ready(torch.empty(8), torch.empty(8))
