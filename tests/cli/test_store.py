@@ -138,6 +138,19 @@ def test_a_store_that_cannot_be_written_to_is_read(run: Run, path: Path) -> None
                 assert err == f"convwright: nothing was done, since {denied}\n"
 
 
+@pytest.mark.parametrize(
+    "words", [[], ["--json"], ["list"], ["export", "-"], ["prune", "--older-than", "30"], ["clear", "--yes"]]
+)
+def test_damage_further_on_in_a_file_is_an_error(words: list[str], run: Run, path: Path) -> None:
+    """An export of nothing would pass for a backup of all."""
+    first_page = path.read_bytes()[:4096]
+    path.write_bytes(first_page + b"\xff" * (path.stat().st_size - len(first_page)))
+    code, _, err = run(*words)
+    assert code == 1
+    assert f"{path} was corrupt and now lies at {path}.corrupt-" in err
+    assert err.count("corrupt and now") == 1
+
+
 def test_list_names_the_problems(run: Run) -> None:
     assert [(row["problem"], row["device"], row["findings"], row["failures"]) for row in data(run, "list")] == [
         (OTHER, DEVICE, 1, 1),

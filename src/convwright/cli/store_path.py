@@ -28,7 +28,8 @@ StorePath = Annotated[
 @contextmanager
 def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iterator[Store]:
     """The store at the path that is ``given``, which must be there unless it may be ``new``, or the one of the
-    settings; who only ``reads`` need not be able to write to it."""
+    settings; who only ``reads`` need not be able to write to it. Where it fails meanwhile, that is an error at the end.
+    """
     from convwright.settings import settings, store_place
     from convwright.tuning.keeping.schema import NOT_KEPT
     from convwright.tuning.keeping.store import Store
@@ -44,9 +45,13 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
             raise StoreError(store.note)
         if not (reads or store.in_file):
             raise StoreError(f"nothing was done, since {(store.note or '').partition(NOT_KEPT)[2]}")
-        if store.note:
-            print(f"convwright: {store.note}", file=sys.stderr)
+        known = store.note
+        if known:
+            print(f"convwright: {known}", file=sys.stderr)
         yield store
+        # Damage further on in a file shows when that is read: what was done then, was done to a new one.
+        if store.note not in (None, known):
+            raise StoreError(store.note)
 
 
 def _check(path: Path, *, new: bool) -> None:
