@@ -31,9 +31,10 @@ _OLDEST_ARCHITECTURE = 80
 # What is offered for each direction. Each kernel has a folder, and its name begins those of its algorithms.
 _KERNELS: Mapping[Direction, tuple[str, ...]] = {
     Direction.FORWARD: (
-        "staged_gemm", "boxed_gemm", "folded_gemm", "implicit_gemm", "banded_gemm", "wide_direct", "direct", "winograd",
+        "staged_gemm", "boxed_gemm", "folded_gemm", "implicit_gemm", "banded_gemm", "wide_direct", "taps_first", "direct",
+        "winograd",
     ),
-    Direction.BACKWARD_DATA: ("input_gradient", "banded_gemm", "wide_direct", "direct"),
+    Direction.BACKWARD_DATA: ("input_gradient", "banded_gemm", "wide_direct", "taps_first", "direct"),
     Direction.BACKWARD_WEIGHT: (
         "staged_weight_gradient", "boxed_weight_gradient", "weight_gradient", "few_weights",
     ),

@@ -19,6 +19,7 @@ _TIMES = {
     "implicit_gemm": (2.6, 1.2),
     "banded_gemm": (1.2, 1.2),
     "wide_direct": (1.35, 1.5),
+    "taps_first": (1.6, 1.6),
     "direct": (2.3, 2.0),
     "winograd": (1.7, 1.7),
     "input_gradient": (4.0, 3.0),

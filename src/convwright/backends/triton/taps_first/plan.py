@@ -1,0 +1,32 @@
+"""The kernels that sum up taps first made ready for one problem."""
+
+from __future__ import annotations
+
+from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan, SequencePlan
+from convwright.core.candidate import Candidate
+from convwright.core.direction import Direction
+from convwright.core.fusing import is_rare
+
+
+class TapsFirstPlan(SequencePlan):
+    """Runs one configuration of them."""
+
+    @staticmethod
+    def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
+        forward = candidate.problem.direction is Direction.FORWARD
+        added = (Operand.BIAS, Operand.RESIDUAL) if forward else ()
+        sums = (Operand.FIRST, Operand.SECOND, Operand.WORKSPACE)
+        return [sums, (Operand.WORKSPACE, *added, Operand.OUT)]
+
+
+class TapsFirstGradientPlan(RarePlan):
+    """Runs one that multiplies dy by an activation's derivative."""
+
+    @staticmethod
+    def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
+        sums, outputs = TapsFirstPlan.operands(candidate)
+        return [(*sums, Operand.Z), outputs]
+
+
+def plan_class(candidate: Candidate) -> type[TapsFirstPlan] | type[TapsFirstGradientPlan]:
+    return TapsFirstGradientPlan if is_rare(candidate.problem) else TapsFirstPlan
