@@ -27,10 +27,10 @@ pytestmark = pytest.mark.skipif(launch.interpreting(), reason="TRITON_INTERPRET 
 H200 = profile("h200")
 KERNELS = (
     "banded_gemm", "bands", "boxed_gemm", "boxed_weight_gradient", "direct", "few_weights", "folded_operands",
-    "held_gemm", "implicit_gemm", "input_gradient", "largest_of_channels", "output_of_parts", "packed_gradient",
-    "packed_rows", "packed_weight", "staged_by_channels", "staged_gemm", "staged_input", "staged_weight_gradient",
-    "sum_of_parts", "transformed_input", "transformed_weight", "turned_sum_of_parts", "weight_gradient", "wide_direct",
-    "winograd",
+    "held_gemm", "implicit_gemm", "input_gradient", "largest_of_channels", "output_of_parts", "outputs_of_taps",
+    "packed_gradient", "packed_rows", "packed_weight", "staged_by_channels", "staged_gemm", "staged_input",
+    "staged_weight_gradient", "sum_of_parts", "sums_of_taps", "transformed_input", "transformed_weight",
+    "turned_sum_of_parts", "weight_gradient", "wide_direct", "winograd",
 )  # fmt: skip
 LAYERS = (
     "mb32ic256ih14oc256kh3ph1", "mb32ic3ih224oc64kh7sh2ph3", "mb32ic256ih14oc256kh3ph1 tag:nhwc dt:fp16 ep:bias+relu",
@@ -38,7 +38,7 @@ LAYERS = (
     "mb32ic256ih28oc256kh3ph1sh2 tag:nhwc dir:backward_data", "mb32ic256ih14oc256kh3ph1 dir:backward_weight",
     "mb32ic256ih14oc256kh3ph1 tag:nhwc dir:backward_weight",
     "mb32ic256ih14oc256kh3ph1 tag:nhwc dt:fp16 dir:backward_weight",
-    "g96mb32ic96oc96ih56kh3ph1 dt:fp16 dir:backward_weight",
+    "g96mb32ic96oc96ih56kh3ph1 dt:fp16 dir:backward_weight", "ic50ih512oc1kh3ph5dh4",
 )  # fmt: skip
 WAIT = "griddepcontrol.wait"
 _TOUCHES = re.compile(r"\b(?:ld|st|atom|red|prefetch\w*|cp)\.(?!param)[\w.:]+")

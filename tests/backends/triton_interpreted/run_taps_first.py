@@ -7,9 +7,8 @@ from math import inf, nan, sqrt
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import given as drawn
-from hypothesis import settings
 from hypothesis import strategies as st
 
 import problem_space
@@ -41,7 +40,9 @@ def computed(candidate: Candidate, given: dict[Role, torch.Tensor]) -> torch.Ten
 def some(problem: ConvProblem, place: int, count: int = 4) -> list[Candidate]:
     """Some of all that serve, others for each place."""
     found = sorted(tiles(sweep_of(problem)), key=lambda tile: (tile.pixels * 7 + tile.ahead * 5 + tile.parts * 3) % 11)
-    return [candidate_of(problem, found[(place * 13 + turn * len(found) // count) % len(found)]) for turn in range(count)]
+    return [
+        candidate_of(problem, found[(place * 13 + turn * len(found) // count) % len(found)]) for turn in range(count)
+    ]
 
 
 # In words: channels that fill no step and no part, groups, windows of all kinds, volumes, one dimension, and gradients.
@@ -94,7 +95,9 @@ def test_operands_may_be_slices_of_wider_buffers() -> None:
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.filter_too_much])
-@drawn(problem_space.problems(least_images=1, channels=(2, 8, 11)), st.sampled_from([DType.FP16, DType.FP32]), st.data())
+@drawn(
+    problem_space.problems(least_images=1, channels=(2, 8, 11)), st.sampled_from([DType.FP16, DType.FP32]), st.data()
+)
 def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, data: st.DataObject) -> None:
     specs = {role: replace(getattr(drawn_problem, role), dtype=dtype) for role in "xwy"}
     problem = replace(drawn_problem, **specs)

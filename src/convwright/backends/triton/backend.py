@@ -31,8 +31,8 @@ _OLDEST_ARCHITECTURE = 80
 # What is offered for each direction. Each kernel has a folder, and its name begins those of its algorithms.
 _KERNELS: Mapping[Direction, tuple[str, ...]] = {
     Direction.FORWARD: (
-        "staged_gemm", "boxed_gemm", "folded_gemm", "implicit_gemm", "banded_gemm", "wide_direct", "taps_first", "direct",
-        "winograd",
+        "staged_gemm", "boxed_gemm", "folded_gemm", "implicit_gemm", "banded_gemm", "wide_direct", "taps_first",
+        "direct", "winograd",
     ),
     Direction.BACKWARD_DATA: ("input_gradient", "banded_gemm", "wide_direct", "taps_first", "direct"),
     Direction.BACKWARD_WEIGHT: (

@@ -57,7 +57,7 @@ def _weights(
 # fmt: off
 @triton.jit
 def _row(
-    totals, lane, col, T: tl.constexpr, S: tl.constexpr, FIRST: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr,
+    totals, lane, col, S: tl.constexpr, FIRST: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr,
     LEFT: tl.constexpr, DILATION: tl.constexpr,
 ):
     # fmt: on
@@ -69,7 +69,8 @@ def _row(
         else:
             found = col * STRIDE + (s * DILATION - LEFT)
             inside = (found >= 0) & (found < WIDTH)
-            total += tl.where(inside, tl.gather(totals[FIRST + s], tl.where(inside, lane - col + found, 0), axis=0), 0.0)
+            other = tl.gather(totals[FIRST + s], tl.where(inside, lane - col + found, 0), axis=0)
+            total += tl.where(inside, other, 0.0)
     return total
 
 
@@ -161,7 +162,7 @@ def sums_of_taps(
     to = ((part * (N * G) + place) * (K * T * R * D * H) + row) * Q + (first_q + col)
     written = (row < D * H) & (col < COLUMNS) & (first_q + col < Q)
     for each in tl.static_range(K * T * R):
-        total = _row(totals, lane, col, T, S, each * S, WIDTH, STRIDE_W, LEFT - BEFORE, DILATION_W)
+        total = _row(totals, lane, col, S, each * S, WIDTH, STRIDE_W, LEFT - BEFORE, DILATION_W)
         tl.store(sums + to + each * (D * H * Q), total, mask=written)
 
 
@@ -199,7 +200,7 @@ def outputs_of_taps(
     d = plane * STRIDE_D - FRONT
     at = channel * (T * R * PLANE) + ((d * H + h) * Q + q)
     total = tl.zeros((BLOCK,), tl.float32)
-    for part in tl.range(PARTS):
+    for _ in tl.range(PARTS):
         for tap in tl.static_range(T * R):
             behind_d = tap // R * DILATION_D
             behind_h = tap % R * DILATION_H

@@ -97,7 +97,7 @@ def constants_of_sums(problem: ConvProblem, tile: Tile) -> dict[str, object]:
     """What the kernel that sums up channels is compiled for."""
     sweep, lying, rows = sweep_of(problem), weight_lying(problem, packed=False), Rows.of(tile, sweep_of(problem))
     backward, (depth, high, columns) = problem.direction is Direction.BACKWARD_DATA, sweep.tracks
-    return {
+    told: dict[str, object] = {
         "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs,
         "T": depth.most_taps, "R": high.most_taps, "S": columns.most_taps,
         "D": depth.read, "H": high.read, "W": columns.read, "Q": columns.written,
@@ -107,7 +107,8 @@ def constants_of_sums(problem: ConvProblem, tile: Tile) -> dict[str, object]:
         "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
         "PARTS": tile.parts, "AHEAD": tile.ahead, "KEPT": keeps(tile, sweep), "BLOCK": tile.block,
         "WIDTH": rows.width, "COLUMNS": rows.columns, "BEFORE": rows.before,
-    } | _strides("X", sweep) | weight_constants(problem, lying)  # fmt: skip
+    }  # fmt: skip
+    return told | _strides("X", sweep) | weight_constants(problem, lying)
 
 
 def constants_of_outputs(problem: ConvProblem, tile: Tile, block: int) -> dict[str, object]:
@@ -116,14 +117,15 @@ def constants_of_outputs(problem: ConvProblem, tile: Tile, block: int) -> dict[s
     epilogue, (depth, high, columns) = problem.epilogue, sweep.tracks
     if problem.direction is Direction.BACKWARD_DATA:
         epilogue = Epilogue()
-    return {
+    told: dict[str, object] = {
         "N": problem.n, "G": sweep.groups, "K": sweep.outputs, "T": depth.most_taps, "R": high.most_taps,
         "D": depth.read, "H": high.read, "Z": depth.written, "P": high.written, "Q": columns.written,
         "STRIDE_D": depth.stride, "STRIDE_H": high.stride, "FRONT": depth.phases[0].before,
         "TOP": high.phases[0].before, "DILATION_D": depth.dilation, "DILATION_H": high.dilation,
         "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
         "WIDE": _is_wide(sweep, tile), "PARTS": tile.parts, "BLOCK": block,
-    } | _strides("Y", sweep)  # fmt: skip
+    }  # fmt: skip
+    return told | _strides("Y", sweep)
 
 
 def _strides(operand: str, sweep: Sweep) -> dict[str, int]:
