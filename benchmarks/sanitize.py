@@ -40,7 +40,10 @@ from convwright.tuning.trials.trial import Bench, Trial
 
 PLAIN, HALF = "mb2ic8ih14oc8kh3ph1", "mb2ic8ih14oc8kh3ph1 dt:fp16 tag:nhwc"
 BOXED, UNBOXED = (f"mb2ic16ih14oc{channels}kh3ph1 dt:fp16 tag:nhwc" for channels in (16, 21))
-PROBLEMS = [PLAIN, HALF, BOXED, UNBOXED, "g8mb1ic8ih12oc8kh3ph1", "g8mb1ic8ih12oc8kh7ph3 dt:fp16", "ic8id5ih9oc8kd3kh3"]
+FEW = "mb2ic9ih14oc2kh3ph1"
+PROBLEMS = [
+    PLAIN, HALF, BOXED, UNBOXED, FEW, "g8mb1ic8ih12oc8kh3ph1", "g8mb1ic8ih12oc8kh7ph3 dt:fp16", "ic8id5ih9oc8kd3kh3",
+]  # fmt: skip
 FUSED = [f"{PLAIN} ep:bias+relu", f"{HALF} ep:residual+bias+relu"]
 # So many of each backend, but of cuDNN's classic API all, and so many rewritten ones.
 MOST_OF_A_BACKEND, MOST_REWRITTEN = 4, 3

@@ -1,6 +1,6 @@
 """The kernels for few output channels of many input channels: each pixel's channels are summed up for every tap, all
 taps by themselves, and then each output adds up what its taps find: those of a row within a block, whose lanes exchange
-them, and rows by a second kernel.
+them, and rows by a second kernel. It is how `reference/kn2row` computes them.
 
 Neighbouring outputs read the same pixels. Here a pixel is read once, by one thread, and what is read again are sums of
 its channels, one for each row of taps.
