@@ -120,7 +120,7 @@ def read(lines: list[dict[str, Any]], profile: Path, most: int, out: Path | None
         told |= {"part": part, "device": line["conditions"]["device"]}
         print(json.dumps(told))
         if written is not None:
-            written.add(told)
+            written.add({"benchmark": "profiled kernels", **told})
 
 
 def main() -> None:

@@ -115,6 +115,14 @@ def test_what_is_for_measuring_is_refused_where_nothing_is_measured(
     assert f"mode heuristic measures nothing, so that {name} would be ignored" in err
 
 
+def test_a_mode_that_measures_is_refused_where_nothing_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(capsys, monkeypatch, "ic16ih8oc16kh3", "--device", "h200", "--mode", "quick")
+    assert code == 2
+    assert "NVIDIA H200 is elsewhere: nothing is measured, so that --mode quick would be ignored" in err
+
+
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [

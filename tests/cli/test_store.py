@@ -316,8 +316,17 @@ def test_a_newer_store_is_refused(run: Run, path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     code, out, err = run("show")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "newer convwright" in err
+
+
+def test_another_programs_database_is_refused(run: Run, path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE songs (name TEXT)")
+    code, out, err = run("show")
+    assert (code, out) == (2, "")
+    assert "(its tables are songs); name another path, by CONVWRIGHT_STORE or --store" in err
 
 
 def test_options_belong_behind_the_verb(run: Run, path: Path) -> None:

@@ -27,6 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     (tmp_path / "module_of_targets.py").write_text(SOURCE)
     (tmp_path / "neighbour_of_targets.py").write_text("ANSWER = 42")
+    (tmp_path / "module_of_targets.txt").write_text(SOURCE)
+    (tmp_path / "folder_of_targets").mkdir()
     (tmp_path / "broken_of_targets.py").write_text("raise RuntimeError('first line\\nsecond line')")
     (tmp_path / "unwritten_of_targets.py").write_text("def f(:\n")
     (tmp_path / "ending_of_targets.py").write_text("import sys\nsys.exit()")
@@ -54,6 +56,8 @@ MISTAKES = [
     ("math:sqroot", "'math' has no attribute 'sqroot'"),
     ("math:pi", "'math:pi' must name something callable, got float"),
     ("nowhere/file.py:f", "there is no file 'nowhere/file.py'"),
+    ("module_of_targets.txt:f", "one of Python, whose name ends in .py, got 'module_of_targets.txt'"),
+    ("folder_of_targets:f", "path/to/file.py:function, and 'folder_of_targets' is a folder"),
     ("broken_of_targets:f", "module 'broken_of_targets' cannot be imported: RuntimeError: first line"),
     (
         "broken_of_targets.py:f",

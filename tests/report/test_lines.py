@@ -15,21 +15,23 @@ from convwright.report.benchmarks.lines import Lines
 
 def test_records_are_added_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    Lines(path).add({"a": 1})
-    Lines(path).add({"b": float("inf")})
-    assert Lines(path).read() == [{"a": 1}, {"b": "inf"}]
+    Lines(path).add({"benchmark": "a"})
+    Lines(path).add({"benchmark": float("inf")})
+    assert Lines(path).read() == [{"benchmark": "a"}, {"benchmark": "inf"}]
 
 
 @pytest.mark.parametrize("half", ['{"b": 2, "c', "{"])
 def test_what_was_left_half_written_is_taken_away(tmp_path: Path, half: str) -> None:
     path = tmp_path / "results.jsonl"
-    path.write_text('{"a": 1}\n' + half)
-    assert Lines(path).read() == [{"a": 1}]
+    path.write_text('{"benchmark": 1}\n' + half)
+    assert Lines(path).read() == [{"benchmark": 1}]
     path.write_text(half)
     assert Lines(path).read() == []
 
 
-@pytest.mark.parametrize("text", ["Dear diary,\ntoday", "no end", "[1, 2]\n", '{"a": 1\n', "\x00\x01\x02"])
+@pytest.mark.parametrize(
+    "text", ["Dear diary,\ntoday", "no end", "[1, 2]\n", '{"a": 1\n', "\x00\x01\x02", '{"schema": 3}\n']
+)
 def test_a_file_of_something_else_stays_as_it_is(tmp_path: Path, text: str) -> None:
     path = tmp_path / "diary.txt"
     path.write_text(text)
@@ -55,7 +57,7 @@ def test_the_file_that_stdout_goes_to_is_not_written_to_twice(tmp_path: Path, mo
         monkeypatch.setattr(lines, "_STDOUT", stdout.fileno())
         with pytest.raises(BadInput, match=r"printed.txt' is where the table is printed to: results need another$"):
             Lines(path)
-        Lines(other).add({"a": 1})
+        Lines(other).add({"benchmark": "a"})
 
 
 class Counted(io.BytesIO):

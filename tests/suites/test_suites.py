@@ -141,7 +141,7 @@ BAD = [
     ("a,ic8ih9oc8kh3,-2\n", "line 1: count must be a whole number of at most 18 digits, got '-2'"),
     (",ic8ih9oc8kh3\n", "line 1: a problem needs a name"),
     ("a,ic8ih9oc8kh3\na,ic8ih9oc8kh5\n", "line 2: each name may stand once, got 'a' again"),
-    ('a,"ic8ih9oc8kh3\n', "line 1: unexpected end of data"),
+    ('a,"ic8ih9oc8kh3\n', "line 1: it is no line of CSV, unexpected end of data"),
     ("a,hello\n", "line 1: a problem is written like"),
     ("# nothing\n", "has no problems"),
 ]

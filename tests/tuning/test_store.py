@@ -293,7 +293,7 @@ def test_a_place_that_is_no_folder_means_in_memory(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_a_place_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    hint = "; set CONVWRIGHT_STORE to another path"
+    hint = "; name another path, by CONVWRIGHT_STORE or --store"
     for path, cause in (
         (tmp_path, "it is a folder"),
         (tmp_path / "file" / "findings.sqlite", f"{tmp_path / 'file'} is no folder"),

@@ -229,7 +229,9 @@ def test_a_measurement_that_is_none_does_not_come_in(body: dict[str, Any], other
 def test_bytes_that_are_no_text_are_a_bad_line(other: Store, tmp_path: Path) -> None:
     path = tmp_path / "findings.jsonl"
     path.write_bytes(f"{SCHEMA}\n{finding(1.0)}\n".encode() + b'{"kind": "\xff"}\n')
-    with pytest.raises(BadInput, match=f"line 3 of {path} is no line of exported findings: .*0xff"):
+    with pytest.raises(
+        BadInput, match=f"line 3 of {path} is no line of exported findings: the byte 0xff at .* is no text in UTF-8"
+    ):
         other.load(path)
     assert lines(other) == [SCHEMA]
 

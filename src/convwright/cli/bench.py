@@ -44,7 +44,10 @@ def bench(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full.")] = "quick",
+    mode: Annotated[
+        str | None,
+        typer.Option(help="heuristic (nothing runs), quick (200 ms a problem), which is the default, or full."),
+    ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
     max_workspace: MaxWorkspace = None,
@@ -75,6 +78,7 @@ def bench(
     from convwright.core.policy import Objective, Policy
     from convwright.measuring.hardware.machine import device_facts
     from convwright.naming import between_commas, check_above_0
+    from convwright.ops.face import refuse_ignored, why_nothing_is_measured
     from convwright.report.benchmarks.lines import Lines
     from convwright.report.benchmarks.result import Asked
     from convwright.report.benchmarks.under_way import Run
@@ -103,10 +107,12 @@ def bench(
         objective=one_of(Objective, "objective", objective),
         finite_inputs=finite_inputs,
     )
-    wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
+    wanted = Mode.QUICK if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
     facts = device_facts(device)
-    if not facts.present:
-        wanted = Mode.HEURISTIC  # as in `find`: nothing runs there
+    if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
+        asked_to_run = mode is not None and wanted is not Mode.HEURISTIC
+        refuse_ignored({"--budget": budget, f"--mode {wanted}": asked_to_run}, nothing)
+        wanted = Mode.HEURISTIC
     asked = Asked(suite.name, facts, wanted, policy, tf32)
     runs = wanted is not Mode.HEURISTIC
     names = None if algorithms is None else tuple(map(spaced, between_commas(algorithms)))

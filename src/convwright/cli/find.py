@@ -46,7 +46,9 @@ def find(
         str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
     ] = None,
     tf32: Tf32 = None,
-    mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms) or full (30 s).")] = "full",
+    mode: Annotated[
+        str | None, typer.Option(help="heuristic (nothing runs), quick (200 ms) or full (30 s), which is the default.")
+    ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
@@ -93,7 +95,8 @@ def find(
         problem = _described(input, weight, windows, groups)
     posed = ConvProblem.parse(complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue))
     options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust == Trust.VERIFY}
-    wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
+    wanted = Mode.FULL if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
+    options[f"--mode {wanted}"] = mode is not None and wanted is not Mode.HEURISTIC
     policy = Policy(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
@@ -123,7 +126,7 @@ def find(
     done = stoppable("before the search was done, of which nothing is kept")
     with with_tf32(tf32), done, progress_bar() as bar:
         found = search(
-            posed, device=device, mode=mode, policy=policy, budget_us=None if budget is None else budget * 1e6,
+            posed, device=device, mode=wanted, policy=policy, budget_us=None if budget is None else budget * 1e6,
             trust=trust, isolate=isolate, energy=energy, kernels=kernels,
             progress=lambda what, done, of: bar(done, of, what),
         )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from convwright.errors import BadInput, Refused
+from convwright.settings import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ class Plots:
             results = [Result.of(record) for record in run.records]
             for name in self.algorithms or ():
                 if not any(result.time_us(name) for result in results):
-                    print(f"convwright: {_why_no_line(name, results)}, so it is not drawn", file=sys.stderr)
+                    print(f"convwright: {_why_no_line(name, results, run.asked)}", file=sys.stderr)
             drawn = chart(results, self.sweeps, self.algorithms or (), title=title, caption=_caption(run))
             draw_chart(drawn, self.curves)
         if self.fit is not None:
@@ -72,10 +73,12 @@ class Plots:
             draw_fits(fits(found), self.fit, title=f"{row.problem.key}\n{run.asked}", caption=_caption_of_fit(run))
 
 
-def _why_no_line(name: str, results: Sequence[Result]) -> str:
+def _why_no_line(name: str, results: Sequence[Result], asked: Asked) -> str:
     if any(result.measured_like(name) for result in results):
-        return f"none of {name} that was measured may be chosen"
-    return f"{name} was not measured"
+        return f"none of {name} that was measured may be chosen, so it is not drawn"
+    if asked.mode is Mode.HEURISTIC:
+        return f"{name} was not measured, so it is not drawn"
+    return f"{name} was not measured, so it is not drawn; more time (--budget, --mode full) may come to it"
 
 
 def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:

@@ -40,7 +40,13 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
         raise BadInput(f"findings are kept in memory only ({name} is none): name a store with --store PATH")
     if given is not None:
         _check(place, new=new)
-    with Store.open(place) as store:
+    try:
+        store = Store.open(place)
+    except StoreError as error:
+        if given is None:
+            raise
+        raise BadInput(str(error)) from error
+    with store:
         if not store.reads_file:
             raise StoreError(store.note)
         if not (reads or store.in_file):

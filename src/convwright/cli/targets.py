@@ -97,8 +97,17 @@ def _folder(place: str) -> Path:
 
 
 def _by_name(name: str) -> ModuleType:
-    with _importing(f"module {name!r}"):
-        return import_module(name)
+    try:
+        with _importing(f"module {name!r}"):
+            module = import_module(name)
+    except BadInput:
+        if Path(name).is_file():
+            raise BadInput(f"a target's file is one of Python, whose name ends in .py, got {name!r}") from None
+        raise
+    if getattr(module, "__file__", None) is None and Path(name).is_dir():
+        del sys.modules[name]  # any folder can be imported
+        raise BadInput(f"a target is module:function or path/to/file.py:function, and {name!r} is a folder")
+    return module
 
 
 def _executed(file: Path) -> ModuleType:

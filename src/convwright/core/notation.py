@@ -96,6 +96,8 @@ def _read_sizes(word: str) -> dict[str, int]:
         if name in sizes:
             raise BadInput(f"{name!r} stands twice in {word!r}")
         sizes[name] = whole_number(f"the size {name}", number)
+        if sizes[name] < 1 and name != "mb" and name[0] not in "pd":
+            raise BadInput(f"`{name}` must be at least 1, got {number} in {word!r}")
     return sizes
 
 

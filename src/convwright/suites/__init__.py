@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import resources
-from os.path import isfile
+from os.path import isdir, isfile
 from pathlib import Path
 
 from convwright.errors import BadInput
@@ -37,10 +37,10 @@ def asked_for(text: str, varied: Mapping[str, int] | None = None) -> Suite:
     """
     if _is_suite(text):
         return load(text)
-    if not any(letter.isdigit() for letter in text):
+    if isdir(text) or not any(letter.isdigit() for letter in text):
         raise BadInput(
             f"a problem such as ic8ih9oc8kh3, a suite ({', '.join(names())}) or the path of a suite's file is needed, "
-            f"got {text!r}"
+            f"{f'and {text!r} is a folder' if isdir(text) else f'got {text!r}'}"
         )
     return of_problem(text, varied)
 

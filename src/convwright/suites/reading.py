@@ -52,5 +52,7 @@ def _row(line: str, where: str) -> Row:
         if not name:
             raise BadInput("a problem needs a name in front of it, got none")
         return Row(name, problem, whole_number("count", count or "1"), source)
-    except (csv.Error, BadInput) as error:
+    except csv.Error as error:
+        raise BadInput(f"{where}: it is no line of CSV, {error}") from None
+    except BadInput as error:
         raise BadInput(f"{where}: {error}") from None

@@ -26,7 +26,8 @@ def as_line(data: Any) -> str:
 
 
 class Lines:
-    """The file at ``path``, to which lines are added. What a run that was killed left half written is taken away."""
+    """The file at ``path``, to which lines are added, each of which has a ``benchmark``. What a run that was killed
+    left half written is taken away."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,13 +82,15 @@ def _first_line(file: BinaryIO) -> bytes:
 
 
 def _holds_records(first: bytes) -> bool:
-    """Whether a file with this first line is one of records, or empty. A first line that has no end may be any part."""
+    """Whether a file with this first line is one of records, each of which names its benchmark, or empty. A first line
+    that has no end may be any part."""
     if not first.endswith(b"\n"):
         return b'{"'.startswith(first[:2])
     try:
-        return isinstance(json.loads(first), dict)
+        record = json.loads(first)
     except ValueError:
         return False
+    return isinstance(record, dict) and "benchmark" in record
 
 
 def _mend(file: BinaryIO) -> None:

@@ -20,6 +20,7 @@ if sys.platform != "win32":
 BUSY_TIMEOUT_S = 30.0
 # How each note begins that says why a file is not written to.
 NOT_KEPT = "findings are kept in memory only, since "
+_ANOTHER = "name another path, by CONVWRIGHT_STORE or --store"
 
 # What every file of SQLite begins with.
 _MAGIC = b"SQLite format 3\x00"
@@ -88,7 +89,7 @@ def connect(path: Path | None) -> Opened:
     except (OSError, sqlite3.DatabaseError) as error:
         fallback = in_place_of(path, error)
         cause = f"{path} cannot be used: {_cause(path, error)}"
-        return fallback or in_memory(f"{NOT_KEPT}{cause}; set CONVWRIGHT_STORE to another path")
+        return fallback or in_memory(f"{NOT_KEPT}{cause}; {_ANOTHER}")
 
 
 def in_place_of(path: Path, error: Exception) -> Opened | None:
@@ -133,9 +134,7 @@ def set_aside(path: Path) -> str | None:
         if not path.exists() or _is_sound(path):
             return None
         if is_of_another_kind(path):
-            raise StoreError(
-                f"{path} is no store of findings, but a file of another kind; set CONVWRIGHT_STORE to another path"
-            )
+            raise StoreError(f"{path} is no store of findings, but a file of another kind; {_ANOTHER}")
         target = path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         for suffix in ("-wal", "-shm"):
             log = path.with_name(path.name + suffix)
@@ -243,8 +242,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     tables = _tables(connection)
     if tables and "finding" not in tables:
         raise StoreError(
-            f"{path} is another program's database (its tables are {', '.join(sorted(tables))}); "
-            "set CONVWRIGHT_STORE to another path"
+            f"{path} is another program's database (its tables are {', '.join(sorted(tables))}); {_ANOTHER}"
         )
 
 
@@ -253,7 +251,7 @@ def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{path} was written by a newer convwright (schema {version}, this one knows {SCHEMA_VERSION}); "
-            "upgrade convwright or set CONVWRIGHT_STORE to another path"
+            f"upgrade convwright, or {_ANOTHER}"
         )
 
 

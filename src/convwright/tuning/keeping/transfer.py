@@ -91,6 +91,8 @@ def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
 def _mistake(error: ValueError | RecursionError) -> str:
     if isinstance(error, json.JSONDecodeError):  # whose own words count lines anew
         return f"{error.msg} at character {error.pos + 1}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"the byte 0x{error.object[error.start]:02x} at character {error.start + 1} is no text in UTF-8"
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
