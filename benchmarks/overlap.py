@@ -4,7 +4,7 @@
 
 Each configuration is made twice of the same instructions, and launched ahead or not. Both take turns in one run of the
 project's timer, with a cold cache and with a hot one; a weight of a forward direction is packed by each call. Needs a
-GPU of sm_90 or later.
+GPU of sm_90.
 """
 
 from __future__ import annotations

@@ -28,13 +28,14 @@ class FakeCudaDriver:
     ``status``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.status = 0
+        self.status, self.version = 0, 13000
         self.launches: list[Launched] = []
         self.loaded: list[Binary] = []
         self.encoded: list[int] = []
         self.cuLaunchKernelEx = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self._enqueue)
         monkeypatch.setattr(launch, "_driver", lambda: self)
         monkeypatch.setattr(launch, "_load", self._load)
+        monkeypatch.setattr(launch, "_driver_version", lambda: self.version)
         monkeypatch.setattr(launch, "_run", self._run)
         monkeypatch.setattr(launch, "_functions", {})
         monkeypatch.setattr(launch, "_meaning", lambda status: f"CUDA_ERROR_LAUNCH_FAILED ({status})")

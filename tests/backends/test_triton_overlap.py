@@ -70,8 +70,9 @@ def test_a_kernel_touches_no_memory_before_it_has_waited(kernel: str) -> None:
     assert _TOUCHES.search(behind)
 
 
-def test_on_older_gpus_none_waits() -> None:
-    assert WAIT not in launched()["bands"].compile("sm_80").asm["ptx"]
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_120"])
+def test_on_other_gpus_none_waits(architecture: str) -> None:
+    assert WAIT not in launched()["bands"].compile(architecture).asm["ptx"]
 
 
 class Attribute(ctypes.Structure):
@@ -80,9 +81,16 @@ class Attribute(ctypes.Structure):
     _fields_ = (("name", ctypes.c_uint), ("padding", ctypes.c_uint), ("value", ctypes.c_uint))
 
 
-@pytest.mark.parametrize(("architecture", "overlaps"), [("sm_90", True), ("sm_80", False)])
-def test_the_driver_is_told_of_what_waits(architecture: str, overlaps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "version", "overlaps"),
+    [("sm_90", 13000, True), ("sm_90", 12030, True), ("sm_90", 12020, False), ("sm_80", 13000, False)],
+)
+def test_the_driver_is_told_of_what_waits(
+    architecture: str, version: int, overlaps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that can capture it: that of CUDA 12.3 is the first."""
     driver = FakeCudaDriver(monkeypatch)
+    driver.version = version
     ready = launch_of(launched()["bands"], replace(H200, torch_name="cuda:0", architecture=architecture))
     ready(torch.empty(8), torch.empty(8))
     *_, attributes, count = driver.launches[0].config

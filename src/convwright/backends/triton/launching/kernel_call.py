@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 # What a kernel is told of sums that lie in a workspace.
 WORKSPACE = ("fp32", 16)
-# The first compute capability on which a kernel can be launched before the one ahead of it has ended.
-_FIRST_TO_OVERLAP = 90
+# Compute capabilities on which kernels are launched before the one ahead of them has ended. Where else that is
+# possible it was not tried, and some drivers refuse to capture it there (sm_120).
+_OVERLAPPING = (90,)
 _OVERLAPS = "OVERLAPS"  # the constant of a kernel that can wait for the one ahead of it
 # As Triton calls those dtypes for which it has names of its own.
 _TRITON_NAMES = {"int8": "i8", "fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5"}
@@ -80,7 +81,7 @@ class KernelCall:
     def overlaps(self, capability: int) -> bool:
         """Whether the kernel, compiled for such a GPU, waits for the one ahead of it by itself: the GPU may launch it
         before that has ended."""
-        return self._can_wait and capability >= _FIRST_TO_OVERLAP
+        return self._can_wait and capability in _OVERLAPPING
 
     @property
     def _can_wait(self) -> bool:

@@ -26,6 +26,7 @@ from convwright.tensors import torch_dtype
 _LARGEST_SHARED_BYTES_BY_DEFAULT = 48 * 1024
 _MAX_DYNAMIC_SHARED_BYTES, _PREFER_SHARED = 8, 1  # CU_FUNC_ATTRIBUTE_…, CU_FUNC_CACHE_…
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_…
+_FIRST_TO_CAPTURE_OVERLAPS = 12030  # the driver of CUDA 12.3: graphs hold launches that overlap
 
 
 class Launch(Protocol):
@@ -141,7 +142,7 @@ class DriverLaunch:
         self._device_index = index = torch.device(str(device.torch_name)).index or 0
         self._function = ctypes.c_void_p(_function(index, binary))
         self._config = _LaunchConfig(binary.blocks, 1, 1, 32 * binary.warps, 1, 1, binary.shared_bytes)
-        if binary.overlaps:
+        if binary.overlaps and _driver_version() >= _FIRST_TO_CAPTURE_OVERLAPS:
             self._attribute = _Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
             self._config.attributes, self._config.attribute_count = ctypes.addressof(self._attribute), 1
         self._config_at = ctypes.c_void_p(ctypes.addressof(self._config))
@@ -224,6 +225,14 @@ def _driver() -> ctypes.PyDLL:
 def _loader() -> ctypes.CDLL:
     # CDLL lets other threads run meanwhile: loading a kernel takes milliseconds, and may wait for what the GPU does.
     return ctypes.CDLL("libcuda.so.1")
+
+
+@cache
+def _driver_version() -> int:
+    """Of the newest CUDA that the driver knows: 12030 is 12.3."""
+    version = ctypes.c_int()
+    _run("cuDriverGetVersion", ctypes.byref(version))
+    return version.value
 
 
 def _run(name: str, *arguments: Any) -> None:
