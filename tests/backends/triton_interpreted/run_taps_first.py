@@ -39,7 +39,9 @@ def computed(candidate: Candidate, given: dict[Role, torch.Tensor]) -> torch.Ten
 
 def some(problem: ConvProblem, place: int, count: int = 4) -> list[Candidate]:
     """Some of all that serve, others for each place."""
-    found = sorted(tiles(sweep_of(problem)), key=lambda tile: (tile.pixels * 7 + tile.ahead * 5 + tile.parts * 3) % 11)
+    sweep = sweep_of(problem)
+    few_programs = sorted(tiles(sweep), key=lambda tile: tile.blocks(sweep))  # each of which takes the interpreter time
+    found = sorted(few_programs[: len(few_programs) * 2 // 3], key=lambda tile: (tile.ahead, tile.pixels, tile.parts))
     return [
         candidate_of(problem, found[(place * 13 + turn * len(found) // count) % len(found)]) for turn in range(count)
     ]
@@ -94,7 +96,7 @@ def test_operands_may_be_slices_of_wider_buffers() -> None:
         assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.filter_too_much])
 @drawn(
     problem_space.problems(least_images=1, channels=(2, 8, 11)), st.sampled_from([DType.FP16, DType.FP32]), st.data()
 )
@@ -136,7 +138,7 @@ def test_what_is_not_finite_lands_where_it_belongs(role: Role, value: float) -> 
 
 
 def test_it_is_as_good_as_fp32() -> None:
-    problem = ConvProblem.parse("ic64ih16iw20oc1kh3ph1")
+    problem = ConvProblem.parse("ic64ih8iw20oc1kh3ph1")
     given = problem_space.operands(problem, 1, integers=False)
     expected = problem_space.oracle(problem, given)
     for candidate in (each for each in listed(ALGORITHM, problem, CPU)[:2] if isinstance(each, Candidate)):
