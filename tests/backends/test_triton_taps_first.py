@@ -91,11 +91,11 @@ def test_rows_of_a_block(text: str, block: int, expected: Rows) -> None:
 
 
 COMPILED = [
-    (f"{LAYER} ep:bias+relu", "sm_90", 3),
-    (f"{LAYER} dt:fp16", "sm_90", 2),
+    (f"{LAYER} ep:bias+relu", "sm_90", 2),
+    (f"{LAYER} dt:fp16", "sm_90", 1),
     (f"{LAYER} dt:bf16 ep:silu", "sm_80", 1),
-    ("mb4ic256ih64oc1kh3ph1", "sm_90", 2),
-    ("mb2ic64id32ih64oc1kd3kh3pd1ph1", "sm_90", 2),
+    ("mb4ic256ih64oc1kh3ph1", "sm_90", 1),
+    ("mb2ic64id32ih64oc1kd3kh3pd1ph1", "sm_90", 1),
     ("ic3mb2oc64ih56kh3ph1 dir:backward_data", "sm_90", 1),
     ("g2ic2mb2oc64ih56kh5ph2 dir:backward_data ep:silu dt:fp16", "sm_90", 1),
     ("mb2ic64iw16000oc1kw25pw12", "sm_80", 1),

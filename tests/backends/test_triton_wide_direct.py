@@ -194,7 +194,7 @@ def test_what_is_listed_compiles_without_spilling(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     found = offered(ConvProblem.parse(text))
-    loops = [candidate for candidate in found if Patch.of(candidate).rolled]
+    loops = [candidate for candidate in found if Patch.of(candidate).rolled and architecture == "sm_90"]
     for candidate in found[::5][:count] + loops[:1]:
         compiled = kernel_calls(candidate)[0].compile(architecture)
         assert (compiled.metadata.global_scratch_size, compiled.metadata.profile_scratch_size) == (0, 0)
