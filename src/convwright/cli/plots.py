@@ -76,9 +76,8 @@ class Plots:
 def _why_no_line(name: str, results: Sequence[Result], asked: Asked) -> str:
     if any(result.measured_like(name) for result in results):
         return f"none of {name} that was measured may be chosen, so it is not drawn"
-    if asked.mode is Mode.HEURISTIC:
-        return f"{name} was not measured, so it is not drawn"
-    return f"{name} was not measured, so it is not drawn; more time (--budget, --mode full) may come to it"
+    more = "" if asked.mode is Mode.HEURISTIC else "; more time (--budget, --mode full) may come to it"
+    return f"{name} was not measured, so it is not drawn{more}"
 
 
 def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:

@@ -60,7 +60,7 @@ def parse(text: str) -> ConvProblem:
     rights = {axis: options.pop(f"r{axis}", None) for axis in axes}
     dims = [_read_axis(sizes, axes, axis, rights[axis]) for axis in axes]
     groups, channels = sizes.get("g", 1), _need(sizes, "ic", words[0])
-    if groups < 1 or channels % groups:
+    if channels % groups:
         raise BadInput(f"`ic` (={channels}) must be divisible by `g` (={groups}) in {words[0]!r}")
     shapes = {
         "x": (sizes.get("mb", 1), channels, *(dim["i"] for dim in dims)),

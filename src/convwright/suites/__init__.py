@@ -37,10 +37,12 @@ def asked_for(text: str, varied: Mapping[str, int] | None = None) -> Suite:
     """
     if _is_suite(text):
         return load(text)
-    if isdir(text) or not any(letter.isdigit() for letter in text):
+    is_folder = isdir(text)
+    if is_folder or not any(letter.isdigit() for letter in text):
+        given = f"and {text!r} is a folder" if is_folder else f"got {text!r}"
         raise BadInput(
             f"a problem such as ic8ih9oc8kh3, a suite ({', '.join(names())}) or the path of a suite's file is needed, "
-            f"{f'and {text!r} is a folder' if isdir(text) else f'got {text!r}'}"
+            f"{given}"
         )
     return of_problem(text, varied)
 
