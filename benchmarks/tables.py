@@ -61,6 +61,7 @@ TABLES = {
     "deepbench-h100": Table(choices.table, "h100-deepbench.jsonl"),
     "classes": Table(choices.table, "h200-classes.jsonl"),
     "classes-h100": Table(choices.table, "h100-classes.jsonl"),
+    "suites": Table(suites.table, "h200-suites.jsonl"),
     "suites-h100": Table(suites.table, "h100-deepbench.jsonl", "h100-suites.jsonl", "h100-classes.jsonl"),
     "activations-h100": Table(choices.table, "h100-activations.jsonl"),
     "fused-zoo": Table(choices.table, "h200-fused-zoo.jsonl"),
