@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -162,10 +161,7 @@ def test_bands_hold_each_row_of_taps_for_each_row_of_a_tile() -> None:
 
 @not_interpreted
 @pytest.mark.parametrize(("text", "architecture"), [*((each, "sm_90") for each in LAYERS), (LAYERS[1], "sm_80")])
-def test_what_is_listed_compiles_without_spilling(
-    text: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_without_spilling(text: str, architecture: str) -> None:
     device = H200 if architecture == "sm_90" else A100
     problem = ConvProblem.parse(f"{text} dt:fp16")
     for candidate in offered(problem, device)[::4]:
@@ -181,17 +177,15 @@ def test_what_is_listed_compiles_without_spilling(
 
 
 @not_interpreted
-def test_a_single_row_is_no_loop_with_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_row_is_no_loop_with_stages() -> None:
     """Which would take three times the shared memory, and leave a multiprocessor two blocks of seven."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     problem, tile = ConvProblem.parse("g256mb16ic256iw4096oc256kw64pw63 dt:fp16"), Tile(64, 64, 1, 64, 4, 3)
     products, _ = kernel_calls(candidate_of(problem, tile))
     assert products.compile("sm_90").metadata.shared <= replace(tile, stages=1).shared_bytes(problem)
 
 
 @not_interpreted
-def test_a_launch_multiplies_by_bands_that_are_laid_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_a_launch_multiplies_by_bands_that_are_laid_once(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
     candidate = offered(LARGE, H200)[0]
     plan = BACKEND.build(candidate, PRESENT)

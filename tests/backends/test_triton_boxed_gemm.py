@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,9 +147,8 @@ def test_a_box_is_no_wider_than_the_copy_engine_takes() -> None:
 
 @not_interpreted
 @pytest.mark.parametrize("text", LAYERS)
-def test_what_is_listed_compiles_to_what_it_is_for(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_listed_compiles_to_what_it_is_for(text: str) -> None:
     """Both operands of the tensor cores' instructions lie in shared memory, where the copy engine brings them."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     problem = ConvProblem.parse(f"{text} tag:nhwc dt:fp16")
     for candidate in offered(problem)[::3]:
         tile = Tile.of(candidate)
@@ -165,8 +163,7 @@ def test_what_is_listed_compiles_to_what_it_is_for(text: str, tmp_path: Path, mo
 
 
 @not_interpreted
-def test_the_bound_on_shared_memory_holds_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_the_bound_on_shared_memory_holds_for_others() -> None:
     problem = ConvProblem.parse("mb32ic64ih56oc256kh3ph1 tag:nhwc dt:fp16 ep:residual+bias+relu")
     for tile in TILES[::4]:
         (offer, *_) = offered(problem)
@@ -185,10 +182,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeCudaDriver:
 
 
 @not_interpreted
-def test_a_launch_hands_the_driver_maps_which_are_made_once_for_each_address(
-    driver: FakeCudaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_a_launch_hands_the_driver_maps_which_are_made_once_for_each_address(driver: FakeCudaDriver) -> None:
     ready = launch_of(kernel_calls(offered(LAYER)[0])[0], replace(H200, torch_name="cuda:1"))
     x, w, bias, y, other = (torch.empty(8) for _ in range(5))
     ready(x, w, bias, None, y)
@@ -201,11 +195,8 @@ def test_a_launch_hands_the_driver_maps_which_are_made_once_for_each_address(
 
 
 @not_interpreted
-def test_what_the_driver_is_told_of_an_operand(
-    driver: FakeCudaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_driver_is_told_of_an_operand(driver: FakeCudaDriver) -> None:
     """Of every second row and column, the innermost dimension first."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     problem = ConvProblem.parse("mb32ic64ih56iw50oc72kh3sh2ph1 tag:nhwc dt:bf16")
     call = kernel_calls(offered(problem)[0])[0]
     binary = Binary.of(call.compile("sm_90"), call)
@@ -222,9 +213,8 @@ def test_what_the_driver_is_told_of_an_operand(
 
 
 @not_interpreted
-def test_maps_that_are_kept_are_few(driver: FakeCudaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maps_that_are_kept_are_few(driver: FakeCudaDriver) -> None:
     """However many addresses a process computes at, and the maps of one launch are there together."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     ready = launch_of(kernel_calls(offered(LAYER)[0])[0], replace(H200, torch_name="cuda:1"))
     for place in range(200):
         ready.at([4096 * place, 8, 16, 0, 24], 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -88,8 +87,7 @@ def test_few_candidates_are_listed_always_the_same(text: str, dtype: str) -> Non
 
 @not_interpreted
 @pytest.mark.parametrize("text", LAYERS)
-def test_what_is_listed_compiles_to_what_it_is_for(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_to_what_it_is_for(text: str) -> None:
     for candidate in offered(posed(text))[::3]:
         tile = Tile.of(candidate)
         product, adding = kernel_calls(candidate)
@@ -102,11 +100,8 @@ def test_what_is_listed_compiles_to_what_it_is_for(text: str, tmp_path: Path, mo
 
 
 @not_interpreted
-def test_the_bound_on_shared_memory_holds_for_the_largest_tiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bound_on_shared_memory_holds_for_the_largest_tiles() -> None:
     """Where boxes lie beside the output, and what is read is looked at, too."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for text in ("mb32ic256ih56oc256kh3ph1", "mb3ic256ih13oc256kh3ph1"):
         (first, *_) = offered(posed(text))
         for tile in TILES[:4]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -151,10 +150,7 @@ def test_adding_parts_costs_more_the_more_there_are() -> None:
         ("g64mb8ic64ih28oc64kh31ph15", "sm_90", 8),
     ],
 )
-def test_what_is_listed_compiles_without_spilling(
-    text: str, architecture: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_without_spilling(text: str, architecture: str, every: int) -> None:
     problem = ConvProblem.parse(f"{text} dir:backward_weight")
     for candidate in offered(problem, H200)[::every]:
         for call in kernel_calls(candidate):
@@ -173,10 +169,7 @@ def test_each_plane_of_taps_is_computed_like_one_of_an_image() -> None:
         assert blocks(volume, patch) == 3 * blocks(image, patch), patch
 
 
-def test_a_thread_reads_two_neighbouring_channels_of_fp16_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_a_thread_reads_two_neighbouring_channels_of_fp16_at_once() -> None:
     problem = ConvProblem.parse("g64mb32ic64ih56oc64kh3ph1 dir:backward_weight tag:nhwc dt:fp16")
     patch = next(patch for patch in best_patches(problem, H200, count=99) if patch.each == 2)
     candidate = next(each for each in all_patches(problem, 8) if Patch.of(each) == replace(patch, parts=8))
@@ -185,9 +178,8 @@ def test_a_thread_reads_two_neighbouring_channels_of_fp16_at_once(
     assert "ld.global.b16" not in ptx
 
 
-def test_a_launch_of_parts_is_two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_of_parts_is_two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     x, dy, dw = (torch.empty(8) for _ in range(3))
     for parts in 1, 2:
         plan = BACKEND.build(all_patches(SMALL, parts)[0], PRESENT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -202,9 +201,8 @@ def test_rows_lie_with_channels_filled_up_to_a_power_of_two(
     ],
 )
 def test_tiles_compile_without_spilling_and_fit_in_shared_memory(
-    device: DeviceFacts, dtype: DType, places: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: DeviceFacts, dtype: DType, places: tuple[int, ...]
 ) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for candidate in [every_tile(in_dtype(STEM, dtype))[place] for place in places]:
         laid, products = (call.compile(device.architecture) for call in kernel_calls(candidate))
         assert products.metadata.shared <= shared_limit(device), candidate.id
@@ -219,10 +217,7 @@ def test_tiles_compile_without_spilling_and_fit_in_shared_memory(
 
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
-def test_what_is_listed_fits_in_shared_memory_where_steps_are_longest(
-    device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_fits_in_shared_memory_where_steps_are_longest(device: DeviceFacts) -> None:
     found = offered(ConvProblem.parse("mb16ic4ih50iw200oc64kh3kw10 tag:nhwc"), device)
     largest = max(
         found, key=lambda each: each.algorithm.endswith("3xfp16") * (FoldedTile.of(each).bm + FoldedTile.of(each).bn)
@@ -238,10 +233,7 @@ def spilled(instructions: str) -> list[str]:
 
 @not_interpreted
 @pytest.mark.parametrize(("x", "y"), PLANES)
-def test_what_is_listed_for_operands_in_planes_compiles(
-    x: Layout, y: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_operands_in_planes_compiles(x: Layout, y: Layout) -> None:
     candidate = every_tile(TAILS.problem(DType.FP32, x, y))[4 * PLANES.index((x, y)) + 2]
     for call in kernel_calls(candidate):
         metadata = call.compile("sm_90").metadata
@@ -252,8 +244,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(
 # Launches.
 
 
-def built(dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FoldedGemmPlan:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def built(dtype: DType) -> FoldedGemmPlan:
     plan = BACKEND.build(offered(in_dtype(STEM, dtype))[-1], PRESENT)
     assert isinstance(plan, FoldedGemmPlan)
     assert isinstance(plan, Launchable)
@@ -262,9 +253,9 @@ def built(dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fold
 
 @not_interpreted
 @pytest.mark.parametrize("dtype", [DType.FP32, DType.BF16])
-def test_a_launch_lays_operands_and_multiplies(dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_lays_operands_and_multiplies(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(dtype, tmp_path, monkeypatch)
+    plan = built(dtype)
     x, w, bias, y = (torch.empty(8) for _ in range(4))
     assert plan.prepare(w) is w
     behind = Folding.of(plan.candidate.problem, algorithm_of(plan.candidate)).nbytes
@@ -299,9 +290,9 @@ def test_a_weight_lies_packed_behind_the_input_with_its_powers_of_two(dtype: DTy
 
 @not_interpreted
 @pytest.mark.parametrize("dtype", [DType.FP32, DType.BF16])
-def test_a_plan_is_read_as_it_was_written(dtype: DType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_read_as_it_was_written(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(dtype, tmp_path, monkeypatch)
+    plan = built(dtype)
     text = BACKEND.written(plan)
     assert text is not None
     again = BACKEND.read(plan.candidate, PRESENT, text)

@@ -159,10 +159,7 @@ def test_no_stages_are_added_where_other_blocks_wait() -> None:
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize(("dtype", "layout"), [("fp16", "nhwc"), ("fp32", "nhwc"), ("fp16", "nchw")])
-def test_what_is_listed_compiles_and_fits_in_shared_memory(
-    dtype: str, layout: str, device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_and_fits_in_shared_memory(dtype: str, layout: str, device: DeviceFacts) -> None:
     problem = layer("mb1ic256ih14oc256kh3ph1", dtype, layout)
     known = {tile for tiles in TILES.values() for tile in tiles}
     added = [each for each in offered(problem, device) if Tile.of(each) not in known]
@@ -176,8 +173,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
 
 
 @not_interpreted
-def test_the_bound_on_shared_memory_holds_with_six_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_the_bound_on_shared_memory_holds_with_six_stages() -> None:
     for tile, parts in ((Tile(128, 128, 64, 8, 6), 1), (Tile(64, 64, 64, 4, 6), 5)):
         (candidate,) = of_parts(layer("mb1ic256ih28oc256kh3ph1"), parts, (tile,))
         metadata = kernel_calls(candidate)[0].compile("sm_90").metadata
@@ -185,8 +181,7 @@ def test_the_bound_on_shared_memory_holds_with_six_stages(tmp_path: Path, monkey
 
 
 @not_interpreted
-def test_sums_of_parts_are_written_and_read_by_16_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_sums_of_parts_are_written_and_read_by_16_bytes() -> None:
     (candidate,) = of_parts(SMALL, 8, (Tile(64, 64, 64, 4, 4),))
     product, total = (call.compile("sm_90").asm["ptx"] for call in kernel_calls(candidate))
     assert "wgmma.mma_async" in product
@@ -209,8 +204,7 @@ def test_compiling_ahead_makes_what_building_needs(tmp_path: Path, monkeypatch: 
 # Launches.
 
 
-def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PartedGemmPlan:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def built() -> PartedGemmPlan:
     plan = BACKEND.build(of_parts(SMALL, 3)[0], PRESENT)
     assert isinstance(plan, PartedGemmPlan)
     assert isinstance(plan, Launchable)
@@ -218,9 +212,9 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PartedGemmPlan:
 
 
 @not_interpreted
-def test_a_launch_of_parts_is_two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_of_parts_is_two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(tmp_path, monkeypatch)
+    plan = built()
     x, w, bias, residual, y = (torch.empty(8) for _ in range(5))
     workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8)
     at = workspace.data_ptr()
@@ -244,9 +238,9 @@ def test_a_launch_of_parts_is_two_kernels(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @not_interpreted
-def test_a_plan_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(tmp_path, monkeypatch)
+    plan = built()
     text = BACKEND.written(plan)
     assert text is not None
     again = BACKEND.read(plan.candidate, PRESENT, text)

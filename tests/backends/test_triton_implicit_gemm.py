@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -134,10 +133,7 @@ def test_an_id_tells_the_whole_configuration() -> None:
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
-def test_what_is_listed_compiles_and_fits_in_shared_memory(
-    dtype: DType, device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_and_fits_in_shared_memory(dtype: DType, device: DeviceFacts) -> None:
     problem = CASES["3x3"].problem(dtype)
     for candidate in offered(problem, device)[:: 3 if device is H200 else 5]:
         metadata = kernel_calls(candidate)[0].compile(device.architecture).metadata
@@ -150,10 +146,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
     ("dtype", "x", "y"),
     [(dtype, *layouts) for dtype, layouts in zip((DType.FP32, DType.FP16, DType.FP32), PLANES, strict=True)],
 )
-def test_what_is_listed_for_operands_in_planes_compiles(
-    dtype: DType, x: Layout, y: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_operands_in_planes_compiles(dtype: DType, x: Layout, y: Layout) -> None:
     for candidate in offered(CASES["3x3"].problem(dtype, x, y))[::4]:
         assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
 
@@ -168,10 +161,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(
         "g3mb2ic60id8ih56oc72kd3kh3sd2pd1ph1 ep:residual dt:fp16",
     ],
 )
-def test_what_is_listed_for_groups_and_volumes_compiles(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_groups_and_volumes_compiles(text: str) -> None:
     for candidate in offered(ConvProblem.parse(text))[::8]:
         metadata = kernel_calls(candidate)[0].compile("sm_90").metadata
         assert metadata.shared <= shared_limit(H200), candidate.id
@@ -187,11 +177,8 @@ def test_a_grid_has_tiles_of_their_own_for_each_group() -> None:
 
 @not_interpreted
 @pytest.mark.parametrize(("channels", "at_once"), [(16, 16), (20, 8), (18, 4)])
-def test_groups_are_loaded_as_they_are_aligned(
-    channels: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_are_loaded_as_they_are_aligned(channels: int, at_once: int) -> None:
     """Where the first group is aligned, others are only as far as a group's channels are."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     problem = ConvProblem.parse(f"g4mb4ic{4 * channels}ih14oc{4 * channels}kh3ph1 tag:nhwc dt:fp16")
     for candidate in offered(problem)[::4]:
         ptx = kernel_calls(candidate)[0].compile("sm_90").asm["ptx"]
@@ -204,10 +191,7 @@ def loaded_at_once(ptx: str) -> set[int]:
 
 
 @not_interpreted
-def test_the_bound_on_shared_memory_holds_for_the_largest_tiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_the_bound_on_shared_memory_holds_for_the_largest_tiles() -> None:
     for dtype in (DType.FP16, DType.FP32):
         for algorithm in algorithms_of(KERNEL, dtype):
             tile = TILES[algorithm.arithmetic][0]
@@ -225,10 +209,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeCudaDriver:
 
 
 @not_interpreted
-def test_a_launch_hands_the_driver_addresses_stream_and_grid(
-    driver: FakeCudaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_a_launch_hands_the_driver_addresses_stream_and_grid(driver: FakeCudaDriver) -> None:
     call = kernel_calls(offered(LAYER)[0])[0]
     ready = launch_of(call, replace(H200, torch_name="cuda:1"))
     x, w, bias, y = (torch.empty(8) for _ in range(4))
@@ -243,10 +224,7 @@ def test_a_launch_hands_the_driver_addresses_stream_and_grid(
 
 
 @not_interpreted
-def test_a_failed_launch_is_told_in_words(
-    driver: FakeCudaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_a_failed_launch_is_told_in_words(driver: FakeCudaDriver) -> None:
     driver.status = 719
     ready = launch_of(kernel_calls(offered(LAYER)[0])[0], replace(H200, torch_name="cuda:0"))
     with pytest.raises(BackendError, match=r"cuda:0 failed: CUDA_ERROR_LAUNCH_FAILED \(719\)"):

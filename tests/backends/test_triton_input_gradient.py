@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from math import gcd
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -167,10 +166,7 @@ def test_programs_of_heavy_phases_come_first() -> None:
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
-def test_what_is_listed_compiles_and_fits_in_shared_memory(
-    dtype: DType, device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_and_fits_in_shared_memory(dtype: DType, device: DeviceFacts) -> None:
     for problem in in_dtype(LAYER, dtype), gradient(STRIDED["stem"], dtype):
         for candidate in offered(problem, device)[:: 8 if device is H200 else 9]:
             for call in kernel_calls(candidate):
@@ -182,19 +178,13 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
 @not_interpreted
 @pytest.mark.parametrize(("dy", "dx"), PLANES)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
-def test_what_is_listed_for_operands_in_planes_compiles(
-    dtype: DType, dy: Layout, dx: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_operands_in_planes_compiles(dtype: DType, dy: Layout, dx: Layout) -> None:
     for candidate in offered(gradient(STRIDED["3x3"], dtype, dy, dx))[::8]:
         assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
 
 
 @not_interpreted
-def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply() -> None:
     for dtype in (DType.FP16, DType.FP32):
         problem = in_dtype(LAYER, dtype)
         for algorithm in algorithms_of(KERNEL, dtype):
@@ -206,8 +196,7 @@ def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply(
             assert "cp.async.cg.shared.global" in compiled.asm["ptx"], "16 bytes are loaded at once"
 
 
-def built(candidate: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InputGradientPlan:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def built(candidate: Candidate) -> InputGradientPlan:
     plan = BACKEND.build(candidate, PRESENT)
     assert isinstance(plan, InputGradientPlan)
     assert isinstance(plan, Launchable)
@@ -215,9 +204,9 @@ def built(candidate: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @not_interpreted
-def test_a_launch_is_one_kernel_of_three_operands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_is_one_kernel_of_three_operands(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(offered(LAYER)[0], tmp_path, monkeypatch)
+    plan = built(offered(LAYER)[0])
     dy, w, dx = (torch.empty(8) for _ in range(3))
     assert plan(dy, w, out=dx) is dx
     plan.launch(1024, 2048, 0, 0, 4096, 0, 55)
@@ -231,9 +220,9 @@ def test_a_launch_is_one_kernel_of_three_operands(tmp_path: Path, monkeypatch: p
 
 
 @not_interpreted
-def test_a_plan_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(offered(LAYER)[0], tmp_path, monkeypatch)
+    plan = built(offered(LAYER)[0])
     text = BACKEND.written(plan)
     assert text is not None
     again = BACKEND.read(plan.candidate, PRESENT, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from re import escape
 
 import pytest
@@ -115,10 +114,7 @@ def test_what_is_planned_for_a_device_that_is_elsewhere_lists_them() -> None:
         ("mb1ic256ih14oc256kh3ph1 tag:nhwc dt:int8 ep:scale", H200, Policy()),
     ],
 )
-def test_what_is_listed_compiles_and_fits_in_shared_memory(
-    text: str, device: DeviceFacts, policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_and_fits_in_shared_memory(text: str, device: DeviceFacts, policy: Policy) -> None:
     found = [each for each in candidates(text, device, policy) if each.arithmetic is not Arithmetic.FP16_ACC32]
     for candidate in found[::4]:
         for call in kernel_calls(candidate):
@@ -127,8 +123,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
             assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
 
 
-def test_steps_of_fp8_are_added_apart_from_tensor_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_steps_of_fp8_are_added_apart_from_tensor_cores() -> None:
     candidate = next(each for each in candidates(f"{LAYER} dt:fp8_e4m3") if Tile.of(each).bm >= 64)
     ptx = kernel_calls(candidate)[0].compile("sm_90").asm["ptx"]
     assert "wgmma.mma_async.sync.aligned" in ptx

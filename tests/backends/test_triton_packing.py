@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,9 +47,8 @@ def test_they_compile_for_every_architecture(text: str) -> None:
 
 @not_interpreted
 @pytest.mark.parametrize("text", [LAID[1], f"{LAID[0]} ep:bias", TURNED[0], WINOGRAD[0]])
-def test_a_weight_is_packed_by_one_launch(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_is_packed_by_one_launch(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     candidate = packing(text)[-1]
     plan: Any = BACKEND.build(candidate, PRESENT)
     weight = empty(candidate.problem.w, torch.device("cpu"))

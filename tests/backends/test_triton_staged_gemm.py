@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 
 import pytest
 import torch
@@ -211,10 +210,7 @@ def test_a_staged_input_is_what_taps_read_in_blocks_of_channels(
 
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
-def test_tiles_compile_without_spilling_and_fit_in_shared_memory(
-    device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_tiles_compile_without_spilling_and_fit_in_shared_memory(device: DeviceFacts) -> None:
     fitting = [each for each in every_tile(LAYER) if shared_bytes(SPLIT, Tile.of(each)) <= shared_limit(device)]
     for candidate in fitting[:: 2 if device is H200 else 4]:
         tile = Tile.of(candidate)
@@ -231,9 +227,8 @@ def test_tiles_compile_without_spilling_and_fit_in_shared_memory(
 
 
 @not_interpreted
-def test_lanes_write_along_rows_of_any_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_write_along_rows_of_any_width() -> None:
     """Also of an odd one, of which the compiler does not see by itself that its pixels lie side by side in planes."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for text in ("mb8ic512ih7oc2048kh1", "mb8ic512ih14oc2048kh1"):
         products = kernel_calls(every_tile(ConvProblem.parse(text))[0])[1].compile("sm_90").asm["ttgir"]
         (layout,) = {*re.findall(r"tt\.store .*, (#blocked\d*)>", products)}
@@ -247,10 +242,7 @@ def spilled(instructions: str) -> list[str]:
 
 @not_interpreted
 @pytest.mark.parametrize(("x", "y"), PLANES)
-def test_what_is_listed_for_operands_in_planes_compiles(
-    x: Layout, y: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_operands_in_planes_compiles(x: Layout, y: Layout) -> None:
     candidate = every_tile(TAILS.problem(DType.FP32, x, y))[3 * PLANES.index((x, y))]
     staged, products, _ = (call.compile("sm_90") for call in kernel_calls(candidate))
     assert products.metadata.shared <= shared_limit(H200), candidate.id
@@ -260,10 +252,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(
 
 @not_interpreted
 @pytest.mark.parametrize("text", LAYERS[3:])
-def test_what_is_listed_for_parts_groups_and_volumes_compiles(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_parts_groups_and_volumes_compiles(text: str) -> None:
     for candidate in offered(ConvProblem.parse(text))[::7]:
         for compiled in (call.compile("sm_90") for call in kernel_calls(candidate)):
             assert compiled.metadata.shared <= shared_limit(H200), candidate.id
@@ -285,8 +274,7 @@ def test_products_of_parts_know_nothing_of_the_epilogue() -> None:
 # Launches.
 
 
-def built(candidate: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedGemmPlan:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def built(candidate: Candidate) -> StagedGemmPlan:
     plan = BACKEND.build(candidate, PRESENT)
     assert isinstance(plan, StagedGemmPlan)
     assert isinstance(plan, Launchable)
@@ -294,9 +282,9 @@ def built(candidate: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @not_interpreted
-def test_a_launch_stages_and_multiplies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_stages_and_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(offered(LAYER)[-1], tmp_path, monkeypatch)
+    plan = built(offered(LAYER)[-1])
     x, w, bias, y, staged = (torch.empty(8) for _ in range(5))
     assert plan(x, w, bias, out=y, workspace=staged) is y
     plan.launch(1024, 2048, 512, 0, 4096, 8192, 55)
@@ -315,11 +303,9 @@ def test_a_launch_stages_and_multiplies(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @not_interpreted
-def test_a_launch_in_parts_adds_what_lies_behind_the_staged_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launch_in_parts_adds_what_lies_behind_the_staged_input(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(parted(SMALL), tmp_path, monkeypatch)
+    plan = built(parted(SMALL))
     behind = Staging.of(SMALL, SPLIT, Tile.of(plan.candidate)).nbytes
     x, w, bias, residual, y = (torch.empty(8) for _ in range(5))
     workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8)
@@ -339,9 +325,9 @@ def test_a_launch_in_parts_adds_what_lies_behind_the_staged_input(
 
 @not_interpreted
 @pytest.mark.parametrize("kernels", [3, 4])
-def test_a_plan_is_read_as_it_was_written(kernels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_read_as_it_was_written(kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(offered(LAYER)[-1] if kernels == 3 else parted(SMALL), tmp_path, monkeypatch)
+    plan = built(offered(LAYER)[-1] if kernels == 3 else parted(SMALL))
     text = BACKEND.written(plan)
     assert text is not None
     again = BACKEND.read(plan.candidate, PRESENT, text)

@@ -222,10 +222,7 @@ def test_what_kernels_are_told_is_what_compiled_ones_are_known_by() -> None:
 @pytest.mark.parametrize(
     ("device", "places"), [(H200, (0, -6)), (A100, (3, -2))], ids=lambda each: getattr(each, "architecture", "")
 )
-def test_tiles_compile_without_spilling_and_fit_in_shared_memory(
-    device: DeviceFacts, places: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_tiles_compile_without_spilling_and_fit_in_shared_memory(device: DeviceFacts, places: tuple[int, int]) -> None:
     for candidate in [all_tiles(LAYER, 7)[place] for place in places]:
         tile, algorithm = StagedTile.of(candidate), algorithm_of(candidate)
         largest, staged, products, total = (call.compile(device.architecture) for call in kernel_calls(candidate))
@@ -246,10 +243,7 @@ def spilled(instructions: str) -> list[str]:
 
 
 @not_interpreted
-def test_what_is_listed_for_groups_and_volumes_in_planes_compiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_groups_and_volumes_in_planes_compiles() -> None:
     candidate = offered(ConvProblem.parse("g3mb2ic60id4ih9oc72kd3kh3pd1ph1 dir:backward_weight"))[0]
     for call in kernel_calls(candidate):
         metadata = call.compile("sm_90").metadata
@@ -260,8 +254,7 @@ def test_what_is_listed_for_groups_and_volumes_in_planes_compiles(
 # Launches.
 
 
-def built(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedWeightGradientPlan:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def built(parts: int) -> StagedWeightGradientPlan:
     plan = BACKEND.build(all_tiles(SMALL, parts)[-1], PRESENT)
     assert isinstance(plan, StagedWeightGradientPlan)
     assert isinstance(plan, Launchable)
@@ -270,9 +263,9 @@ def built(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Staged
 
 @not_interpreted
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_launch_looks_stages_multiplies_and_adds(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_looks_stages_multiplies_and_adds(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(parts, tmp_path, monkeypatch)
+    plan = built(parts)
     x, dy, dw = (torch.empty(8) for _ in range(3))
     workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8)
     assert plan(x, dy, out=dw, workspace=workspace) is dw
@@ -295,9 +288,9 @@ def test_a_launch_looks_stages_multiplies_and_adds(parts: int, tmp_path: Path, m
 
 @not_interpreted
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_plan_is_read_as_it_was_written(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_read_as_it_was_written(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(parts, tmp_path, monkeypatch)
+    plan = built(parts)
     text = BACKEND.written(plan)
     assert text is not None
     again = BACKEND.read(plan.candidate, PRESENT, text)

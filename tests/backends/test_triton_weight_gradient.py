@@ -145,10 +145,7 @@ def test_an_id_tells_the_whole_configuration() -> None:
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
-def test_what_is_listed_compiles_and_fits_in_shared_memory(
-    dtype: DType, device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_and_fits_in_shared_memory(dtype: DType, device: DeviceFacts) -> None:
     for candidate in offered(in_dtype(LAYER, dtype), device)[:: 4 if device is H200 else 6]:
         for call in kernel_calls(candidate):
             metadata = call.compile(device.architecture).metadata
@@ -161,10 +158,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(
     "text",
     ["g32mb32ic256ih56oc256kh3ph1 dt:fp16", "g3mb2ic60ih14oc72kh3ph1", "mb8ic64id8ih56oc64kd3kh3pd1ph1 dt:fp16"],
 )
-def test_what_is_listed_for_groups_and_volumes_compiles(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_groups_and_volumes_compiles(text: str) -> None:
     for candidate in offered(ConvProblem.parse(f"{text} tag:nhwc dir:backward_weight"))[::7]:
         for call in kernel_calls(candidate):
             metadata = call.compile("sm_90").metadata
@@ -183,10 +177,7 @@ def test_groups_have_tiles_of_their_own_and_share_sums_and_packed_gradients() ->
 
 
 @not_interpreted
-def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply() -> None:
     for dtype in (DType.FP16, DType.FP32):
         problem = in_dtype(LAYER, dtype)
         for algorithm in algorithms(dtype):
@@ -198,8 +189,7 @@ def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply(
             assert "cp.async.cg.shared.global" in compiled.asm["ptx"], "16 bytes are loaded at once"
 
 
-def built(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WeightGradientPlan:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def built(parts: int) -> WeightGradientPlan:
     plan = BACKEND.build(all_tiles(SMALL, parts)[-1], PRESENT)
     assert isinstance(plan, WeightGradientPlan)
     assert isinstance(plan, Launchable)
@@ -207,9 +197,9 @@ def built(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weight
 
 
 @not_interpreted
-def test_a_launch_of_parts_is_two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_of_parts_is_two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(2, tmp_path, monkeypatch)
+    plan = built(2)
     x, dy, dw = (torch.empty(8) for _ in range(3))
     workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8)
     at = workspace.data_ptr()
@@ -228,11 +218,8 @@ def test_a_launch_of_parts_is_two_kernels(tmp_path: Path, monkeypatch: pytest.Mo
 
 @not_interpreted
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_packed_gradient_stands_ahead_of_the_sums(
-    parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packed_gradient_stands_ahead_of_the_sums(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     candidate = next(each for each in all_tiles(SMALL, parts)[::-1] if each.algorithm.endswith("packed"))
     plan = BACKEND.build(candidate, PRESENT)
     assert isinstance(plan, WeightGradientPlan)
@@ -250,9 +237,9 @@ def test_a_packed_gradient_stands_ahead_of_the_sums(
 
 
 @not_interpreted
-def test_a_launch_of_one_part_is_one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_of_one_part_is_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(1, tmp_path, monkeypatch)
+    plan = built(1)
     assert plan.workspace_bytes == 0
     plan.launch(1024, 2048, 0, 0, 4096, 0, 55)
     assert [launched.arguments for launched in driver.launches] == [[1024, 2048, 4096, 0, 0]]
@@ -260,9 +247,9 @@ def test_a_launch_of_one_part_is_one_kernel(tmp_path: Path, monkeypatch: pytest.
 
 @not_interpreted
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_plan_is_read_as_it_was_written(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_read_as_it_was_written(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(parts, tmp_path, monkeypatch)
+    plan = built(parts)
     text = BACKEND.written(plan)
     assert text is not None
     again = BACKEND.read(plan.candidate, PRESENT, text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -189,10 +188,7 @@ COMPILED = [
 
 
 @pytest.mark.parametrize(("text", "architecture", "count"), COMPILED)
-def test_what_is_listed_compiles_without_spilling(
-    text: str, architecture: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_compiles_without_spilling(text: str, architecture: str, count: int) -> None:
     found = offered(ConvProblem.parse(text))
     loops = [candidate for candidate in found if Patch.of(candidate).rolled and architecture == "sm_90"]
     for candidate in found[::5][:count] + loops[:1]:

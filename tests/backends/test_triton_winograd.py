@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -151,10 +150,7 @@ def test_a_gradient_of_an_input_finds_it_behind_a_rewrite() -> None:
 
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
-def test_every_tile_compiles_and_fits_in_shared_memory(
-    device: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_every_tile_compiles_and_fits_in_shared_memory(device: DeviceFacts) -> None:
     for candidate in every_tile(LAYER)[:: 1 if device is H200 else 3]:
         tile, algorithm = Tile.of(candidate), algorithm_of(candidate, KERNEL)
         transform, products, _ = (call.compile(device.architecture) for call in kernel_calls(candidate))
@@ -170,10 +166,7 @@ def test_every_tile_compiles_and_fits_in_shared_memory(
 
 @not_interpreted
 @pytest.mark.parametrize(("x", "y"), PLANES)
-def test_what_is_listed_for_operands_in_planes_compiles(
-    x: Layout, y: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_what_is_listed_for_operands_in_planes_compiles(x: Layout, y: Layout) -> None:
     candidate = every_tile(TAILS.problem(DType.FP32, x, y))[PLANES.index((x, y))]
     transform, products, _ = (call.compile("sm_90") for call in kernel_calls(candidate))
     assert products.metadata.shared <= shared_limit(H200), candidate.id
@@ -181,8 +174,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(
     assert "cp.async.cg.shared.global" in products.asm["ptx"]
 
 
-def built(candidate: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WinogradPlan:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def built(candidate: Candidate) -> WinogradPlan:
     plan = BACKEND.build(candidate, PRESENT)
     assert isinstance(plan, WinogradPlan)
     assert isinstance(plan, Launchable)
@@ -190,9 +182,9 @@ def built(candidate: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @not_interpreted
-def test_a_launch_is_a_transform_and_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_is_a_transform_and_products(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(offered(LAYER)[-1], tmp_path, monkeypatch)
+    plan = built(offered(LAYER)[-1])
     x, w, bias, y, points = (torch.empty(8) for _ in range(5))
     assert plan(x, w, bias, out=y, workspace=points) is y
     plan.launch(1024, 2048, 512, 0, 4096, 8192, 55)
@@ -211,9 +203,9 @@ def test_a_launch_is_a_transform_and_products(tmp_path: Path, monkeypatch: pytes
 
 
 @not_interpreted
-def test_a_plan_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)
-    plan = built(offered(LAYER)[-1], tmp_path, monkeypatch)
+    plan = built(offered(LAYER)[-1])
     text = BACKEND.written(plan)
     assert text is not None
     again = BACKEND.read(plan.candidate, PRESENT, text)

@@ -72,10 +72,14 @@ def test_every_tile_handles_its_tails(turn: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:overflow encountered")
-@pytest.mark.parametrize("value", [inf, -inf, nan])
 @pytest.mark.parametrize(
-    ("name", "padded"),
-    [("7x7", True), ("two outputs each", False), ("7x6, strided and dilated", False), ("a long row", False)],
+    ("name", "padded", "value"),
+    [
+        ("7x7", True, inf),
+        ("two outputs each", False, -inf),
+        ("a long row", False, nan),
+        *(("7x6, strided and dilated", False, value) for value in (inf, -inf, nan)),
+    ],
 )
 def test_what_is_not_finite_lands_where_it_belongs(name: str, padded: bool, value: float) -> None:
     """What a block reads beside an infinity are zeros of its band."""
