@@ -25,23 +25,27 @@ class Launched:
 
 class FakeCudaDriver:
     """In the driver's place while a test runs: kernels are loaded as the functions 77, 78, …; launches answer
-    ``status``."""
+    ``status``, or that a thread has no context, until it is given that of its device."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.status, self.version = 0, 13000
         self.launches: list[Launched] = []
         self.loaded: list[Binary] = []
         self.encoded: list[int] = []
+        self.context: int | None = 0
         self.cuLaunchKernelEx = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self._enqueue)
         monkeypatch.setattr(launch, "_driver", lambda: self)
         monkeypatch.setattr(launch, "_load", self._load)
         monkeypatch.setattr(launch, "_driver_version", lambda: self.version)
         monkeypatch.setattr(launch, "_run", self._run)
+        monkeypatch.setattr(launch, "_context", lambda index: index)
         monkeypatch.setattr(launch, "_functions", {})
         monkeypatch.setattr(launch, "_meaning", lambda status: f"CUDA_ERROR_LAUNCH_FAILED ({status})")
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
 
     def _enqueue(self, config: int, function: int, places: int, extra: int) -> int:
+        if self.context is None:
+            return launch._INVALID_CONTEXT
         asked = launch._LaunchConfig.from_address(config)
         binary = self.loaded[function - 77]
         mapped, arguments, maps = {each.place: each for each in binary.maps}, [], []
@@ -58,8 +62,12 @@ class FakeCudaDriver:
         self.loaded.append(binary)
         return 76 + len(self.loaded)
 
-    def _run(self, name: str, at: ctypes.c_void_p, dtype: int, rank: int, address: ctypes.c_void_p, *told: Any) -> None:
+    def _run(self, name: str, *told: Any) -> None:
         """A map is the address of what it tells of."""
+        if name == "cuCtxSetCurrent":
+            (self.context,) = told
+            return
         assert name == "cuTensorMapEncodeTiled"
+        at, _, _, address, *_ = told
         self.encoded.append(address.value or 0)
         ctypes.c_uint64.from_address(at.value or 0).value = address.value or 0

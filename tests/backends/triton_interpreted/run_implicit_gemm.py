@@ -199,6 +199,21 @@ def test_what_is_not_finite_lands_where_it_belongs(bits: int, place: str) -> Non
         assert torch.allclose(run(candidate, given), expected, rtol=bound, atol=bound, equal_nan=True), candidate.id
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_finite_numbers_stay_finite(sign: int) -> None:
+    """Rounded to nearest they would be infinite."""
+    problem = Case((1, 24, 2, 3), (10, 24, 1, 1)).problem(DType.FP32)
+    given = Operands.of(problem, "cpu", integers=False)
+    given.x.zero_()[0, 3, 1, 1] = sign * torch.finfo(torch.float32).max
+    given.w.fill_(0.5)
+    expected = oracle(problem, given).float()
+    assert expected.isfinite().all()
+    assert expected.abs().max() > 1.7e38
+    for candidate in whole(problem).values():
+        bound = 1e-6 if "3xtf32" in candidate.algorithm else 1e-3
+        assert torch.allclose(run(candidate, given), expected, rtol=bound, atol=0), candidate.id
+
+
 def test_an_output_is_made_where_none_is_given() -> None:
     problem = CASES["3x3"].problem(DType.FP16)
     given = Operands.of(problem, "cpu", integers=True)

@@ -19,7 +19,7 @@ from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
-from convwright.tensors import activate_, empty
+from convwright.tensors import activate_, laid
 
 NAME, FUSED = "onednn", "onednn-fused"
 _ops: Any = torch.ops
@@ -130,8 +130,4 @@ class OneDnnPlan:
         else:
             y = convolve.default(first, second, bias, *self._window, self._fused, [], "none")
         activate_(y, self._behind)
-        if out is None:
-            if y.stride() == self._problem.y.strides:
-                return y
-            out = empty(self._problem.y, y.device)
-        return out.copy_(y)
+        return laid(y, self._problem.y) if out is None else out.copy_(y)

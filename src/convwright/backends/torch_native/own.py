@@ -15,7 +15,7 @@ from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, native_arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.tensors import activate, activate_
+from convwright.tensors import activate, activate_, laid
 
 FORWARD: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -40,7 +40,8 @@ def torch_candidate(problem: ConvProblem, config: Config = (), *, cpu: bool = Fa
 class TorchPlan:
     """Runs one of PyTorch's own operators: by default its call for the problem, with the candidate's TF32 flag.
 
-    ``bare`` does the same for less of the host's time, where ``compute`` takes an output as well.
+    Its output lies as the problem's does: what PyTorch lays otherwise is copied, and counts. ``bare`` does the same for
+    less of the host's time, and leaves an output of its own as PyTorch laid it.
     """
 
     workspace_bytes = 0
@@ -54,12 +55,13 @@ class TorchPlan:
         bare: Callable[..., Tensor] | None = None,
     ) -> None:
         self.candidate = candidate
+        self._spec = candidate.problem.output
         self._compute = compute or bare or own(candidate)
         self._bare = bare
 
     @property
     def bare(self) -> Callable[..., Tensor]:
-        return self._bare or self
+        return self._bare or self._as_made
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight
@@ -72,6 +74,17 @@ class TorchPlan:
         residual: Tensor | None = None,
         out: Tensor | None = None,
         workspace: Tensor | None = None,
+    ) -> Tensor:
+        result = self._as_made(first, second, bias, residual, out)
+        return laid(result, self._spec) if out is None else result
+
+    def _as_made(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
     ) -> Tensor:
         result = self._compute(first, second, bias, residual)
         return result if out is None else out.copy_(result)

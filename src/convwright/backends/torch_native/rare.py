@@ -13,6 +13,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
+from convwright.tensors import laid
 
 Compute = Callable[..., Tensor]
 
@@ -26,6 +27,7 @@ class RareTorchPlan:
     def __init__(self, candidate: Candidate, alone: Callable[[Candidate], Compute]) -> None:
         problem = candidate.problem
         self.candidate = candidate
+        self._spec = problem.output
         self._epilogue = problem.epilogue
         self._convolve = alone(replace(candidate, problem=replace(problem, epilogue=Epilogue())))
         forward = problem.direction is Direction.FORWARD
@@ -49,7 +51,7 @@ class RareTorchPlan:
     ) -> Tensor:
         result = self._compute(first, second, bias, residual, scale, z, db)
         if out is None:
-            return result
+            return laid(result, self._spec)
         return out.add_(result) if self._epilogue.accumulate else out.copy_(result)
 
     def _behind(

@@ -8,8 +8,8 @@ from convwright.core.fusing import why_not_fused
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
-_OFFSETS_32_BITS = 2**31
-MOST_ELEMENTS = _OFFSETS_32_BITS // 2
+OFFSETS_32_BITS = 2**31
+MOST_ELEMENTS = OFFSETS_32_BITS // 2
 # Of fewer channels a tile of a matrix product holds little but zeros.
 LEAST_OF_A_GROUP = 8
 
@@ -84,13 +84,22 @@ def size_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str | 
     if problem.w.numel >= MOST_ELEMENTS:
         return f"serves at most 2^30 weights, got {problem.w.numel:,}"
     for axis in problem.axes:
-        if axis.size + sum(axis.pad) >= _OFFSETS_32_BITS:
+        if axis.size + sum(axis.pad) >= OFFSETS_32_BITS:
             return f"serves padded sizes below 2^31, got {axis.size + sum(axis.pad):,}"
     for name, spec in named.items():
         image = span(spec.shape[1:], spec.strides[1:])
         if image >= MOST_ELEMENTS:
             return f"serves images that span at most 2^30 elements, one of `{name}` spans {image:,}"
+        reached = _reached(problem, spec)
+        if reached >= OFFSETS_32_BITS:
+            return f"serves offsets below 2^31, and taps reach {reached:,} elements across an image of `{name}`"
     return None
+
+
+def _reached(problem: ConvProblem, spec: TensorSpec) -> int:
+    """Elements from the first of an image to the last that a tap asks for, in the padding or beyond a gradient too."""
+    padded = [axis.size + sum(axis.pad) if spec == problem.x else axis.out + axis.reach for axis in problem.axes]
+    return span((spec.shape[1], *padded), spec.strides[1:])
 
 
 def weight_reason(problem: ConvProblem) -> str | None:

@@ -7,7 +7,7 @@ A phase are the elements of a dimension that the same taps reach: where windows 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import gcd
@@ -130,7 +130,7 @@ class Sweep:
 @lru_cache(maxsize=256)
 def sweep_of(problem: ConvProblem) -> Sweep:
     """For a convolution or the gradient of an input."""
-    axes = (_ONE,) * (3 - problem.rank) + problem.axes
+    axes = (_ONE,) * (3 - problem.rank) + tuple(map(_needed, problem.axes))
     inputs, outputs = problem.w.shape[1], problem.k // problem.groups
     if problem.direction is Direction.FORWARD:
         rows = [_forward(axis) for axis in axes]
@@ -150,6 +150,11 @@ def _sweep(
 ) -> Sweep:
     depth, rows, columns = tracks
     return Sweep(read, written, problem.groups, *channels, (depth, rows, columns), mirrored)
+
+
+def _needed(axis: Axis) -> Axis:
+    """Without the dilation of a single tap, which means nothing, and would keep rows apart."""
+    return replace(axis, dilation=1) if axis.taps == 1 else axis
 
 
 def _forward(axis: Axis) -> Track:

@@ -54,7 +54,7 @@ def torchs_own(call: Call) -> Runner:
     """PyTorch's own functions for a call with more to it than ``F.conv2d`` takes."""
     form, request = call.form, call.request
     if not (form.transposed or call.trains or autocasting(call.x)):
-        return TorchPlan(torch_candidate(call.problem()))
+        return TorchPlan(torch_candidate(call.problem())).bare
 
     def runs(
         x: Tensor,

@@ -15,7 +15,7 @@ from convwright.backends.triton.boxes.copying import (
 from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.launching.kernel_call import TensorMap
-from convwright.backends.triton.operands import operand_reason, shape_reason
+from convwright.backends.triton.operands import OFFSETS_32_BITS, operand_reason, shape_reason, span
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -62,6 +62,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         or _channels_reason(problem)
         or aligned_reason("weight", problem.w)
         or copying_reason({"input": problem.x})
+        or _written_reason(problem)
     )
 
 
@@ -75,6 +76,13 @@ def _writes_boxes(problem: ConvProblem) -> bool:
     """Whether the copy engine takes the output. Of one that ends amid 16 bytes it would write all, which may be
     somebody else's channels."""
     return problem.k % _AT_ONCE == 0 and copying_reason({"output": problem.y}) is None
+
+
+def _written_reason(problem: ConvProblem) -> str | None:
+    spanned = span(problem.y.shape, problem.y.strides)
+    if spanned < OFFSETS_32_BITS or _writes_boxes(problem):
+        return None
+    return f"writes outputs by offsets below 2^31 where the copy engine cannot take them, got {spanned:,} elements"
 
 
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:

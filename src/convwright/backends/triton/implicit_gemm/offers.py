@@ -32,6 +32,7 @@ from convwright.backends.triton.operands import (
     power_of_two,
     shape_reason,
     size_reason,
+    weight_reason,
     window_constants,
 )
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
@@ -98,6 +99,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         or lying_reason(operands)
         or _narrow_reason(problem)
         or size_reason(problem, operands)
+        or weight_reason(problem)
     )
 
 

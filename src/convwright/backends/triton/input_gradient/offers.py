@@ -27,6 +27,7 @@ from convwright.backends.triton.operands import (
     plane_constants,
     shape_reason,
     size_reason,
+    weight_reason,
     window_constants,
 )
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
@@ -73,6 +74,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         or _window_reason(problem)
         or lying_reason(operands)
         or size_reason(problem, operands)
+        or weight_reason(problem)
         or _pixels_reason(problem)
     )
 

@@ -26,6 +26,9 @@ from convwright.tensors import torch_dtype
 _LARGEST_SHARED_BYTES_BY_DEFAULT = 48 * 1024
 _MAX_DYNAMIC_SHARED_BYTES, _PREFER_SHARED = 8, 1  # CU_FUNC_ATTRIBUTE_…, CU_FUNC_CACHE_…
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_…
+_INVALID_CONTEXT = 201  # CUDA_ERROR_…
+_MOST_BLOCKS = 2**31 - 1  # of a launch
+_TENSOR_MEMORY_COLUMNS = 512  # of a multiprocessor of sm_100
 _FIRST_TO_CAPTURE_OVERLAPS = 12030  # the driver of CUDA 12.3: graphs hold launches that overlap
 
 
@@ -73,6 +76,11 @@ class Binary:
         needs = (metadata.global_scratch_size, metadata.profile_scratch_size, metadata.num_ctas - 1)
         if any(needs) or metadata.launch_cooperative_grid or metadata.launch_pdl:
             raise BackendError(f"{metadata.name} needs scratch memory, clusters or a cooperative launch, none is given")
+        if call.blocks > _MOST_BLOCKS:
+            raise BackendError(f"{metadata.name} needs {call.blocks:,} blocks, a launch has at most 2^31 - 1")
+        columns = getattr(metadata, "tmem_size", None) or 0
+        if columns > _TENSOR_MEMORY_COLUMNS:  # Triton compiles it, to a kernel that does nothing but fail
+            raise BackendError(f"{metadata.name} needs {columns} columns of tensor memory, there are 512")
         size = call.blocks, metadata.num_warps, metadata.shared, len(call.pointers)
         maps = mapped_operands(call, compiled) if call.maps else ()
         cubin, overlaps = compiled.asm["cubin"], call.overlaps(metadata.target.arch)
@@ -167,6 +175,9 @@ class DriverLaunch:
                 self._places[place] = maps.at(addresses[operand])
             self._config.stream = stream
             status = self._enqueue(self._config_at, self._function, self._places_at, None)
+            if status == _INVALID_CONTEXT:  # in a thread that has asked nothing of the GPU yet
+                _run("cuCtxSetCurrent", _context(self._device_index))
+                status = self._enqueue(self._config_at, self._function, self._places_at, None)
         if status:
             raise BackendError(f"launching a kernel on cuda:{self._device_index} failed: {_meaning(status)}")
 
@@ -198,11 +209,18 @@ def _function(device_index: int, binary: Binary) -> int:
     return _functions[key]
 
 
-def _load(device_index: int, binary: Binary) -> int:
-    device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+@cache
+def _context(device_index: int) -> ctypes.c_void_p:
+    """The one that PyTorch uses too."""
+    device, context = ctypes.c_int(), ctypes.c_void_p()
     _run("cuInit", 0)
     _run("cuDeviceGet", ctypes.byref(device), device_index)
     _run("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    return context
+
+
+def _load(device_index: int, binary: Binary) -> int:
+    context, module, function = _context(device_index), ctypes.c_void_p(), ctypes.c_void_p()
     _run("cuCtxPushCurrent_v2", context)
     try:
         _run("cuModuleLoadData", ctypes.byref(module), binary.cubin)
@@ -211,7 +229,7 @@ def _load(device_index: int, binary: Binary) -> int:
             _run("cuFuncSetCacheConfig", function, _PREFER_SHARED)
             _run("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_BYTES, binary.shared_bytes)
     finally:
-        _run("cuCtxPopCurrent_v2", ctypes.byref(context))
+        _run("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
     return function.value or 0
 
 

@@ -6,7 +6,6 @@ Of gradients those of inputs are served, whose dy may be multiplied by an activa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
@@ -72,14 +71,19 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         shape_reason(problem, _DTYPES, groups=True, volumes=True, ahead=True)
         or size_reason(problem, {"input": problem.x, "output": problem.y})
         or weight_reason(problem)
+        or _stride_reason(problem)
         or _sweep_reason(sweep_of(problem))
     )
 
 
+def _stride_reason(problem: ConvProblem) -> str | None:
+    # Of an input of one pixel, too, which has one phase, but whose taps need not begin with the filter's first.
+    if problem.direction is Direction.BACKWARD_DATA and any(stride > 1 for stride in problem.stride):
+        return f"serves gradients of inputs with stride 1, got {problem.stride}"
+    return None
+
+
 def _sweep_reason(sweep: Sweep) -> str | None:
-    phases = prod(len(track.phases) for track in sweep.tracks)
-    if phases > 1:
-        return f"serves gradients of inputs with stride 1, got {phases} remainders by the strides"
     if not sums_of(sweep):
         return "needs taps that reach some of the input"
     if sums_of(sweep) > MOST_SUMS:

@@ -14,6 +14,7 @@ from convwright.backends.triton.operands import (
     power_of_two,
     shape_reason,
     size_reason,
+    weight_reason,
     window_constants,
 )
 from convwright.backends.triton.winograd.algorithms import ALGORITHMS, KERNEL
@@ -82,6 +83,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         or _window_reason(problem)
         or lying_reason(operands)
         or size_reason(problem, operands)
+        or weight_reason(problem)
         or _transformed_reason(problem)
     )
 

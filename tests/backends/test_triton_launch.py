@@ -1,0 +1,117 @@
+"""Launches without a GPU: what is refused ahead of them, and threads that have asked nothing of the GPU yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from backends.fake_cuda_driver import FakeCudaDriver
+from convwright.backends.triton.backend import TritonKernels, kernel_calls
+from convwright.backends.triton.launching import launch
+from convwright.backends.triton.launching.kernel_call import KernelCall
+from convwright.backends.triton.launching.launch import Binary, launch_of
+from convwright.core.candidate import Candidate
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.errors import BackendError
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(launch.interpreting(), reason="TRITON_INTERPRET is set: nothing is compiled")
+
+PRESENT = replace(profile("h200"), torch_name="cuda:0")
+
+
+def a_call() -> KernelCall:
+    offers = TritonKernels().candidates(ConvProblem.parse("ic2ih16oc2kh3ph1"), PRESENT, Policy())
+    candidate = next(offer for offer in offers if isinstance(offer, Candidate))
+    return kernel_calls(candidate)[0]
+
+
+def test_a_thread_without_a_context_is_given_that_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeCudaDriver(monkeypatch)
+    call = a_call()
+    ready = launch_of(call, PRESENT)
+    driver.context = None
+    ready(*(torch.empty(8) for _ in call.pointers))
+    assert driver.context == 0
+    assert len(driver.launches) == 1
+    ready(*(torch.empty(8) for _ in call.pointers))
+    assert len(driver.launches) == 2
+
+
+def test_more_blocks_than_a_launch_has_are_refused() -> None:
+    call = replace(a_call(), blocks=2**31)
+    with pytest.raises(BackendError, match="needs 2,147,483,648 blocks, a launch has at most"):
+        Binary.of(call.compile("sm_90"), call)
+
+
+def test_what_triton_makes_a_trap_of_is_refused() -> None:
+    """Of Blackwell's tensor memory it compiles any number of columns, of what has none that fail when they run."""
+
+    class Wide:
+        def __getattr__(self, name: str) -> object:
+            return 776 if name == "tmem_size" else getattr(compiled.metadata, name)
+
+    call = a_call()
+    compiled = call.compile("sm_90")
+    assert Binary.of(compiled, call).blocks == call.blocks
+    told = SimpleNamespace(metadata=Wide(), hash=compiled.hash, asm=compiled.asm)
+    with pytest.raises(BackendError, match="needs 776 columns of tensor memory, there are 512"):
+        Binary.of(told, call)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        (
+            "mb104ic64ih1024oc21kh1 dt:fp16 tag:nhwc", "boxed-gemm",
+            "writes outputs by offsets below 2^31 where the copy engine cannot take them, got 2,290,089,984 elements",
+        ),
+        (
+            "ic40ih8oc16kh1 tag:x=nhwc,w=40/67108864/1/1,y=nhwc", "implicit-gemm",
+            "serves weights that span at most 2^30 elements",
+        ),
+        (
+            "ic16ih8oc40kh1sh2 tag:x=nhwc,w=67108864/1/1/1,y=nhwc dir:backward_data", "input-gradient",
+            "serves weights that span at most 2^30 elements",
+        ),
+        (
+            "ic32ih8oc40kh3 tag:x=nhwc,w=67108864/9/3/1,y=nhwc", "winograd",
+            "serves weights that span at most 2^30 elements",
+        ),
+        (
+            "ic16ih2iw4oc16kh3kw1ph9dh8 dt:fp16 tag:x=536870912/1/268435456/16,w=nhwc,y=nhwc",
+            "implicit-gemm",
+            "serves offsets below 2^31, and taps reach 5,100,274,016 elements across an image of `input`",
+        ),
+    ],
+)  # fmt: skip
+def test_offsets_that_32_bits_do_not_hold_are_refused(text: str, name: str, words: str) -> None:
+    refused = [
+        offer for offer in TritonKernels().candidates(ConvProblem.parse(text), PRESENT, Policy())
+        if offer.id.startswith(f"triton/{name}")
+    ]  # fmt: skip
+    assert refused
+    for offer in refused:
+        assert not isinstance(offer, Candidate), offer.id
+        assert words in offer.reason
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+def test_the_dilation_of_a_single_tap_keeps_no_rows_apart(direction: str) -> None:
+    dilated, plain = (
+        [
+            offer.id
+            for offer in TritonKernels().candidates(
+                ConvProblem.parse(f"g32mb32ic32ih20iw512oc32kh1kw3pw64dh{high}dw63 dir:{direction}"), PRESENT, Policy()
+            )
+            if isinstance(offer, Candidate)
+        ]
+        for high in (63, 0)
+    )
+    assert any("rows=2" in id_ or "rows=4" in id_ for id_ in dilated)
+    assert dilated == plain
