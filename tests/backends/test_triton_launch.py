@@ -10,6 +10,7 @@ import torch
 
 from backends.fake_cuda_driver import FakeCudaDriver
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
+from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.launching.launch import Binary, launch_of
@@ -88,6 +89,10 @@ def test_what_triton_makes_a_trap_of_is_refused() -> None:
             "implicit-gemm",
             "serves offsets below 2^31, and taps reach 5,100,274,016 elements across an image of `input`",
         ),
+        (
+            "ic3ih40000iw8oc16kh33000kw7", "folded-gemm",
+            "lays at most 1,048,576 numbers for an output channel at once, got 1,056,000",
+        ),
     ],
 )  # fmt: skip
 def test_offsets_that_32_bits_do_not_hold_are_refused(text: str, name: str, words: str) -> None:
@@ -99,6 +104,15 @@ def test_offsets_that_32_bits_do_not_hold_are_refused(text: str, name: str, word
     for offer in refused:
         assert not isinstance(offer, Candidate), offer.id
         assert words in offer.reason
+
+
+def test_patches_are_as_many_as_a_kernel_can_count() -> None:
+    """Far dilations keep the pixels of a patch apart, for each of which there is one."""
+    problem = ConvProblem.parse("g2mb256ic2ih64oc2kh2ph2048dh4095 dir:backward_weight")
+    found = [each for each in TritonKernels().candidates(problem, PRESENT, Policy()) if isinstance(each, Candidate)]
+    patches = [Patch.of(each) for each in found if each.algorithm == "few-weights"]
+    assert patches
+    assert all(patch.patches(problem) < 2**31 for patch in patches)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])

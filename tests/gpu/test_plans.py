@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -85,6 +86,29 @@ def test_what_is_chosen_for_launching_launches() -> None:
     given, ready = operands(PLAIN), cw.plan(PLAIN, device="cuda", launchable=True)
     workspace = torch.empty(ready.workspace_bytes, dtype=torch.uint8, device="cuda")
     ready.launch(given["x"], ready.prepare(given["w"]), None, given["out"], workspace=workspace)
+    torch.testing.assert_close(given["out"], expected(given), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("algorithm", ["triton/staged-gemm-3xfp16", "triton/implicit-gemm-3xtf32", "cudnn/engine-0"])
+def test_a_thread_that_has_asked_nothing_of_the_gpu_yet_launches(algorithm: str) -> None:
+    """On bare addresses, for which PyTorch, which gives a thread the GPU's context, is not asked anything."""
+    given, ready = operands(PLAIN), cw.plan(PLAIN, algorithm=algorithm, device="cuda")
+    weight = ready.prepare(given["w"])
+    workspace = torch.empty(max(ready.workspace_bytes, 1), dtype=torch.uint8, device="cuda")
+    handed = given["x"].data_ptr(), weight.data_ptr(), None, given["out"].data_ptr()
+    torch.cuda.synchronize()
+    failed: list[Exception] = []
+
+    def launched() -> None:
+        try:
+            ready.launch(*handed, workspace=workspace.data_ptr())
+        except Exception as error:  # which would end the thread unseen
+            failed.append(error)
+
+    thread = threading.Thread(target=launched)
+    thread.start()
+    thread.join()
+    assert failed == []
     torch.testing.assert_close(given["out"], expected(given), rtol=2e-3, atol=2e-3)
 
 

@@ -29,6 +29,7 @@ _MOST_WALKED, _STEPS_OF_A_READ, _STEPS_OF_A_SUM = 2.5e8, 5, 2
 # Of a multiprocessor; where lanes of several warps add up their sums, they do so in shared memory.
 _REGISTERS, _MOST_WARPS, _SHARED_BYTES, _MOST_SHARED_BYTES = 65_536, 64, 200_000, 49_152
 _MOST_INPUTS = 4
+_MOST_PATCHES_COUNTED = 2**31  # which far dilations make many: a kernel knows each by its number
 _SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
 _LINE_BYTES = 128  # as many as the nearest cache gives in a cycle
 _PATCH_INSTRUCTIONS = 40  # to find out where it lies
@@ -218,6 +219,7 @@ def _fits(patch: Patch, problem: ConvProblem) -> bool:
         and (alone or (reads + given) * walked**2 <= _MOST_WALKED)
         and _registers(patch, problem) <= _MOST_REGISTERS
         and patch.shared_bytes(problem) <= _MOST_SHARED_BYTES
+        and patch.patches(problem) < _MOST_PATCHES_COUNTED
     )
 
 

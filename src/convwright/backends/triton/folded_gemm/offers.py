@@ -31,6 +31,7 @@ NAME = f"triton/{KERNEL}"
 # Of more channels each tap fills a step by itself.
 _MOST_CHANNELS, _LEAST_OUTPUTS = 8, 8
 _MOST_OF_A_STEP, _MOST_OF_A_ROW = 64, 32_768
+_MOST_OF_A_BLOCK = 2**20  # numbers, of which Triton takes no more at once
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -94,6 +95,9 @@ def _folded_reason(problem: ConvProblem) -> str | None:
         return f"serves at most {most} taps in a row for {problem.c} channels, got {folding.taps}"
     if folding.width * folding.channels > _MOST_OF_A_ROW:
         return f"serves rows of at most {_MOST_OF_A_ROW // folding.channels:,} pixels, got {folding.width:,}"
+    weights = steps(problem) * folding.step
+    if power_of_two(weights) > _MOST_OF_A_BLOCK:
+        return f"lays at most {_MOST_OF_A_BLOCK:,} numbers for an output channel at once, got {weights:,}"
     staged = folding.each * folding.numbers
     return None if staged < MOST_ELEMENTS else f"stages inputs as at most 2^30 numbers, got {staged:,}"
 
