@@ -23,6 +23,7 @@ _PRODUCTS_PER_CYCLE = {
     Arithmetic.FP16X3: 2048 / 3,
     Arithmetic.SCALED_FP16: 2048,
 }
+REGISTERS = 65_536
 CACHE_BYTES_PER_CYCLE = 32
 SHARED_BYTES_PER_CYCLE = 128
 MOST_WARPS = 16  # of kernels with as many registers as these

@@ -13,7 +13,7 @@ from convwright.backends.triton.boxes.copying import (
     stride_reason,
 )
 from convwright.backends.triton.boxes.window import Window
-from convwright.backends.triton.gemm.algorithms import MOST_TILES
+from convwright.backends.triton.gemm.algorithms import GROUP_M, MOST_TILES
 from convwright.backends.triton.launching.kernel_call import TensorMap
 from convwright.backends.triton.operands import OFFSETS_32_BITS, operand_reason, shape_reason, span
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
@@ -26,7 +26,6 @@ from convwright.core.problem import ConvProblem
 KERNEL = "boxed-gemm"
 NAME = f"triton/{KERNEL}"
 _AT_ONCE = 8  # channels, as many as 16 bytes hold
-_GROUP_M = 8
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -94,7 +93,7 @@ def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
         "WRITES_BOXES": boxes,
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
-        "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M, "PROGRAMS": tile.programs,
+        "BN": tile.bn, "BK": tile.bk, "GROUP_M": GROUP_M, "PROGRAMS": tile.programs,
     }  # fmt: skip
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.multiprocessor import shared_limit
+from convwright.backends.triton.multiprocessor import REGISTERS, shared_limit
 from convwright.core.device import DeviceFacts
 
 NUMBER_BYTES = 2
 BARRIERS_BYTES = 2048  # and what is lost where buffers begin at a multiple of 1024 bytes
 _OWN_BYTES = 1024  # that a multiprocessor keeps of each block
-_REGISTERS = 65_536
 
 
 def blocks_together(device: DeviceFacts, shared_bytes: int, registers: int, warps: int) -> int:
     """How many fit that take so much shared memory, and so many registers a thread; 0 where not one does."""
     by_shared = (shared_limit(device) + _OWN_BYTES) // (shared_bytes + _OWN_BYTES)
-    return min(_REGISTERS // (32 * warps * registers), by_shared)
+    return min(REGISTERS // (32 * warps * registers), by_shared)

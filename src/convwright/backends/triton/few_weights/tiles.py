@@ -9,7 +9,7 @@ from itertools import product
 from math import gcd, prod
 
 from convwright.backends.triton.configuration import Configuration
-from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, sm_count
+from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, REGISTERS, sm_count
 from convwright.backends.triton.operands import depth, group_sizes, pair, power_of_two
 from convwright.backends.triton.parts.sums import sum_cycles, sums_bytes
 from convwright.core.device import DeviceFacts
@@ -27,7 +27,7 @@ _LEAST_TAPS_HALVED = 25
 # For each access to memory the compiler walks through all that is written out, and from each such step once more.
 _MOST_WALKED, _STEPS_OF_A_READ, _STEPS_OF_A_SUM = 2.5e8, 5, 2
 # Of a multiprocessor; where lanes of several warps add up their sums, they do so in shared memory.
-_REGISTERS, _MOST_WARPS, _SHARED_BYTES, _MOST_SHARED_BYTES = 65_536, 64, 200_000, 49_152
+_MOST_WARPS, _SHARED_BYTES, _MOST_SHARED_BYTES = 64, 200_000, 49_152
 _MOST_INPUTS = 4
 _MOST_PATCHES_COUNTED = 2**31  # which far dilations make many: a kernel knows each by its number
 _SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
@@ -283,7 +283,7 @@ def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple
 
 def _blocks_together(patch: Patch, problem: ConvProblem) -> int:
     """How many blocks fit on a multiprocessor."""
-    warps = min(_REGISTERS // (_WARP * _registers(patch, problem)), _MOST_WARPS)
+    warps = min(REGISTERS // (_WARP * _registers(patch, problem)), _MOST_WARPS)
     return max(min(warps // patch.warps, _SHARED_BYTES // max(patch.shared_bytes(problem), 1)), 1)
 
 

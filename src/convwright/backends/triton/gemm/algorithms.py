@@ -12,7 +12,7 @@ from convwright.core.policy import Policy
 DTYPES = (DType.FP16, DType.BF16, DType.FP32)
 NARROW_DTYPES = (DType.INT8, DType.FP8_E4M3, DType.FP8_E5M2)
 MOST_TILES = 8
-_GROUP_M = 8
+GROUP_M = 8  # row tiles that neighbouring programs share, whose operand then stays in the cache
 # What tensor cores sum one step of the product in, from zero, where steps are added apart from them: they keep few bits
 # of sums of fp8, and in fp16 no more than that has.
 _STEPS_APART = {Arithmetic.FP8_ACC32: DType.FP32, Arithmetic.FP16_ACC16: DType.FP16}
@@ -83,7 +83,7 @@ def arithmetic_constants(algorithm: Algorithm, tile: Tile) -> dict[str, int | bo
     """What a kernel is told of how it multiplies."""
     return {
         "SPLIT": algorithm.arithmetic is Arithmetic.TF32X3, "PACKED": algorithm.packed,
-        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": _GROUP_M,
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP_M": GROUP_M,
     }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.gemm.algorithms import GROUP_M, Algorithm
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.tiles import sums_bytes, tiles_of
 from convwright.backends.triton.operands import (
@@ -40,7 +40,6 @@ _LEAST_OUTPUTS = 8
 _SHORT = 32
 # Staged numbers of a program, and weights that one of those that pack them takes at a time.
 _STAGED_AT_ONCE, _LEAST_WEIGHTS, _MOST_WEIGHTS = 2048, 128, 4096
-_GROUP_M = 8
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -127,7 +126,7 @@ def product_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool 
         "K": group_sizes(problem)[1], "EXACT": problem.dtype is DType.FP32 and problem.reduction <= _SHORT,
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
-        "GROUP_M": _GROUP_M, "PARTS": tile.parts or 1,
+        "GROUP_M": GROUP_M, "PARTS": tile.parts or 1,
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convwright.backends.triton.gemm.algorithms import Algorithm
-from convwright.backends.triton.multiprocessor import MOST_WARPS, products_per_cycle, shared_limit
+from convwright.backends.triton.multiprocessor import MOST_WARPS, REGISTERS, products_per_cycle, shared_limit
 from convwright.backends.triton.staging.algorithms import numbers_of
 from convwright.backends.triton.staging.extents import NUMBER_BYTES
 from convwright.core.device import DeviceFacts
@@ -12,7 +12,7 @@ from convwright.core.device import DeviceFacts
 # which the loads explain 1,640 and 2,460 where they come at this rate, and this much more passes idle in each block.
 _LOADED_BYTES_PER_CYCLE = 40
 _IDLE_CYCLES = 700
-_REGISTERS, _REGISTERS_BESIDE_SUMS = 65_536, 72
+_REGISTERS_BESIDE_SUMS = 72
 
 
 def loaded_bytes(bm: int, bn: int, bk: int, algorithm: Algorithm) -> int:
@@ -23,7 +23,7 @@ def loaded_bytes(bm: int, bn: int, bk: int, algorithm: Algorithm) -> int:
 def blocks_together(sums: int, warps: int, shared_bytes: int, device: DeviceFacts) -> int:
     """How many blocks fit on a multiprocessor that hold so many sums each, in registers."""
     registers = sums // (32 * warps) + _REGISTERS_BESIDE_SUMS
-    by_registers = _REGISTERS // (32 * warps * registers)
+    by_registers = REGISTERS // (32 * warps * registers)
     return max(1, min(shared_limit(device) // shared_bytes, by_registers, MOST_WARPS // warps))
 
 

@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 
 from convwright.backends.triton.configuration import Configuration
-from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, MORE_KERNEL_CYCLES, sm_count
+from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, MORE_KERNEL_CYCLES, REGISTERS, sm_count
 from convwright.backends.triton.operands import power_of_two
 from convwright.backends.triton.sweep import AT_ONCE_BYTES, Sweep
 from convwright.core.device import DeviceFacts
@@ -18,7 +18,7 @@ MOST_SUMS = 32  # of a pixel
 SUM_BYTES = 4
 _LANES = 32
 _PIXELS, _WARPS, _AHEAD, _PARTS = (2, 4, 8), (1, 2, 4, 8), (2, 3, 4, 5, 8, 16), (1, 2, 4, 8, 16)
-_MOST_REGISTERS, _REGISTERS_OF_ALL, _OTHER_REGISTERS = 168, 65536, 24
+_MOST_REGISTERS, _OTHER_REGISTERS = 168, 24
 _MOST_WEIGHTS_AHEAD = 48
 _MOST_WARPS, _SCHEDULERS = 64, 4  # of a multiprocessor
 _LINE_BYTES, _WAITING_CYCLES, _STARTING_CYCLES = 128, 900, 500
@@ -113,7 +113,7 @@ def cycles(tile: Tile, sweep: Sweep, device: DeviceFacts) -> float:
     """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
     nbytes, sums, channels = sweep.read.dtype.nbytes, sums_of(sweep), -(-sweep.inputs // tile.parts)
     warps = -(-tile.blocks(sweep) // sm_count(device)) * tile.warps
-    together = min(_MOST_WARPS, _REGISTERS_OF_ALL // (_LANES * _registers(tile, sweep)), warps)
+    together = min(_MOST_WARPS, REGISTERS // (_LANES * _registers(tile, sweep)), warps)
     waves, read = -(-warps // together), _LANES * tile.pixels * nbytes
 
     steps = -(-channels // tile.ahead)

@@ -12,6 +12,7 @@ from convwright.backends.triton.multiprocessor import (
     CACHE_BYTES_PER_CYCLE,
     MORE_KERNEL_CYCLES,
     MOST_WARPS,
+    REGISTERS,
     SHARED_BYTES_PER_CYCLE,
     STEP_CYCLES,
     parts_that_fill,
@@ -28,7 +29,6 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
 _SCATTERED_CYCLES = 2.7  # for each number that is written into a line of its own (H100)
-_REGISTERS = 65_536
 _MOST_REGISTERS, _SPILLED_AHEAD = 255, 32  # of a thread
 _OTHER_REGISTERS, _REGISTERS_OF_A_LOAD = 48, 6  # of a thread, for addresses and masks
 
@@ -206,4 +206,4 @@ def _blocks_together(tile: PartedTile, problem: ConvProblem, algorithm: Algorith
     """How many blocks fit on a multiprocessor."""
     by_shared = shared_limit(device) // tile.shared_bytes(algorithm, problem.dtype.nbytes)
     registers = min(tile.regs or _MOST_REGISTERS, tile.registers(problem, algorithm))
-    return max(1, min(by_shared, _REGISTERS // (32 * tile.warps * registers), MOST_WARPS // tile.warps))
+    return max(1, min(by_shared, REGISTERS // (32 * tile.warps * registers), MOST_WARPS // tile.warps))

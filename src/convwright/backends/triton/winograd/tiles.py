@@ -7,6 +7,7 @@ from convwright.backends.triton.multiprocessor import (
     BLOCK_CYCLES,
     CACHE_BYTES_PER_CYCLE,
     MORE_KERNEL_CYCLES,
+    REGISTERS,
     STEP_CYCLES,
     products_per_cycle,
     shared_limit,
@@ -18,7 +19,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 
-_REGISTERS, _MOST_OF_A_THREAD = 65_536, 256  # that a multiprocessor has
+_MOST_OF_A_THREAD = 256  # registers
 
 # A thread holds six tiles of sums, so larger tiles spill. The limit lets a third block fit on a multiprocessor.
 TILES = (
@@ -43,7 +44,7 @@ def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts, *, packed: boo
     sms = sm_count(device)
     each = -(-tiles_of(tile, problem) // sms)
     fitting = max(1, shared_limit(device) // tile.shared_bytes(4, split=packed))
-    together = min(each, fitting, _REGISTERS // (32 * tile.warps * (tile.regs or _MOST_OF_A_THREAD)))
+    together = min(each, fitting, REGISTERS // (32 * tile.warps * (tile.regs or _MOST_OF_A_THREAD)))
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(Arithmetic.TF32X3, tile.bm)
     loads = (tile.bm + tile.bn * (1 + packed)) * tile.bk * 4 / CACHE_BYTES_PER_CYCLE
     steps = POINTS * -(-pitch(problem) // tile.bk)
