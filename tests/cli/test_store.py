@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sqlite3
 import sys
@@ -340,3 +341,25 @@ def test_help_names_the_verbs(run: Run) -> None:
     assert code == 0
     for verb in ("show", "list", "export", "import", "prune", "clear", "quarantine"):
         assert verb in out
+
+
+@pytest.mark.parametrize("words", [[], ["list"], ["export", "-"], ["quarantine"], ["prune", "--stale"]])
+def test_a_question_makes_no_store(words: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = tmp_path / "absent" / "findings.sqlite"
+    monkeypatch.setenv("CONVWRIGHT_STORE", str(absent))
+    settings.cache_clear()
+    told = run(*words, store=None)
+    assert told == (2, "", f"convwright: there is no store at {absent}\n") == run(*words, store=absent)
+    assert not absent.parent.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes")
+def test_a_pipe_is_no_store_and_nobody_waits_for_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setenv("CONVWRIGHT_STORE", str(pipe))
+    settings.cache_clear()
+    for given in (pipe, None):
+        code, out, err = run(store=given)
+        assert (code > 0, out) == (True, "")
+        assert f"{pipe} is no store of findings: it is no regular file" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic, permitted_arithmetic
@@ -63,6 +64,7 @@ def test_what_is_allowed(policy: Policy, changed: dict[str, Any]) -> None:
         ({"arithmetic": "fp32"}, "`arithmetic` must be a set of fp64, fp32, .*, or None, got 'fp32'"),
         ({"arithmetic": 5}, "`arithmetic` must be a set .* got 5"),
         ({"arithmetic": {"x"}}, "each of `arithmetic` must be one of fp64, .* got 'x'"),
+        ({"arithmetic": set()}, "`arithmetic` must name at least one, since nothing computes in none; None leaves it"),
         ({"weights": "frozen"}, "`weights` must be one of changing, constant, got 'frozen'"),
         ({"objective": "beauty"}, "`objective` must be one of time, device-time, .*workspace.*, got 'beauty'"),
     ],
@@ -116,3 +118,9 @@ def test_roundoff_is_half_the_distance_to_the_next_number() -> None:
     for dtype in set(DType) - {DType.INT8}:
         assert torch.finfo(torch_dtype(dtype)).eps / 2 == dtype.roundoff
         assert torch_dtype(dtype).itemsize == dtype.nbytes
+
+
+def test_numpys_numbers_become_pythons() -> None:
+    policy = Policy(max_workspace_bytes=np.int64(5), max_error=np.float32(0.5))  # type: ignore[arg-type]
+    assert (type(policy.max_workspace_bytes), type(policy.max_error)) == (int, float)
+    assert str(policy) == str(Policy(max_workspace_bytes=5, max_error=0.5))

@@ -244,3 +244,20 @@ def test_bytes_do_not_depend_on_gaps() -> None:
     w = TensorSpec((5, 3, 1), DType.FP32)
     made = [ConvProblem.of_specs(x, w, stride=(1,), padding=((0, 0),), dilation=(1,)) for x in (dense, gaps)]
     assert made[0].bytes == made[1].bytes
+
+
+@pytest.mark.parametrize(("direction", "name"), [("forward", "y"), ("backward_data", "x"), ("backward_weight", "w")])
+def test_what_is_written_does_not_overlap_itself_and_what_is_read_may(direction: str, name: str) -> None:
+    text = "ic4ih8oc4kh3 dir:{} tag:x=0/0/8/1,w=0/0/3/1,y=0/0/6/1"
+    overlapping = {"x": "0/0/8/1", "w": "0/0/3/1", "y": "0/0/6/1"}
+    tags = ",".join(f"{each}={'nchw' if each == name else strides}" for each, strides in overlapping.items())
+    assert ConvProblem.parse(f"ic4ih8oc4kh3 dir:{direction} tag:{tags}").key
+    with pytest.raises(
+        BadInput, match=rf"^`{name}` is written in direction {direction}, so it must not overlap itself in memory, got"
+    ):
+        ConvProblem.parse(text.format(direction))
+
+
+def test_a_single_element_may_have_any_stride() -> None:
+    assert ConvProblem.parse("ic4ih8oc1kh3 tag:x=nchw,w=nchw,y=0/0/6/1").y.layout is Layout.NCHW
+    assert ConvProblem.parse("ic4ih8oc4kh3kw8 tag:x=nchw,w=nchw,y=0/12/2/0").y.layout is Layout.STRIDED

@@ -91,3 +91,29 @@ def test_impossible_specs_are_refused(shape: tuple[int, ...], strides: tuple[int
 def test_integers_and_complex_numbers_are_refused() -> None:
     with pytest.raises(BadInput, match=r"fp64, fp32, fp16, bf16, int8, fp8_e4m3, fp8_e5m2, got torch\.int64"):
         spec_of(torch.ones(1, 1, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "overlaps"),
+    [
+        ((1, 8, 2, 2), (0, 0, 1, 1), True),
+        ((2, 3, 4, 5), (0, 20, 5, 1), True),
+        ((2, 3, 4, 5), (60, 20, 4, 1), True),  # windows that share a border
+        ((1, 1, 4, 5), (1, 1, 2, 3), True),
+        ((1, 1, 2, 3), (1, 1, 3, 2), False),  # 0 2 4 and 3 5 7
+        ((1, 3, 1, 5), (0, 5, 0, 1), False),  # a single element may have any stride
+        ((1, 1, 1, 1), (0, 0, 0, 0), False),
+        ((0, 3, 4, 5), (0, 0, 0, 0), False),
+        ((2, 3, 4, 5), (600, 200, 10, 2), False),
+    ],
+)
+def test_elements_that_share_memory(shape: tuple[int, ...], strides: tuple[int, ...], overlaps: bool) -> None:
+    assert TensorSpec(shape, DType.FP32, strides).overlaps_itself is overlaps
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 30)), min_size=2, max_size=2))
+def test_two_dimensions_share_memory_where_two_offsets_are_one(dims: list[tuple[int, int]]) -> None:
+    (a, a_step), (b, b_step) = dims
+    offsets = [i * a_step + j * b_step for i in range(a) for j in range(b)]
+    spec = TensorSpec((a, b), DType.FP32, (a_step, b_step))
+    assert spec.overlaps_itself is (len(set(offsets)) < len(offsets))

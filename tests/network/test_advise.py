@@ -238,3 +238,12 @@ def test_progress_reaches_its_end() -> None:
 def test_mistakes(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         advise(model(), X, store=Store.open(None), **options)
+
+
+def test_an_example_that_a_model_writes_to_is_restored() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    before = x.clone()
+    net = nn.Sequential(nn.Conv2d(3, 4, 1))
+    net.register_forward_pre_hook(lambda module, args: (args[0].mul_(1.0001),))
+    advise(net, x, device="cpu", store=Store.open(None))
+    assert torch.equal(x, before)

@@ -17,6 +17,7 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.errors import BadInput, Refused
 from convwright.network.converting.converted import Converted
+from convwright.network.seeing.layers import convolutions_of
 from convwright.tuning.keeping import stored_plan
 
 
@@ -309,3 +310,47 @@ def test_after_an_export_there_is_nothing_that_was_seen() -> None:
     layer, x = cw.convert(nn.Conv2d(6, 4, 3)), torch.randn(2, 6, 9, 9)
     torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
     assert layer.choices == {}
+
+
+NAMED = pytest.mark.parametrize(
+    "choices",
+    [{"stem": "reference/gemm"}, {"stem": {"forward": "reference/gemm", "backward_weight": "reference/direct"}}],
+)
+
+
+@NAMED
+def test_a_converted_model_is_seen_tuned_advised_and_quantized(
+    choices: dict[str, Any], net: Net, x: torch.Tensor
+) -> None:
+    expected = [layer.name for layer in convolutions_of(net, x)]
+    cw.convert(net, choices=choices)
+    assert [layer.name for layer in convolutions_of(net, x, backward=True)] == expected
+    assert len(cw.tune(net, x, plan_only=True).problems) == len(cw.advise(net, x, mode="heuristic").layers) > 0
+    assert [layer.name for layer in cw.quantize(net.eval(), [x]).layers]
+
+
+def test_a_policys_arithmetic_is_left_aside_while_a_model_is_seen(net: Net, x: torch.Tensor) -> None:
+    cw.convert(net, policy=cw.Policy(arithmetic={"fp32"}))
+    assert convolutions_of(net, x)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("named", ["itself", "by direction"])
+def test_an_algorithm_of_the_call_is_part_of_a_graph(transposed: bool, named: str) -> None:
+    layer = nn.ConvTranspose2d(6, 4, 3) if transposed else nn.Conv2d(6, 4, 3)
+    direction, x = "backward_data" if transposed else "forward", torch.randn(2, 6, 9, 9)
+    expected = layer(x)
+    cw.convert(layer, choices={"": "reference/gemm" if named == "itself" else {direction: "reference/gemm"}})
+    assert_close(torch.compile(layer, fullgraph=True, backend="eager")(x), expected)
+    last = cw.last_choice()
+    assert last is not None
+    assert last.candidate.id == "reference/gemm"
+
+
+def test_algorithms_for_gradients_end_a_graph_or_are_an_error_that_names_the_cure() -> None:
+    layer, x = nn.Conv2d(6, 4, 3), torch.randn(2, 6, 9, 9)
+    expected = layer(x)
+    cw.convert(layer, choices={"": {"backward_weight": "reference/direct"}})
+    with pytest.raises(Exception, match=r"algorithms for gradients are no part of a graph: .* `cw\.revert`"):
+        torch.compile(layer, fullgraph=True, backend="eager")(x)
+    assert_close(torch.compile(layer, backend="eager")(x), expected)

@@ -339,3 +339,33 @@ print("torch._dynamo" in sys.modules)
 def test_to_look_at_a_model_loads_no_compiler() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", WITHOUT_DYNAMO], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+class Writing(nn.Conv2d):
+    """One that changes what it is given."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return super().forward(input.mul_(2))
+
+
+def wide() -> Tensor:
+    """A slice, which keeps how it lies in memory."""
+    return torch.randn(2, 6, 9, 9)[:, 1:4]
+
+
+@pytest.mark.parametrize("example", [wide(), (wide(),), {"input": wide()}])
+def test_an_example_that_a_model_writes_to_is_restored(example: Any) -> None:
+    (given,) = Subject.of(nn.Identity(), example).given()
+    before = given.clone()
+    (layer,) = convolutions_of(Writing(3, 4, 3), example)
+    assert layer.problem.x.strides == given.stride() == (486, 81, 9, 1)
+    assert torch.equal(given, before)
+
+
+def test_an_example_that_cannot_be_written_to_is_no_trouble() -> None:
+    x = torch.full((1, 1, 9, 9), float("nan")).expand(2, 3, 9, 9)
+    assert len(convolutions_of(nn.Conv2d(3, 4, 3), x)) == 1
+    with torch.inference_mode():
+        inference = torch.ones(2, 3, 9, 9)
+        convolutions_of(Writing(3, 4, 3), inference)
+    assert torch.equal(inference, torch.ones(2, 3, 9, 9))

@@ -391,3 +391,23 @@ def test_a_weight_that_was_used_can_be_swapped() -> None:
             layer(x)
     torch.utils.swap_tensors(layer.weight, nn.Parameter(torch.zeros(8, 6, 3, 3)))
     assert_close(layer(x), layer.bias.detach()[:, None, None].expand(2, 8, 7, 7))
+
+
+@pytest.mark.parametrize("policy", [Policy(objective="energy"), Policy(objective="energy", deterministic=True)])
+def test_a_policy_that_cannot_be_kept_is_the_error_of_conv2d(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
+    settings.cache_clear()
+    x, w = randn(1, 2, 6, 6), randn(3, 2, 3, 3)
+    with pytest.raises(BadInput, match="energy is measured in mode full only") as said:
+        cw.conv2d(x, w, policy=policy)
+    with cw.enabled(policy=policy):
+        layer = nn.Conv2d(2, 3, 3, dtype=torch.float64)
+        for call in (lambda: F.conv2d(x, w), lambda: layer(x)):
+            if not policy.deterministic:
+                call()  # nothing is decided yet
+            with pytest.raises(BadInput) as refused:
+                call()
+            assert str(refused.value) == str(said.value)
+        with pytest.raises(RuntimeError, match="expected input"):  # what is wrong is said in PyTorch's words
+            F.conv2d(x, randn(3, 4, 3, 3))
+        assert F.conv2d(x.to(torch.complex128), w.to(torch.complex128)).shape == (1, 3, 4, 4)

@@ -55,3 +55,9 @@ def test_energy_is_an_objective_where_it_is_known(asked: dict[str, Any], why: st
         store.record(first.problem.key, facts.key, first.id, fingerprint(first, facts), measured, None)
         found = cw.find(TEXT, **asked, policy=policy, store=store)
         assert first.id in [each.finding.candidate.id for each in found.verdicts if each.finding.measurement]
+
+
+@pytest.mark.parametrize("mode", ["heuristic", "quick"])
+def test_who_is_told_of_progress_can_be_called(mode: str) -> None:
+    with pytest.raises(cw.BadInput, match=r"^`progress` must be a function of \(what, done, total\) or None, got 3$"):
+        cw.find(TEXT, device="cpu", mode=mode, progress=3)  # type: ignore[arg-type]

@@ -199,3 +199,11 @@ def test_a_summary() -> None:
     assert "ambiguous row" not in str(Summary.of(results[:2]))
     assert str(summary).endswith("worst 1.000, PyTorch's own call. 1 failed.")
     assert Summary.of([]).to_json()["times_faster"] is None
+
+
+def test_a_record_of_an_earlier_version_is_the_same_row() -> None:
+    one = replace(CPU, threads=1)
+    now = Asked("mine", one, "quick", Policy())
+    record = now.failure(ROW, ValueError("of another kind")) | {"failure": None}
+    assert record["device"] == "a cpu, 1 thread"
+    assert key_of(record) == key_of(record | {"device": one.key}) == now.key(ROW)

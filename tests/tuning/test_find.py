@@ -21,6 +21,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
+from convwright.naming import singular
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning import run as tuner
@@ -279,7 +280,7 @@ def test_refusals_have_reasons(store: Store) -> None:
 def test_everything_is_data(store: Store, fake: FakeTuner) -> None:
     found = search(store)
     data = json.loads(json.dumps(found.to_json()))
-    assert (data["problem"], data["device"], data["mode"]) == (PROBLEM.key, CPU.key, "quick")
+    assert (data["problem"], data["device"], data["mode"]) == (PROBLEM.key, singular(CPU.key), "quick")
     assert (data["choice"], data["baseline"]) == (GEMM, "torch/default")
     first = data["candidates"][0]
     assert (first["id"], first["eager_us"], first["arithmetic"]) == (GEMM, 10.0, "fp32")
@@ -448,3 +449,8 @@ def test_backends_are_spread_so_that_each_has_its_first_look_early() -> None:
     assert sorted(c.id for c in spread) == sorted(c.id for c in listed)
     backends = {candidate.backend for candidate in listed}
     assert {candidate.backend for candidate in spread[: len(backends)]} == backends
+
+
+def test_data_says_one_thread_as_tables_do(store: Store) -> None:
+    found = search(store, mode=Mode.HEURISTIC, device=replace(CPU, threads=1))
+    assert found.to_json()["device"].endswith(", 1 thread")

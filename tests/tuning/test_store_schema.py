@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -215,3 +216,15 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
         Store.open(path)
     assert path.read_bytes() == content
     assert [other.name for other in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes")
+def test_what_is_no_file_is_refused_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    pipe, told = tmp_path / "pipe", list[str]()
+    os.mkfifo(pipe)
+    with pytest.raises(StoreError, match=r"pipe is no store of findings: it is no regular file, but a pipe or a dev"):
+        Store.open(pipe)
+    with Store.open(pipe, tell=told.append) as store:
+        assert not store.in_file
+    assert told[0].startswith("findings are kept in memory only, since ")
+    assert pipe.is_fifo()

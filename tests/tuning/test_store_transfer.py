@@ -291,3 +291,37 @@ def test_every_field_of_a_measurement_travels(store: Store, other: Store) -> Non
     assert got is not None
     for name in Measurement.__slots__:
         assert getattr(got, name) == getattr(MEASURED, name), name
+
+
+def interval(value: Any, low: Any, high: Any) -> dict[str, Any]:
+    return {"value": value, "low": low, "high": high}
+
+
+@pytest.mark.parametrize("name", ["device_us", "host_us", "prepare_us", "prepare_host_us"])
+@pytest.mark.parametrize(
+    "time_us", [interval(2.0, 3.0, 4.0), interval(2.0, 1.0, 1.5), interval("inf", 1.0, "inf"), interval("nan", 1, 2)]
+)
+def test_an_impossible_time_does_not_come_in(name: str, time_us: dict[str, Any], other: Store) -> None:
+    with pytest.raises(BadInput, match=f"line 2 of the file .*: `{name}` must be a finite time .* got .* between"):
+        loaded(other, SCHEMA, finding(1.0, measurement=wrong(**{name: time_us})))
+    assert lines(other) == [SCHEMA]
+
+
+@pytest.mark.parametrize("value", [-5.0, 0.0])
+def test_a_call_that_takes_nothing_does_not_come_in(value: float, other: Store) -> None:
+    with pytest.raises(BadInput, match=f"`device_us` must be a finite time above 0 .* got {value:g} between -6 and 2"):
+        loaded(other, SCHEMA, finding(1.0, measurement=wrong(device_us=interval(value, -6.0, 2.0))))
+
+
+def test_what_noise_hides_and_bounds_that_are_not_known_travel(other: Store) -> None:
+    hidden, vague = interval(-0.5, -1.0, 1.0), interval(2.0, 0.0, "inf")
+    assert loaded(other, SCHEMA, finding(1.0, measurement=wrong(prepare_us=hidden, device_us=vague))) == Merged(1, 0, 0)
+
+
+def test_a_mark_at_the_beginning_is_no_part_of_it(store: Store, other: Store, tmp_path: Path) -> None:
+    path = tmp_path / "findings.jsonl"
+    path.write_text("\n".join(lines(store)), encoding="utf-8-sig")
+    assert other.load(path) == Merged(2, 1, 0)
+    other.clear()
+    first, *rest = lines(store)
+    assert loaded(other, f"\ufeff{first}", *rest) == Merged(2, 1, 0)

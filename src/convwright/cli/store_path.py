@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,8 +39,10 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
     if place is None:
         name = "CONVWRIGHT_STORE" if given is None else "--store"
         raise BadInput(f"findings are kept in memory only ({name} is none): name a store with --store PATH")
+    if not (new or os.path.exists(place)):  # a question makes no file
+        raise BadInput(f"there is no store at {place}")
     if given is not None:
-        _check(place, new=new)
+        _check(place)
     try:
         store = Store.open(place)
     except StoreError as error:
@@ -60,15 +63,15 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
             raise StoreError(store.note)
 
 
-def _check(path: Path, *, new: bool) -> None:
-    from convwright.tuning.keeping.schema import is_of_another_kind
+def _check(path: Path) -> None:
+    from convwright.tuning.keeping.schema import IRREGULAR, is_irregular, is_of_another_kind
 
     if not path.exists():
-        if not new:
-            raise BadInput(f"there is no store at {path}")
         return
     if path.is_dir():
         raise BadInput(f"a store is a file, {path} is a folder")
+    if is_irregular(path):
+        raise BadInput(f"{path} is no store of findings: it is {IRREGULAR}")
     try:
         is_none = is_of_another_kind(path)
     except OSError as error:

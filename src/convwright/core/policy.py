@@ -51,9 +51,11 @@ class Policy(Record):
     finite_inputs: bool = False
 
     def __post_init__(self) -> None:
-        _check_workspace(self.max_workspace_bytes)
+        object.__setattr__(self, "max_workspace_bytes", _bytes_of(self.max_workspace_bytes))
         if not is_above_0(self.max_error):
             raise BadInput(f"`max_error` must be positive (multiples of PyTorch's error), got {self.max_error!r}")
+        if not isinstance(self.max_error, int):
+            object.__setattr__(self, "max_error", float(self.max_error))
         for name in ("deterministic", "finite_inputs"):
             if not isinstance(getattr(self, name), bool):
                 raise BadInput(f"`{name}` must be True or False, got {getattr(self, name)!r}")
@@ -92,9 +94,13 @@ def check_policy(given: object) -> None:
         raise BadInput(f"`policy` must be a Policy or None, got {given!r}")
 
 
-def _check_workspace(given: int | None) -> None:
-    if given is not None and not (is_whole(given) and given >= 0):
+def _bytes_of(given: int | None) -> int | None:
+    """The limit as Python's own int: NumPy's are no numbers to JSON and to the store."""
+    if given is None:
+        return None
+    if not (is_whole(given) and given >= 0):
         raise BadInput(f"`max_workspace_bytes` must be a whole number that is not negative, or None, got {given!r}")
+    return int(given)
 
 
 def _arithmetic_of(given: Iterable[Arithmetic] | None) -> frozenset[Arithmetic] | None:
@@ -103,4 +109,7 @@ def _arithmetic_of(given: Iterable[Arithmetic] | None) -> frozenset[Arithmetic] 
         return None
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise BadInput(f"`arithmetic` must be a set of {', '.join(Arithmetic)}, or None, got {given!r}")
-    return frozenset(one_of(Arithmetic, "each of `arithmetic`", each) for each in given)
+    members = frozenset(one_of(Arithmetic, "each of `arithmetic`", each) for each in given)
+    if not members:
+        raise BadInput("`arithmetic` must name at least one, since nothing computes in none; None leaves it to PyTorch")
+    return members

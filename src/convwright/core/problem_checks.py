@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue
+from convwright.core.tensor_spec import Layout
 from convwright.core.window import Sides, is_whole, whole_numbers
 from convwright.errors import BadInput
 
@@ -108,3 +109,10 @@ def _check_output(problem: ConvProblem) -> None:
     out = (problem.n, problem.k, *(axis.out for axis in problem.axes))
     if problem.y.shape != out:
         raise BadInput(f"`output` must have shape {out}, got {problem.y.shape}")
+    written = problem.output
+    if written.layout is Layout.STRIDED and written.overlaps_itself:
+        name = {Direction.BACKWARD_DATA: "x", Direction.BACKWARD_WEIGHT: "w"}.get(problem.direction, "y")
+        raise BadInput(
+            f"`{name}` is written in direction {problem.direction}, so it must not overlap itself in memory, "
+            f"got shape {written.shape} in strides {written.strides}"
+        )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import prod
+from itertools import combinations
+from math import gcd, prod
 
 from convwright.core.dtype import DType
 from convwright.core.record import Record
@@ -64,6 +65,13 @@ def same_order(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int
     return all(size <= 1 or a == b for size, a, b in zip(shape, first, second, strict=True))
 
 
+def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Whether steps along one dimension lead where steps along another do; a dimension is its size and its stride."""
+    (a, a_step), (b, b_step) = first, second
+    common = gcd(a_step, b_step)
+    return b_step // common < a and a_step // common < b
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec(Record):
     """One operand. Strides are in elements, alignment is of the first element, in bytes."""
@@ -112,6 +120,18 @@ class TensorSpec(Record):
             return 0
         last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
         return (last + 1) * self.dtype.nbytes
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """Whether several elements along one dimension, or along two, are one in memory.
+
+        >>> TensorSpec((1, 8, 2, 2), DType.FP32, (0, 0, 1, 1)).overlaps_itself
+        True
+        """
+        if self.numel == 0:
+            return False
+        moved = [(size, abs(step)) for size, step in zip(self.shape, self.strides, strict=True) if size > 1]
+        return any(step == 0 for _, step in moved) or any(_meet(a, b) for a, b in combinations(moved, 2))
 
     def dense(self, layout: Layout) -> TensorSpec:
         """The same operand, dense in ``layout`` and well aligned."""

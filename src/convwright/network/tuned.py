@@ -124,7 +124,7 @@ class Tuned:
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
         return {
-            "device": self.device.key,
+            "device": singular(self.device.key),
             "mode": self.mode,
             "conditions": dict(conditions_now(self.device)),
             "seconds": self.seconds,

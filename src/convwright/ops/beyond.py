@@ -120,8 +120,7 @@ def _checked(call: Call) -> Call:
     dtype = call.x.dtype
     if dtype in NARROW:
         raise BadInput(
-            f"{call.form.name} computes what PyTorch computes, got {dtype}; `cw.plan` makes ready what computes that "
-            "on a GPU"
+            f"{call.form.name} computes what PyTorch computes, got {dtype}; `cw.plan` makes ready what computes that"
         )
     return call
 

@@ -75,7 +75,8 @@ def enable(*, policy: Policy | None = None) -> None:
 
     It reaches ``torch.nn.functional``'s functions, the modules that call them, and every module that has imported
     one of them by name. Calls that only PyTorch can serve, and bad ones, go to PyTorch's own functions, so errors
-    are its own; what ``torch.compile`` compiles is left to it. ``disable`` takes everything back.
+    are its own; what ``torch.compile`` compiles is left to it. A ``policy`` that cannot be kept, such as one for the
+    least energy in mode quick, is an error at the call. ``disable`` takes everything back.
     """
     _check(policy)
     with _lock:
@@ -262,7 +263,7 @@ def _or_torchs_own(
         return beyond(form, x, w, bias, request, residual, out)
     except BadInput as mistake:
         y = form.own(*own)  # says in PyTorch's words what is wrong with the input
-        if ambient.current() is not None:
+        if ambient.current() is not None or request.policy is not None:
             _refuse_what_is_asked(form, x, w, bias, request, mistake)
         return y
 
@@ -270,7 +271,8 @@ def _or_torchs_own(
 def _refuse_what_is_asked(
     form: Form, x: Tensor, w: Tensor, bias: Tensor | None, request: Request, mistake: BadInput
 ) -> None:
-    """Of what PyTorch takes: either it can be no problem here, or the algorithm that was asked for does not exist."""
+    """Of what PyTorch takes: either it can be no problem here, or the algorithm that was asked for does not exist, or
+    the policy cannot be kept."""
     try:
         explain(form, x, w, bias, *request[1:5], request.output_padding)
     except BadInput as why:

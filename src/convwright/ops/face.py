@@ -76,6 +76,8 @@ def find(
     wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
     check_policy(policy)
     _check_budget(budget_us)
+    if progress is not None and not callable(progress):
+        raise BadInput(f"`progress` must be a function of (what, done, total) or None, got {progress!r}")
     posed = problem(
         what, weight, bias,
         stride=stride, padding=padding, dilation=dilation, groups=groups, activation=activation, residual=residual,

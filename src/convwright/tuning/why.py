@@ -18,6 +18,7 @@ from convwright.core.plan import Explains
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
+from convwright.naming import singular
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
 from convwright.tuning.asked import is_called, unknown
@@ -56,7 +57,7 @@ class Reason:
         """Everything, as data."""
         return {
             "problem": self.problem.key,
-            "device": self.device.key,
+            "device": singular(self.device.key),
             "algorithm": self.algorithm,
             "serves": self.serves,
             "reason": self.sentence,

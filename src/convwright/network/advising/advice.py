@@ -160,7 +160,7 @@ class Advice:
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
         return {
-            "device": self.device.key,
+            "device": singular(self.device.key),
             "mode": self.mode,
             "backward": self.backward,
             "conditions": dict(self.conditions),

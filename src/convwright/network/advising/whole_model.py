@@ -26,7 +26,7 @@ from convwright.network.advising.variants import Variant, variants_of
 from convwright.network.seeing.example import Subject
 from convwright.network.seeing.layers import LayerCall
 from convwright.network.seeing.trails import tensors_in
-from convwright.network.seeing.unchanged import unchanged
+from convwright.network.seeing.unchanged import unchanged, unwritten
 from convwright.ops.deciding.meetings import meetings
 from convwright.ops.enable import enabled
 from convwright.tuning.budget import Budget
@@ -133,7 +133,11 @@ def _in_blocks(step: Callable[[], object], runs: int, policy: Policy | None, *, 
 @contextmanager
 def _restored(subject: Subject, backward: bool) -> Iterator[None]:
     """Inside, the model can be run with or without gradients, and is then as it was."""
-    with unchanged(subject.module), torch.enable_grad() if backward else torch.no_grad():
+    with (
+        unchanged(subject.module),
+        unwritten(subject.given()),
+        torch.enable_grad() if backward else torch.no_grad(),
+    ):
         yield
 
 
@@ -142,7 +146,7 @@ def _step(subject: Subject, backward: bool) -> Callable[[], object]:
     if not backward:
         return subject
     wanted: list[Tensor] = [p for p in subject.parameters() if p.requires_grad]
-    wanted += [t for t in tensors_in((subject.args, subject.kwargs)) if t.requires_grad and t.is_leaf]
+    wanted += [t for t in subject.given() if t.requires_grad and t.is_leaf]
 
     def step() -> object:
         results = [result for result in tensors_in((subject(),)) if result.requires_grad]

@@ -27,6 +27,7 @@ from convwright.ops.gradients.fused_gradients import fused_choices, fused_proble
 from convwright.ops.running.composite import COMPUTED_ON
 from convwright.tensors import SERVED
 from convwright.tuning.session import Choice, session
+from convwright.uncompiled import uncompiled
 
 _FUNCTIONS: dict[tuple[bool, int], Callable[..., Tensor]] = {
     (False, 1): functional.conv1d, (False, 2): functional.conv2d, (False, 3): functional.conv3d,
@@ -57,6 +58,10 @@ class Wish:
 
     def named(self, direction: Direction, own: Direction) -> str | None:
         return self.algorithms.get(direction) or (self.algorithms.get(None) if direction is own else None)
+
+    def is_of_calls(self, own: Direction) -> bool:
+        """Whether no algorithm is named but for the calls themselves."""
+        return all(direction in (None, own) for direction in self.algorithms)
 
 
 class Converted:
@@ -132,6 +137,16 @@ class Converted:
         self.__dict__["_seen"] = (x.shape, x.stride(), dtype, x.device, window, Wanted.of(x, weight, bias))
         if not wish.algorithms:
             return _FUNCTIONS[self._form](x, weight, bias, *window, policy=wish.policy)
+        if torch.compiler.is_dynamo_compiling() and wish.is_of_calls(self._direction):
+            named = wish.named(self._direction, self._direction)
+            return _FUNCTIONS[self._form](x, weight, bias, *window, algorithm=named, policy=wish.policy)
+        return self._within(x, weight, bias, *window)
+
+    @uncompiled(
+        "algorithms for gradients are no part of a graph: name one for the call alone, or call `cw.revert` before"
+    )
+    def _within(self, x: Tensor, weight: Tensor, bias: Tensor | None, *window: Any) -> Tensor:
+        wish = self._wish
         with wish.around(self._direction):
             return _FUNCTIONS[self._form](x, weight, bias, *window, policy=wish.policy)
 

@@ -91,7 +91,7 @@ class Quantized:
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as data."""
         told = {
-            "device": self.device.key,
+            "device": singular(self.device.key),
             "conditions": dict(conditions_now(self.device)),
             "ranges": self.ranges,
             "max_layer_error": self.max_layer_error,

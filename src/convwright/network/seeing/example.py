@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from convwright.errors import BadInput
+from convwright.network.seeing.trails import tensors_in
 
 Model = Callable[..., Any]
 
@@ -65,6 +66,10 @@ class Subject:
     def example(self) -> tuple[Any, ...] | dict[str, Any]:
         """The arguments, in a form that ``of`` takes."""
         return self.kwargs or self.args
+
+    def given(self) -> list[Tensor]:
+        """All tensors among the arguments."""
+        return list(tensors_in((self.args, self.kwargs)))
 
     def parameters(self) -> list[nn.Parameter]:
         return [] if self.module is None else list(self.module.parameters())

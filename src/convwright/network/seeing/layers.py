@@ -18,7 +18,7 @@ from convwright.errors import BadInput, ConvwrightError, in_words
 from convwright.network.seeing.example import Model, Subject
 from convwright.network.seeing.intercept import Convolution, Watcher, watching
 from convwright.network.seeing.trails import Follower, Trail, Trails
-from convwright.network.seeing.unchanged import unchanged
+from convwright.network.seeing.unchanged import unchanged, unwritten
 from convwright.ops.asking.autocast import autocasting, cast, lowered_dtype, uncast
 from convwright.ops.asking.describe import problem_of, transposed_problem_of
 from convwright.ops.calls.call import as_batch
@@ -81,7 +81,7 @@ def convolutions_of(model: Model, example: object, *, backward: bool = False) ->
 def record(subject: Subject, *, backward: bool = False) -> Recording:
     """``convolutions_of`` with what was left out, and the device on which the first of them runs."""
     recorder = _Recorder(subject.module)
-    with unchanged(subject.module), ExitStack() as stack:
+    with unchanged(subject.module), unwritten(subject.given()), ExitStack() as stack:
         stack.enter_context(torch.enable_grad() if backward else torch.no_grad())
         stack.enter_context(recorder.names_kept())
         with watching(recorder):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from convwright.errors import BadInput, ConvwrightError, in_words
 from convwright.network.seeing.example import Subject
 from convwright.network.seeing.trails import tensors_in
-from convwright.network.seeing.unchanged import unchanged
+from convwright.network.seeing.unchanged import unchanged, unwritten
 
 Hook = Callable[[Tensor, Tensor], None]
 
@@ -61,12 +61,12 @@ class Samples:
 
     def _results(self, subject: Subject, number: int, what: str) -> list[Tensor]:
         try:
-            made = tensors_in((subject(),))
+            with unwritten(subject.given()):
+                return [tensor.clone() for tensor in tensors_in((subject(),)) if tensor.is_floating_point()]
         except ConvwrightError:
             raise
         except Exception as error:
             raise BadInput(f"the model does not run on sample {number} ({what}): {in_words(error)}") from error
-        return [tensor.clone() for tensor in made if tensor.is_floating_point()]
 
 
 def _hooked(hook: Hook) -> Callable[..., None]:
@@ -77,7 +77,7 @@ def _hooked(hook: Hook) -> Callable[..., None]:
 
 
 def _check_finite(number: int, subject: Subject) -> None:
-    for tensor in tensors_in((subject.args, subject.kwargs)):
+    for tensor in subject.given():
         if tensor.is_meta:
             raise BadInput(f'sample {number} is on "meta", where it has no values to calibrate with')
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):

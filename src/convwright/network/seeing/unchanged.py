@@ -1,9 +1,9 @@
-"""Run somebody's model and leave it as it was."""
+"""Run somebody's model and leave it, and what it is given, as they were."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 _cuda: Any = torch.cuda
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
+_OVERLAPS = 1  # PyTorch's MemOverlap::Yes
 
 
 @contextmanager
@@ -31,6 +32,27 @@ def unchanged(model: nn.Module | None) -> Iterator[None]:
             random.setstate(python)
             if state is not None:
                 state.restore()
+
+
+@contextmanager
+def unwritten(given: Iterable[Tensor]) -> Iterator[None]:
+    """Restore afterwards what a model writes into its inputs. They are the caller's own inside as well, since a copy
+    might lie otherwise in memory, and pose another problem."""
+    before = [(tensor, tensor.detach().clone()) for tensor in given if _is_writable(tensor)]
+    try:
+        yield
+    finally:
+        with torch.inference_mode(False), torch.no_grad():
+            for tensor, values in before:
+                if not _same(tensor, values):
+                    _write(tensor, values)
+
+
+def _is_writable(tensor: Tensor) -> bool:
+    """Whether a tensor is PyTorch's own, has values, and each of them for itself: an expanded one is not written to."""
+    if type(tensor) not in (Tensor, nn.Parameter) or tensor.is_nested or tensor.layout is not torch.strided:
+        return False
+    return tensor.device.type != "meta" and torch._debug_has_internal_overlap(tensor) != _OVERLAPS
 
 
 class _State:

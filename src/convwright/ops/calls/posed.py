@@ -11,7 +11,7 @@ from torch import Tensor
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import Layout
+from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.ops.calls.call import Call
 
 # What the operands' gradients are, as problems.
@@ -60,7 +60,7 @@ def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem 
     """For the input and for the weight of a call that poses ``problem``, None where no gradient is wanted."""
     behind = with_dense_output(problem)
     return [
-        with_dense_output(behind.asking(direction)) if is_wanted else None
+        _with_dense(behind, direction).asking(direction) if is_wanted else None
         for direction, is_wanted in zip(_GRADIENTS[problem.direction], (wanted.x, wanted.w), strict=True)
     ]
 
@@ -68,8 +68,17 @@ def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem 
 def with_dense_output(problem: ConvProblem) -> ConvProblem:
     """The problem with a dense result. The gradient that is to come is dense, and so is one that is made, however its
     operand lies: elements of that may share memory."""
-    output = problem.output
-    dense = output.dense(output.layout if output.layout is not Layout.STRIDED else Layout.NCHW)
-    if problem.direction is Direction.FORWARD:
-        return replace(problem, y=dense)
-    return replace(problem, x=dense) if problem.direction is Direction.BACKWARD_DATA else replace(problem, w=dense)
+    return _with_dense(problem, problem.direction)
+
+
+def _with_dense(problem: ConvProblem, direction: Direction) -> ConvProblem:
+    """The problem with that dense which is the result in ``direction``."""
+    if direction is Direction.FORWARD:
+        return replace(problem, y=_dense(problem.y))
+    if direction is Direction.BACKWARD_DATA:
+        return replace(problem, x=_dense(problem.x))
+    return replace(problem, w=_dense(problem.w))
+
+
+def _dense(spec: TensorSpec) -> TensorSpec:
+    return spec.dense(spec.layout if spec.layout is not Layout.STRIDED else Layout.NCHW)

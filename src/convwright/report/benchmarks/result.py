@@ -79,7 +79,7 @@ class Asked:
         names = ("max_workspace_bytes", "max_error", "deterministic", "objective", "finite_inputs")
         return {
             "benchmark": "bench", "suite": self.suite, "name": row.name, "at": dict(row.at), "count": row.count,
-            "problem": row.problem.key, "device": self.device.key, "mode": str(self.mode), "tf32": self.tf32,
+            "problem": row.problem.key, "device": singular(self.device.key), "mode": str(self.mode), "tf32": self.tf32,
             "policy": {name: getattr(self.policy, name) for name in names},
             "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": dict(conditions_now(self.device)),
         }  # fmt: skip
@@ -94,7 +94,8 @@ def key_of(record: Mapping[str, Any]) -> tuple[object, ...] | None:
 
 
 def _key(record: Mapping[str, Any]) -> tuple[object, ...]:
-    given = (*(record[name] for name in ("name", "problem", "device", "mode")), record.get("tf32"))
+    # Records of earlier versions have the device's key, which has a plural for any count.
+    given = (record["name"], record["problem"], singular(record["device"]), record["mode"], record.get("tf32"))
     return (*given, *map(str, record["policy"].values()))
 
 

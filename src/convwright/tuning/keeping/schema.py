@@ -20,6 +20,7 @@ if sys.platform != "win32":
 BUSY_TIMEOUT_S = 30.0
 # How each note begins that says why a file is not written to.
 NOT_KEPT = "findings are kept in memory only, since "
+IRREGULAR = "no regular file, but a pipe or a device"
 _ANOTHER = "name another path, by CONVWRIGHT_STORE or --store"
 
 # What every file of SQLite begins with.
@@ -83,6 +84,8 @@ def connect(path: Path | None) -> Opened:
     """
     if path is None:
         return in_memory(None)
+    if is_irregular(path):
+        raise StoreError(f"{path} is no store of findings: it is {IRREGULAR}; {_ANOTHER}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _open_or_replace(path)
@@ -126,6 +129,11 @@ def is_of_another_kind(path: Path) -> bool:
     with path.open("rb") as file:
         beginning = file.read(len(_MAGIC))
     return any(beginning) and not _MAGIC.startswith(beginning)
+
+
+def is_irregular(path: Path) -> bool:
+    """Whether a path leads to what is neither a file nor a folder: who opens a pipe may wait for ever."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def set_aside(path: Path) -> str | None:

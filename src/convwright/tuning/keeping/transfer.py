@@ -7,6 +7,7 @@ words "inf", "-inf" and "nan".
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from typing import Any, NamedTuple
@@ -75,7 +76,7 @@ def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
     for number, line in enumerate(lines, start=1):
         try:
             if first:
-                _check_schema(_object(line), name)
+                _check_schema(_object(_without_mark(line)), name)
             else:
                 _add(_object(line), rows)
         except BadInput:
@@ -86,6 +87,11 @@ def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
     if first:
         raise BadInput(f"{name} is empty; exported findings begin with a line that names their schema")
     return rows
+
+
+def _without_mark(line: str | bytes) -> str | bytes:
+    """The line without the mark of UTF-8 that editors on Windows put at the beginning of a file."""
+    return line.removeprefix(BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
 
 
 def _mistake(error: ValueError | RecursionError) -> str:
@@ -181,7 +187,24 @@ def _measurement(record: dict[str, Any]) -> Measurement:
         lossless = False
     if not lossless or not _has_numbers(measurement):
         raise ValueError("`measurement` must hold what a measurement holds")
+    _check_times(measurement)
     return measurement
+
+
+def _check_times(measured: Measurement) -> None:
+    """What of a time noise hides may be negative and its bounds infinite, but nothing is kept of a call whose own time
+    it hides."""
+    for name in ("device_us", "host_us", "prepare_us", "prepare_host_us"):
+        time_us: Interval | None = getattr(measured, name)
+        if time_us is None:
+            continue
+        above_0 = time_us.value > 0 or name != "device_us"
+        if not (isfinite(time_us.value) and above_0 and time_us.low <= time_us.value <= time_us.high):
+            expected = "a finite time" + " above 0" * (name == "device_us")
+            raise ValueError(
+                f"`{name}` must be {expected} within its bounds, "
+                f"got {time_us.value:g} between {time_us.low:g} and {time_us.high:g}"
+            )
 
 
 def _has_numbers(measured: Measurement) -> bool:
