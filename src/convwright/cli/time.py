@@ -34,7 +34,9 @@ def time_(
         str | None, typer.Option(help="cpu, cuda, cuda:1. By default where the tensor is that the call returns.")
     ] = None,
     budget: Annotated[float, typer.Option(help="The most seconds to spend on timing, for all targets.")] = 1.0,
-    precision: Annotated[float, typer.Option(help="Width of the 95 % interval at which to stop, in percent.")] = 1.0,
+    precision: Annotated[
+        float, typer.Option(help="Width of the 95 % interval at which to stop, in percent: 1 is ± 0.5 %.")
+    ] = 1.0,
     cache: Annotated[
         str, typer.Option(help="What a call finds in the cache: hot (what the last one left) or cold.")
     ] = "hot",
