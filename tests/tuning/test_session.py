@@ -363,7 +363,7 @@ def test_calls_are_computed_whatever_the_store_is_and_it_is_said_once(tmp_path: 
 
 
 def test_a_policy_that_allows_nothing_is_refused_in_words() -> None:
-    nothing = Policy(arithmetic=frozenset())
+    nothing = Policy(arithmetic={Arithmetic.INT8})
     with pytest.raises(
         Refused, match=f"nothing that computes {PROBLEM.key} is allowed: torch/default computes in fp32"
     ):

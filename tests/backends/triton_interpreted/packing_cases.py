@@ -72,9 +72,9 @@ def _rounded(candidate: Candidate, laid: Tensor) -> Tensor:
 
 
 def _split(weight: Tensor) -> Tensor:
-    """The TF32 numbers nearest to ``weight``, and behind them the rest."""
-    rounded = ((weight.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
-    high = torch.where(weight.isfinite(), rounded, weight)
+    """The TF32 numbers nearest to ``weight`` that are finite if it is, and behind them the rest."""
+    rounded, cut = (((weight.view(torch.int32) + half) & -0x2000).view(torch.float32) for half in (0x1000, 0))
+    high = torch.where(weight.isfinite(), torch.where(rounded.isfinite(), rounded, cut), weight)
     return torch.stack((high, weight - high))
 
 

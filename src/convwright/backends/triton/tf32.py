@@ -10,27 +10,30 @@ import triton.language as tl
 @triton.jit
 def tf32_parts(value):
     """Two TF32 numbers whose sum is ``value`` to 22 bits or more; the low one is NaN where ``value`` is not finite."""
-    # Half a unit of the last kept place is added to the bits, so the high part is rounded, not cut: a cut would
-    # leave low parts of one sign, and with them the neglected product of low parts would be a bias.
-    bits = value.to(tl.int32, bitcast=True)
-    rounded = (bits + 0x1000) & -0x2000
-    # But what would be rounded to an infinity is cut.
-    high = tl.where(_is_finite(rounded), rounded, bits & -0x2000).to(tl.float32, bitcast=True)
+    # The high part is rounded, not cut: a cut would leave low parts of one sign, and with them the neglected product
+    # of low parts would be a bias.
+    high = _rounded(value.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
     return high, value - high
-
-
-@triton.jit
-def _is_finite(bits):
-    return (bits & 0x7F800000) != 0x7F800000
 
 
 @triton.jit
 def tf32(value):
     """The TF32 number nearest to ``value``. Tensor cores by themselves cut, which errs 2.7 times as much."""
     bits = value.to(tl.int32, bitcast=True)
+    # Rounding could carry a NaN over into a zero.
+    return tl.where(_is_finite(bits), _rounded(bits), bits).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _rounded(bits):
+    """By half a unit of the last place that is kept; cut, where that would be an infinity."""
     rounded = (bits + 0x1000) & -0x2000
-    # Adding to the bits could carry a NaN over into a zero, and what is finite into an infinity.
-    return tl.where(_is_finite(bits) & _is_finite(rounded), rounded, bits).to(tl.float32, bitcast=True)
+    return tl.where(_is_finite(rounded), rounded, bits & -0x2000)
+
+
+@triton.jit
+def _is_finite(bits):
+    return (bits & 0x7F800000) != 0x7F800000
 
 
 @triton.jit
