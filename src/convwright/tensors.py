@@ -28,6 +28,7 @@ _CORE = {torch_dtype: dtype for dtype, torch_dtype in _TORCH.items()}
 NARROW = frozenset(torch_dtype for dtype, torch_dtype in _TORCH.items() if dtype.narrow)
 # Of dtypes that are neither these nor narrow, calls are PyTorch's own.
 SERVED = frozenset(_TORCH[dtype] for dtype in IN_PYTORCH)
+_OVERLAPS = 1  # what PyTorch says of a tensor whose elements share memory for sure
 
 # What functions of torch.nn.functional end in, which has forms that work in place.
 _nn: Any = torch._C._nn
@@ -87,6 +88,11 @@ def zeros(count: int, dtype: DType, device: torch.device) -> Tensor:
 def lies_as(tensor: Tensor, spec: TensorSpec) -> bool:
     """Whether a tensor of the spec's shape has its strides, but for those along single elements, which say nothing."""
     return same_order(spec.shape, tensor.stride(), spec.strides)
+
+
+def overlaps_itself(tensor: Tensor) -> bool:
+    """Whether PyTorch knows for sure that elements of a tensor share memory."""
+    return torch._debug_has_internal_overlap(tensor) == _OVERLAPS
 
 
 def laid(tensor: Tensor, spec: TensorSpec) -> Tensor:

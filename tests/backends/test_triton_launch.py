@@ -14,7 +14,7 @@ from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.launching.launch import Binary, launch_of
-from convwright.core.candidate import Candidate
+from convwright.core.candidate import Candidate, Offer
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
@@ -26,10 +26,16 @@ pytestmark = pytest.mark.skipif(launch.interpreting(), reason="TRITON_INTERPRET 
 PRESENT = replace(profile("h200"), torch_name="cuda:0")
 
 
+def offers(text: str) -> list[Offer]:
+    return [*TritonKernels().candidates(ConvProblem.parse(text), PRESENT, Policy())]
+
+
+def offered(text: str) -> list[Candidate]:
+    return [offer for offer in offers(text) if isinstance(offer, Candidate)]
+
+
 def a_call() -> KernelCall:
-    offers = TritonKernels().candidates(ConvProblem.parse("ic2ih16oc2kh3ph1"), PRESENT, Policy())
-    candidate = next(offer for offer in offers if isinstance(offer, Candidate))
-    return kernel_calls(candidate)[0]
+    return kernel_calls(offered("ic2ih16oc2kh3ph1")[0])[0]
 
 
 def test_a_thread_without_a_context_is_given_that_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +102,7 @@ def test_what_triton_makes_a_trap_of_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_offsets_that_32_bits_do_not_hold_are_refused(text: str, name: str, words: str) -> None:
-    refused = [
-        offer for offer in TritonKernels().candidates(ConvProblem.parse(text), PRESENT, Policy())
-        if offer.id.startswith(f"triton/{name}")
-    ]  # fmt: skip
+    refused = [offer for offer in offers(text) if offer.id.startswith(f"triton/{name}")]
     assert refused
     for offer in refused:
         assert not isinstance(offer, Candidate), offer.id
@@ -108,23 +111,16 @@ def test_offsets_that_32_bits_do_not_hold_are_refused(text: str, name: str, word
 
 def test_patches_are_as_many_as_a_kernel_can_count() -> None:
     """Far dilations keep the pixels of a patch apart, for each of which there is one."""
-    problem = ConvProblem.parse("g2mb256ic2ih64oc2kh2ph2048dh4095 dir:backward_weight")
-    found = [each for each in TritonKernels().candidates(problem, PRESENT, Policy()) if isinstance(each, Candidate)]
-    patches = [Patch.of(each) for each in found if each.algorithm == "few-weights"]
+    text = "g2mb256ic2ih64oc2kh2ph2048dh4095 dir:backward_weight"
+    patches = [Patch.of(each) for each in offered(text) if each.algorithm == "few-weights"]
     assert patches
-    assert all(patch.patches(problem) < 2**31 for patch in patches)
+    assert all(patch.patches(ConvProblem.parse(text)) < 2**31 for patch in patches)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])
 def test_the_dilation_of_a_single_tap_keeps_no_rows_apart(direction: str) -> None:
     dilated, plain = (
-        [
-            offer.id
-            for offer in TritonKernels().candidates(
-                ConvProblem.parse(f"g32mb32ic32ih20iw512oc32kh1kw3pw64dh{high}dw63 dir:{direction}"), PRESENT, Policy()
-            )
-            if isinstance(offer, Candidate)
-        ]
+        [each.id for each in offered(f"g32mb32ic32ih20iw512oc32kh1kw3pw64dh{high}dw63 dir:{direction}")]
         for high in (63, 0)
     )
     assert any("rows=2" in id_ or "rows=4" in id_ for id_ in dilated)

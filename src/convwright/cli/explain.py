@@ -62,7 +62,6 @@ def explain(
 
     # What is wrong is said without waiting for PyTorch.
     from convwright.measuring.hardware.machine import device_facts
-    from convwright.naming import singular
     from convwright.report.explain import explain as sections_of
     from convwright.report.words.origin import Memory
     from convwright.report.words.plain import as_json as strict_json
@@ -87,7 +86,7 @@ def explain(
         told = [{"heading": section.heading, "lines": section.lines} for section in sections]
         print(strict_json(found.to_json() | {"explanation": told}))
     else:
-        _print(f"{key} on {singular(facts.key)}", sections)
+        _print(f"{key} on {facts.label}", sections)
 
 
 def _given(option: str, value: object, default: object = None) -> list[str]:

@@ -12,7 +12,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.record import Record
 from convwright.core.window import is_whole
 from convwright.errors import BadInput
-from convwright.naming import check_above_0, one_of
+from convwright.naming import check_above_0, one_of, singular
 
 # The first compute capability of NVIDIA's that has what not all have.
 _FIRST_WITH = {Arithmetic.TF32: 80, Arithmetic.BF16_ACC32: 80}
@@ -62,6 +62,11 @@ class DeviceFacts(Record):
     def key(self) -> str:
         """What must be equal for a measurement taken on one device to hold on another."""
         return self.name if self.threads is None else f"{self.name}, {self.threads} threads"
+
+    @property
+    def label(self) -> str:
+        """The key for people, for whom one is no plural."""
+        return singular(self.key)
 
     def peak(self, arithmetic: Arithmetic) -> float | None:
         """Floating-point operations per microsecond of the unit that ``arithmetic`` runs on."""

@@ -111,7 +111,7 @@ def _check_output(problem: ConvProblem) -> None:
         raise BadInput(f"`output` must have shape {out}, got {problem.y.shape}")
     written = problem.output
     if written.layout is Layout.STRIDED and written.overlaps_itself:
-        name = {Direction.BACKWARD_DATA: "x", Direction.BACKWARD_WEIGHT: "w"}.get(problem.direction, "y")
+        name = problem.direction.output.removeprefix("d")
         raise BadInput(
             f"`{name}` is written in direction {problem.direction}, so it must not overlap itself in memory, "
             f"got shape {written.shape} in strides {written.strides}"

@@ -124,7 +124,7 @@ class Tuned:
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
         return {
-            "device": singular(self.device.key),
+            "device": self.device.label,
             "mode": self.mode,
             "conditions": dict(conditions_now(self.device)),
             "seconds": self.seconds,

@@ -56,7 +56,7 @@ class Findings:
         """Everything, as data."""
         return {
             "problem": self.problem.key,
-            "device": singular(self.device.key),
+            "device": self.device.label,
             "mode": self.mode,
             "objective": self.policy.objective,
             "choice": self.choice.candidate.id if self.choice else None,

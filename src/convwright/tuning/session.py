@@ -25,7 +25,6 @@ from convwright.core.problem import ConvProblem
 from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
-from convwright.naming import singular
 from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings, store_place
 from convwright.tuning import listing
 from convwright.tuning.asked import named as named
@@ -55,7 +54,7 @@ class Choice(Record):
     note: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Choice: {self.candidate.id} for {self.candidate.problem.key} on {singular(self.device.key)}>"
+        return f"<Choice: {self.candidate.id} for {self.candidate.problem.key} on {self.device.label}>"
 
     @property
     def is_torch(self) -> bool:

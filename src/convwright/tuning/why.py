@@ -18,7 +18,6 @@ from convwright.core.plan import Explains
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
-from convwright.naming import singular
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
 from convwright.tuning.asked import is_called, unknown
@@ -57,7 +56,7 @@ class Reason:
         """Everything, as data."""
         return {
             "problem": self.problem.key,
-            "device": singular(self.device.key),
+            "device": self.device.label,
             "algorithm": self.algorithm,
             "serves": self.serves,
             "reason": self.sentence,

@@ -160,7 +160,7 @@ class Advice:
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
         return {
-            "device": singular(self.device.key),
+            "device": self.device.label,
             "mode": self.mode,
             "backward": self.backward,
             "conditions": dict(self.conditions),

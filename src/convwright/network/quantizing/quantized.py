@@ -11,7 +11,6 @@ from torch import nn
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.core.record import as_record
-from convwright.naming import singular
 from convwright.network.quantizing.calibration import Ranges
 from convwright.network.telling.conditions_text import conditions_now
 
@@ -86,12 +85,12 @@ class Quantized:
 
     def __repr__(self) -> str:
         of = f"{len(self.in_int8)} of {len(self.layers)}"
-        return f"<Quantized: {of} convolutions in int8 on {singular(self.device.key)}>"
+        return f"<Quantized: {of} convolutions in int8 on {self.device.label}>"
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as data."""
         told = {
-            "device": singular(self.device.key),
+            "device": self.device.label,
             "conditions": dict(conditions_now(self.device)),
             "ranges": self.ranges,
             "max_layer_error": self.max_layer_error,

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from convwright.tensors import overlaps_itself
+
 _cuda: Any = torch.cuda
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
-_OVERLAPS = 1  # PyTorch's MemOverlap::Yes
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def _is_writable(tensor: Tensor) -> bool:
     """Whether a tensor is PyTorch's own, has values, and each of them for itself: an expanded one is not written to."""
     if type(tensor) not in (Tensor, nn.Parameter) or tensor.is_nested or tensor.layout is not torch.strided:
         return False
-    return tensor.device.type != "meta" and torch._debug_has_internal_overlap(tensor) != _OVERLAPS
+    return tensor.device.type != "meta" and not overlaps_itself(tensor)
 
 
 class _State:

@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
 from convwright.errors import BadInput
+from convwright.tensors import overlaps_itself
 
 _MOST_WRITES = 4096
-# What PyTorch says of a tensor whose elements share memory for sure.
-_OVERLAPS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def _region(shape: Sequence[int], strides: Sequence[int], offset: int) -> Region
 
 def check_apart(out: Tensor, **others: Tensor | None) -> None:
     """Refuse an output that overlaps itself or another operand: candidates read while they write."""
-    if torch._debug_has_internal_overlap(out) == _OVERLAPS:
+    if overlaps_itself(out):
         raise BadInput(
             f"`out` must not overlap itself in memory, got shape {tuple(out.shape)} in strides {out.stride()}"
         )

@@ -79,7 +79,7 @@ class Asked:
         names = ("max_workspace_bytes", "max_error", "deterministic", "objective", "finite_inputs")
         return {
             "benchmark": "bench", "suite": self.suite, "name": row.name, "at": dict(row.at), "count": row.count,
-            "problem": row.problem.key, "device": singular(self.device.key), "mode": str(self.mode), "tf32": self.tf32,
+            "problem": row.problem.key, "device": self.device.label, "mode": str(self.mode), "tf32": self.tf32,
             "policy": {name: getattr(self.policy, name) for name in names},
             "date": datetime.now(UTC).isoformat(timespec="seconds"), "conditions": dict(conditions_now(self.device)),
         }  # fmt: skip

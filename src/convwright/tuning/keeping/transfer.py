@@ -194,22 +194,24 @@ def _measurement(record: dict[str, Any]) -> Measurement:
 def _check_times(measured: Measurement) -> None:
     """What of a time noise hides may be negative and its bounds infinite, but nothing is kept of a call whose own time
     it hides."""
-    for name in ("device_us", "host_us", "prepare_us", "prepare_host_us"):
-        time_us: Interval | None = getattr(measured, name)
-        if time_us is None:
-            continue
-        above_0 = time_us.value > 0 or name != "device_us"
-        if not (isfinite(time_us.value) and above_0 and time_us.low <= time_us.value <= time_us.high):
-            expected = "a finite time" + " above 0" * (name == "device_us")
+    for name, given in _times(measured).items():
+        is_own = name == "device_us"
+        if not (isfinite(given.value) and given.low <= given.value <= given.high) or (is_own and given.value <= 0):
+            expected = "a finite time above 0" if is_own else "a finite time"
             raise ValueError(
                 f"`{name}` must be {expected} within its bounds, "
-                f"got {time_us.value:g} between {time_us.low:g} and {time_us.high:g}"
+                f"got {given.value:g} between {given.low:g} and {given.high:g}"
             )
 
 
+def _times(measured: Measurement) -> dict[str, Interval]:
+    """Those that were taken."""
+    every = {name: getattr(measured, name) for name in ("device_us", "host_us", "prepare_us", "prepare_host_us")}
+    return {name: interval for name, interval in every.items() if interval}
+
+
 def _has_numbers(measured: Measurement) -> bool:
-    intervals = (measured.device_us, measured.host_us, measured.prepare_us, measured.prepare_host_us)
-    figures = [getattr(interval, name) for interval in intervals if interval for name in Interval.__slots__]
+    figures = [getattr(interval, name) for interval in _times(measured).values() for name in Interval.__slots__]
     figures += [figure for error in measured.errors for figure in (error.relative_l2, error.scaled_max)]
     figures += [measured.workspace_bytes, measured.samples]
     figures += [] if measured.energy_mj is None else [measured.energy_mj]

@@ -80,7 +80,8 @@ class Binary:
             raise BackendError(f"{metadata.name} needs {call.blocks:,} blocks, a launch has at most 2^31 - 1")
         columns = getattr(metadata, "tmem_size", None) or 0
         if columns > _TENSOR_MEMORY_COLUMNS:  # Triton compiles it, to a kernel that does nothing but fail
-            raise BackendError(f"{metadata.name} needs {columns} columns of tensor memory, there are 512")
+            there = f"there are {_TENSOR_MEMORY_COLUMNS}"
+            raise BackendError(f"{metadata.name} needs {columns} columns of tensor memory, {there}")
         size = call.blocks, metadata.num_warps, metadata.shared, len(call.pointers)
         maps = mapped_operands(call, compiled) if call.maps else ()
         cubin, overlaps = compiled.asm["cubin"], call.overlaps(metadata.target.arch)
