@@ -147,6 +147,7 @@ def test_a_plan_for_a_device_that_is_elsewhere(
     [
         (["--device", "h200"], "NVIDIA H200 is elsewhere, so nothing can be timed: plan_only (--plan-only) lists"),
         (["--plan-only", "--budget", "1"], "--plan-only measures nothing, so that --budget would be ignored"),
+        (["--plan-only", "--mode", "quick"], "--plan-only measures nothing, so that --mode quick would be ignored"),
     ],
 )
 def test_what_cannot_be_planned_or_timed_is_one_sentence(

@@ -23,8 +23,11 @@ def tune(
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="The gradients of a training step as well.")] = False,
     mode: Annotated[
-        str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full (30 s a problem).")
-    ] = "full",
+        str | None,
+        typer.Option(
+            help="heuristic (nothing runs), quick (200 ms a problem) or full (30 s a problem).", show_default="full"
+        ),
+    ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
@@ -52,6 +55,8 @@ def tune(
 
     if budget is not None and plan_only:
         raise BadInput("--plan-only measures nothing, so that --budget would be ignored")
+    if plan_only and mode not in (None, "heuristic"):
+        raise BadInput(f"--plan-only measures nothing, so that --mode {mode} would be ignored")
     if budget is not None:
         check_above_0("--budget", budget)
     policy = Policy(
@@ -80,7 +85,7 @@ def tune(
         try:
             tuned = search(
                 subject.model, subject.example,
-                device=device, backward=backward, mode=mode, policy=policy,
+                device=device, backward=backward, mode="full" if mode is None else mode, policy=policy,
                 budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
