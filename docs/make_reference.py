@@ -91,8 +91,8 @@ PAGES = (
         "Errors",
         "Every error that is raised on purpose is one sentence: what was asked, what was expected, what was given.",
         (
-            "ConvwrightError", "BadInput", "Refused", "BackendError", "OutOfMemory", "StoreError", "StoreWarning",
-            "MemoryWarning",
+            "ConvwrightError", "BadInput", "convwright.errors:BadCall", "convwright.errors:BadArgument", "Refused",
+            "BackendError", "OutOfMemory", "StoreError", "StoreWarning", "MemoryWarning",
         ),
     ),
 )  # fmt: skip

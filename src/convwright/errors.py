@@ -17,6 +17,15 @@ class BadInput(ConvwrightError, ValueError):
     """The caller asked for something that cannot be; the sentence says what was expected and what was given."""
 
 
+class BadCall(BadInput, RuntimeError):
+    """The same of a call that PyTorch's own function refuses as well, with a ``RuntimeError``, whose first line stands
+    at the end of the sentence."""
+
+
+class BadArgument(BadInput, TypeError):
+    """The same where PyTorch's is a ``TypeError``."""
+
+
 class NothingLeft(BadInput):
     """Padding leaves nothing of a transposed convolution's output, which PyTorch takes for some dtypes and devices."""
 

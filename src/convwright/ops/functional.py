@@ -23,10 +23,10 @@ from convwright.core.problem import IntOrTuple
 from convwright.ops.asking.ambient import asked, contexts
 from convwright.ops.asking.function_modes import modes
 from convwright.ops.asking.request import Request
-from convwright.ops.beyond import beyond, explain
 from convwright.ops.calls import form as forms
 from convwright.ops.calls.form import Form
 from convwright.ops.calls.slots import Slot
+from convwright.ops.refusing import FAILURES, explained, served
 
 _C: Any = torch._C
 _jit: Any = torch.jit._builtins
@@ -79,7 +79,7 @@ class TransposedConvolution(Protocol):
 
 
 def convolution(
-    form: Form, beyond: Beyond = beyond, explain: Explain = explain, *, looks_first: bool = True
+    form: Form, beyond: Beyond = served, explain: Explain = explained, *, looks_first: bool = True
 ) -> Convolution:
     """The function of ``form``: a first look for a remembered call, and ``beyond`` for everything else. What PyTorch's
     own function refuses ``explain`` may refuse in better words.
@@ -121,8 +121,8 @@ def convolution(
                     if padding is not zero or stride is not one:
                         return own(input, weight, bias, stride, padding)
                     return own(input, weight, bias)
-                except FAILURES:
-                    explain(form, input, weight, bias, stride, padding, dilation, groups)
+                except FAILURES as theirs:
+                    explain(theirs, form, input, weight, bias, stride, padding, dilation, groups)
                     raise
             try:
                 slots = latest[known]
@@ -155,8 +155,8 @@ def convolution(
                                     return own(input, weight, bias, stride, padding)
                                 if slot.varied is None or slot.varied.passes(input):
                                     return own(input, weight, bias, stride, padding, dilation, groups)
-                            except FAILURES:
-                                explain(form, input, weight, bias, stride, padding, dilation, groups)
+                            except FAILURES as theirs:
+                                explain(theirs, form, input, weight, bias, stride, padding, dilation, groups)
                                 raise
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
@@ -173,7 +173,7 @@ def convolution(
 
 
 def transposed_convolution(
-    form: Form, beyond: Beyond = beyond, explain: Explain = explain, *, looks_first: bool = True
+    form: Form, beyond: Beyond = served, explain: Explain = explained, *, looks_first: bool = True
 ) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
     own, latest, rest = form.own, form.slots.latest, form.slots.rest
@@ -206,8 +206,8 @@ def transposed_convolution(
             ):  # fmt: skip
                 try:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
-                except FAILURES:
-                    explain(form, input, weight, bias, stride, padding, dilation, groups, output_padding)
+                except FAILURES as theirs:
+                    explain(theirs, form, input, weight, bias, stride, padding, dilation, groups, output_padding)
                     raise
             try:
                 slots = latest[known]
@@ -242,8 +242,10 @@ def transposed_convolution(
                                 rest(known)
                             try:
                                 return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
-                            except FAILURES:
-                                explain(form, input, weight, bias, stride, padding, dilation, groups, output_padding)
+                            except FAILURES as theirs:
+                                explain(
+                                    theirs, form, input, weight, bias, stride, padding, dilation, groups, output_padding
+                                )
                                 raise
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
@@ -268,8 +270,6 @@ _NOTHING: frozenset[int] = frozenset()
 # by lot, once, since layers and shapes that come in turn would hide behind each other. While torch.jit traces none is:
 # it traces twice, and takes it for an error where calls were made in different lines.
 PASSES = tuple(Random(7).choices((True, False), (30, 1), k=4099))
-# A slot of PyTorch's own function does not look at weight and bias; what is wrong with them is said behind the call.
-FAILURES = (RuntimeError, TypeError, ValueError)
 
 
 def named_after(form: Form, function: Any) -> Any:
