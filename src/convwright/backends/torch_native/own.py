@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from convwright import flags
 from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.direction import Direction
-from convwright.core.dtype import Arithmetic, native_arithmetic
+from convwright.core.dtype import Arithmetic, DType, native_arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.tensors import activate, activate_, laid
@@ -145,6 +145,8 @@ def gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, needs: tup
         w = w.flip(filter_dims)
     if padding is None:
         x = F.pad(x, [side for pair in reversed(problem.padding) for side in pair])
+    if needs[1] and dy.device.type == "cpu" and spoils_memory(problem):
+        x, w = _in_planes(x), _in_planes(w)
     dx, dw, db = _backward(
         dy, x, w, [problem.k] if needs[2] else None,
         problem.stride, padding or (0,) * problem.rank, problem.dilation, False, (0,) * problem.rank, problem.groups,
@@ -155,6 +157,22 @@ def gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, needs: tup
             dx = dx.narrow(dim, lo, size)
         dx = dx.clone()  # which lies densely again, as PyTorch's own results do
     return dx, dw.flip(filter_dims) if problem.flip and dw is not None else dw, db
+
+
+def spoils_memory(problem: ConvProblem) -> bool:
+    """Whether the weight's gradient with channels last ends the process on a CPU: oneDNN 3.12, to which PyTorch 2.13
+    gives it, then writes beyond what is its own. Seen with 2 to 7 channels, of which AVX2 computes 8 at a time."""
+    return (
+        problem.rank == 2 and problem.groups == 1 and set(problem.w.shape[2:]) == {1} and max(problem.stride) > 1
+        and 1 < problem.c < 16 and problem.dtype is DType.FP32
+    )  # fmt: skip
+
+
+def _in_planes(tensor: Tensor) -> Tensor:
+    """``tensor`` with the strides of planes, which one of a single tap may lack and be called contiguous."""
+    planes = torch.empty_like(tensor, device="meta", memory_format=torch.contiguous_format)
+    same = tensor.stride() == planes.stride()
+    return tensor if same else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _unread(spec: TensorSpec, dy: Tensor) -> Tensor:

@@ -180,7 +180,7 @@ class _Search:
         for layer in layers:
             if not layer.posed.is_gradient:
                 self.tell(f"what if: {', '.join(layer.names)}")
-                gains += whatif.other_layout(layer, self.facts, budget_us)
+                gains += whatif.other_layout(layer, self.facts, budget_us, training=self.backward)
                 found += whatif.fitting_channels(layer, self.facts, budget_us)
         return found + whatif.in_other_layout(gains)
 

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from convwright.backends.torch_native.own import spoils_memory
 from convwright.core.tensor_spec import Layout
 from convwright.errors import first_line
 from convwright.network.advising.suggestion import Kind
@@ -46,6 +47,10 @@ def variants_of(subject: Subject, layers: tuple[LayerCall, ...], *, backward: bo
     made: list[Variant] = []
     notes: list[str] = []
     memory_format = _other_format(layers)
+    if backward and (spoiling := _spoiling(model, layers)):
+        memory_format = None
+        words = f"PyTorch's gradient of layer {spoiling!r} may end the process in it"
+        notes.append(f"Another memory format was not tried: {words}.")
     pairs = [] if backward else _normalised(model, layers)
     tries: list[tuple[str, Callable[[], Variant]]] = []
     if memory_format is not None:
@@ -98,6 +103,12 @@ def _other_format(layers: Iterable[LayerCall]) -> torch.memory_format | None:
         return None
     last = sum(problem.x.layout is Layout.NHWC for problem in problems)
     return torch.contiguous_format if 2 * last > len(problems) else _FORMATS[ranks.pop()]
+
+
+def _spoiling(model: nn.Module, layers: Iterable[LayerCall]) -> str | None:
+    """The first layer whose weight's gradient PyTorch cannot compute with channels last on a CPU."""
+    on_cpu = any(parameter.device.type == "cpu" for parameter in model.parameters())
+    return next((layer.name for layer in layers if on_cpu and spoils_memory(layer.problem)), None)
 
 
 def _normalised(model: nn.Module, layers: Iterable[LayerCall]) -> list[tuple[str, str]]:

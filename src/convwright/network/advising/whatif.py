@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from convwright.backends.torch_native.own import spoils_memory
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, Epilogue
@@ -111,11 +112,13 @@ def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]]) -> list[Sug
     return suggestions
 
 
-def other_layout(layer: LayerAdvice, device: DeviceFacts, budget_us: float) -> list[Gain]:
+def other_layout(layer: LayerAdvice, device: DeviceFacts, budget_us: float, *, training: bool) -> list[Gain]:
     """PyTorch's own call with all operands in the other memory layout, the copies into it not counted."""
     problem = layer.problem
     layout = Layout.NCHW if problem.x.layout is Layout.NHWC else Layout.NHWC
     if problem.rank == 1 or problem.x.layout is Layout.STRIDED:
+        return []
+    if training and device.kind == "cpu" and spoils_memory(problem):
         return []
     return _gain(layer, problem.in_layout(layout), device, budget_us, {Outcome.FAST})
 
