@@ -19,6 +19,7 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.naming import singular
 from convwright.ops.face import find
+from convwright.report.words.output import console
 from convwright.settings import settings
 from convwright.tuning.keeping.schema import SCHEMA_VERSION
 from convwright.tuning.keeping.store import Store
@@ -252,6 +253,17 @@ def test_show_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert code == 0
     assert f"torch {torch.__version__}" in out
     assert f"{singular(facts['device']['name'])}\n" in re.sub(" +", " ", out).replace(" \n", "\n")
+
+
+def test_show_env_tells_a_whole_path_where_a_terminal_is_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/home/{'somebody/' * 9}findings.sqlite"
+    monkeypatch.setattr("convwright.cli.show_env._facts", lambda: {"mode": "quick", "store": path})
+    monkeypatch.setattr("convwright.report.words.output.output", lambda: console(width=40))
+    code, out, _ = run(capsys, monkeypatch, "show-env")
+    assert code == 0
+    assert "".join(out.split()) == f"modequickstore{path}"
 
 
 @pytest.fixture

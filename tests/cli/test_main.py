@@ -83,6 +83,16 @@ def test_other_ends_keep_their_exit_codes(
     assert run(capsys, monkeypatch)[:2] == (code, "")
 
 
+def test_ctrl_c_ahead_of_the_command_ends_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_command", interrupted)
+    assert run(capsys, monkeypatch, "show-env") == (130, "", "")
+
+
 def test_an_error_of_the_system_that_is_not_about_output_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def end() -> None:
         Path("/nowhere/at/all").read_text()

@@ -214,6 +214,7 @@ def test_what_is_left_out_is_said() -> None:
         ({"device": "gtx480"}, "gtx480"),
         *(({"budget_us": bad}, f"`budget_us` takes a finite number above 0, got {bad}") for bad in (0, -5, nan, inf)),
         ({"policy": 3}, "`policy` must be a Policy or None, got 3"),
+        *(({"budget_us": 5, **asked}, "measures nothing") for asked in ({"mode": "heuristic"}, {"plan_only": True})),
         ({"progress": 3}, "`progress` must be True, False or a function .*, got 3"),
     ],
 )

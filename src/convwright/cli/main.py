@@ -99,6 +99,8 @@ def main() -> None:
     except typer.Abort:
         print("Aborted.", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:  # ahead of the command, which ends by itself
+        sys.exit(130)
     except OSError as error:
         _end(_unwritable(error), 1)
     sys.exit(code)

@@ -24,6 +24,8 @@ def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
     from convwright.report.words.output import output
 
     table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")  # a path that is cut is none
     for name, value in facts.items():
         if isinstance(value, dict):
             for inner, each in value.items():

@@ -174,6 +174,8 @@ def tune(
         check_above_0("`budget_us`", budget_us)
     if plan_only:
         wanted = Mode.HEURISTIC
+    if budget_us is not None and wanted is Mode.HEURISTIC:
+        raise BadInput("mode heuristic measures nothing, so that a budget would be ignored")
     if device is not None and wanted is not Mode.HEURISTIC:
         _check_present(device_facts(device))
     tell, begun = progress_to(progress), perf_counter()
