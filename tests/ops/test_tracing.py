@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -452,3 +453,22 @@ def test_what_cannot_be_written_to_is_refused_where_it_is_compiled(out: Tensor, 
 def test_a_residual_without_memory() -> None:
     x, w = torch.empty(2, 6, 9, 9, device="meta"), torch.empty(8, 6, 3, 3, device="meta")
     assert cw.conv2d(x, w, padding=1, residual=torch.empty(2, 8, 9, 9, device="meta")).shape == (2, 8, 9, 9)
+
+
+@pytest.mark.parametrize("algorithm", ["reference/gemm", "torch/onednn", None])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "transposed"),
+    [((2, 4, 8, 8), (1, 4, 3, 3), False), ((2, 4, 3, 3), (5, 4, 3, 3), False), ((2, 4, 8, 8), (4, 1, 3, 3), True)],
+)
+@pytest.mark.parametrize("last", [(False, False), (True, True), (True, False), (False, True)], ids=str)
+def test_strides_along_single_elements_are_those_that_a_compiler_counts_on(
+    algorithm: str | None, x_shape: tuple[int, ...], w_shape: tuple[int, ...], transposed: bool, last: tuple[bool, bool]
+) -> None:
+    formats = [torch.channels_last if each else torch.contiguous_format for each in last]
+    x, w = randn(*x_shape).contiguous(memory_format=formats[0]), randn(*w_shape).contiguous(memory_format=formats[1])
+    name, direction = ("conv_transpose2d", "backward_data") if transposed else ("conv2d", "forward")
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, w: getattr(cw, name)(x, w), backend="eager")
+    with nullcontext() if algorithm is None else cw.algorithms(strict=False, **{direction: algorithm}):
+        y = compiled(x, w)
+    assert y.stride() == getattr(F, name)(x, w).stride()
