@@ -39,6 +39,8 @@ from convwright.tensors import NARROW, SERVED, activate
 from convwright.uncompiled import uncompiled
 
 _C: Any = torch._C
+# What PyTorch's functions raise. A slot of them looks at neither weight nor bias: what is wrong is said behind the call.
+FAILURES = (RuntimeError, TypeError, ValueError)
 _PROMOTED = "autocast casts a convolution, but not its sum with a residual of another dtype"
 
 
@@ -246,7 +248,7 @@ def _composite(call: Call) -> Tensor:
         return composite(call)
     except BadInput:
         raise
-    except (RuntimeError, TypeError, ValueError):
+    except FAILURES:
         _refuse(call)
         raise
 

@@ -23,10 +23,11 @@ from convwright.core.problem import IntOrTuple
 from convwright.ops.asking.ambient import asked, contexts
 from convwright.ops.asking.function_modes import modes
 from convwright.ops.asking.request import Request
+from convwright.ops.beyond import FAILURES
 from convwright.ops.calls import form as forms
 from convwright.ops.calls.form import Form
 from convwright.ops.calls.slots import Slot
-from convwright.ops.refusing import FAILURES, explained, served
+from convwright.ops.refusing import explained, served
 
 _C: Any = torch._C
 _jit: Any = torch.jit._builtins

@@ -18,8 +18,6 @@ from convwright.ops.beyond import beyond, explain
 from convwright.ops.calls.form import Form
 from convwright.tensors import SERVED
 
-# A slot of PyTorch's own function does not look at weight and bias; what is wrong with them is said behind the call.
-FAILURES = (RuntimeError, TypeError, ValueError)
 _KINDS = {RuntimeError: BadCall, TypeError: BadArgument}
 
 

@@ -14,7 +14,7 @@ from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import TensorSpec
+from convwright.core.tensor_spec import TensorSpec, dense_strides
 from convwright.tensors import activate, activate_, laid
 
 FORWARD: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -163,15 +163,14 @@ def spoils_memory(problem: ConvProblem) -> bool:
     """Whether the weight's gradient with channels last ends the process on a CPU: oneDNN 3.12, to which PyTorch 2.13
     gives it, then writes beyond what is its own. Seen with 2 to 7 channels, of which AVX2 computes 8 at a time."""
     return (
-        problem.rank == 2 and problem.groups == 1 and set(problem.w.shape[2:]) == {1} and max(problem.stride) > 1
-        and 1 < problem.c < 16 and problem.dtype is DType.FP32
+        max(problem.stride) > 1 and problem.rank == 2 and problem.groups == 1 and 1 < problem.c < 16
+        and set(problem.w.shape[2:]) == {1} and problem.dtype is DType.FP32
     )  # fmt: skip
 
 
 def _in_planes(tensor: Tensor) -> Tensor:
     """``tensor`` with the strides of planes, which one of a single tap may lack and be called contiguous."""
-    planes = torch.empty_like(tensor, device="meta", memory_format=torch.contiguous_format)
-    same = tensor.stride() == planes.stride()
+    same = tensor.stride() == dense_strides(tuple(tensor.shape))
     return tensor if same else tensor.clone(memory_format=torch.contiguous_format)
 
 
