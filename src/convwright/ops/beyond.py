@@ -39,7 +39,7 @@ from convwright.tensors import NARROW, SERVED, activate
 from convwright.uncompiled import uncompiled
 
 _C: Any = torch._C
-# What PyTorch's functions raise. A slot of them looks at neither weight nor bias: what is wrong is said behind the call.
+# What PyTorch's functions raise. A slot of them looks at no weight and bias; what is wrong is said behind the call.
 FAILURES = (RuntimeError, TypeError, ValueError)
 _PROMOTED = "autocast casts a convolution, but not its sum with a residual of another dtype"
 
