@@ -95,9 +95,11 @@ def overlaps_itself(tensor: Tensor) -> bool:
     return torch._debug_has_internal_overlap(tensor) == _OVERLAPS
 
 
-def laid(tensor: Tensor, spec: TensorSpec) -> Tensor:
-    """``tensor`` itself where it lies as the spec says, or else a copy that does."""
-    return tensor if lies_as(tensor, spec) else empty(spec, tensor.device).copy_(tensor)
+def laid(made: Tensor, spec: TensorSpec) -> Tensor:
+    """A result with the strides of the spec, along single elements, too: itself where it lies so, or else a copy."""
+    if made.stride() == spec.strides:
+        return made
+    return made.as_strided_(spec.shape, spec.strides) if lies_as(made, spec) else empty(spec, made.device).copy_(made)
 
 
 def unviewed(tensor: Tensor) -> Tensor:

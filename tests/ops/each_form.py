@@ -9,9 +9,8 @@ from torch.nn import functional as F
 
 from convwright.settings import settings
 from convwright.tuning import session as sessions
-from ops.prefer import GEMM, TORCH, randn
+from ops.prefer import randn
 
-BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
 RANKS = (1, 2, 3)
 NAMES = [f"conv{rank}d" for rank in RANKS] + [f"conv_transpose{rank}d" for rank in RANKS]
 EACH = pytest.mark.parametrize("name", NAMES)

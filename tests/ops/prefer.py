@@ -16,6 +16,7 @@ from convwright.ops.deciding import decide
 from convwright.tuning.session import Choice, Session
 
 TORCH, GEMM, RELAYOUT = "torch/default", "reference/gemm", "relayout(nhwc, reference/gemm)"
+BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:

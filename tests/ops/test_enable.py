@@ -22,10 +22,9 @@ from convwright.errors import BadInput
 from convwright.ops.calls.form import CONV2D, FORMS, stand_ins
 from convwright.ops.enable import _looking, is_enabled
 from convwright.settings import settings
-from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
+from ops.prefer import GEMM, count_calls, prefer, randn
 from ops.resnet import ResNet, trained
 
-BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
 OWN = {form.name: form.own for form in FORMS}
 
 

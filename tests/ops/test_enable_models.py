@@ -15,10 +15,9 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.settings import settings
 from convwright.tuning import session as sessions
-from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
+from ops.prefer import BOTH, GEMM, count_calls, prefer, randn
 from ops.resnet import ResNet, trained
 
-BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
 NAMES = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 OWN = {name: getattr(torch, name) for name in NAMES}
 

@@ -18,8 +18,8 @@ from convwright.backends.torch_native.own import torch_candidate
 from convwright.core.dtype import Arithmetic
 from convwright.errors import BadInput, Refused
 from convwright.tuning.session import Choice, Session
-from ops.each_form import BOTH, EACH, NAMES, in_mode, is_transposed, operands, rank_of
-from ops.prefer import GEMM, count_calls, prefer, randn
+from ops.each_form import EACH, NAMES, in_mode, is_transposed, operands, rank_of
+from ops.prefer import BOTH, GEMM, count_calls, prefer, randn
 
 
 @EACH

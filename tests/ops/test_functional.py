@@ -346,33 +346,6 @@ def test_a_residual_and_a_bias_may_lie_in_memory_as_they_like(algorithm: str | N
                 assert_close(cw.conv2d(x, w, bias, residual=given, algorithm=algorithm), expected)
 
 
-@pytest.mark.parametrize("channels", [1, 8])
-@pytest.mark.parametrize("size", [1, 5])
-def test_the_result_of_a_slice_has_the_strides_that_pytorch_gives_it(channels: int, size: int) -> None:
-    buffer = randn(2, 16, size, size).to(memory_format=torch.channels_last)
-    w = randn(6, channels, 1, 1)
-    for x in (buffer[:, :channels], buffer[:, :channels].contiguous(), buffer[:, 3 : 3 + channels]):
-        ours, theirs = cw.conv2d(x, w, algorithm="reference/gemm"), F.conv2d(x, w)
-        strides = zip(ours.shape, ours.stride(), theirs.stride(), strict=True)
-        assert all(mine == own for length, mine, own in strides if length > 1), (ours.stride(), theirs.stride())
-        assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("length", [1, 8])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_a_row_of_one_channel_has_the_strides_that_pytorch_gives_it(
-    channels: int, length: int, transposed: bool
-) -> None:
-    rows, w = randn(2, length, channels), randn(*((channels, 4, 1) if transposed else (4, channels, 1)))
-    function, own = (cw.conv_transpose1d, F.conv_transpose1d) if transposed else (cw.conv1d, F.conv1d)
-    for x in (rows.transpose(1, 2), rows.transpose(1, 2).contiguous()):
-        ours, theirs = function(x, w, algorithm=GEMM), own(x, w)
-        assert_close(ours, theirs)
-        strides = zip(ours.shape, ours.stride(), theirs.stride(), strict=True)
-        assert all(mine == own for size, mine, own in strides if size > 1), (ours.stride(), theirs.stride())
-
-
 def test_what_cannot_be_kept_is_refused_and_not_dropped() -> None:
     w = randn(6, 4, 3, 3)
     with pytest.raises(Refused, match=r"reference/gemm cannot serve this call: .* stored with the other sign"):

@@ -15,9 +15,8 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.backends.reference.gemm import GemmPlan
 from convwright.errors import BadInput
-from ops.prefer import GEMM, TORCH, prefer, randn
+from ops.prefer import BOTH, prefer, randn
 
-BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
 FIRST, GROWTH, LAYERS = 3, 2, 4
 CHANNELS = FIRST + GROWTH * LAYERS
 

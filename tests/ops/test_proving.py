@@ -253,13 +253,6 @@ def test_flags_that_change_during_a_trial_are_seen(monkeypatch: pytest.MonkeyPat
     assert len(called) == before + 10
 
 
-def test_a_result_that_would_lie_otherwise_in_memory_is_left_to_pytorch() -> None:
-    there, here = torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    trial = Proving(lambda *operands: here, lambda *operands: there)
-    strides = [trial(X, X).stride() for _ in range(10)]
-    assert strides[2:] == [there.stride()] * 8
-
-
 @pytest.mark.parametrize("activation", [None, "silu"])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_a_step_that_gains_nothing_is_given_back_whatever_is_around_it(

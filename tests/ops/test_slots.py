@@ -19,9 +19,7 @@ from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.policy import Policy, Weights
 from convwright.ops.calls import slots
 from convwright.ops.calls.form import CONV2D
-from ops.prefer import GEMM, RELAYOUT, TORCH, count_calls, prefer, randn
-
-BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
+from ops.prefer import BOTH, GEMM, RELAYOUT, TORCH, count_calls, prefer, randn
 
 
 def channels_last(tensor: Tensor) -> Tensor:

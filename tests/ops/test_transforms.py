@@ -18,9 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import convwright as cw
 from convwright.errors import Refused
-from ops.prefer import GEMM, TORCH, count_calls, prefer, randn
+from ops.prefer import BOTH, GEMM, TORCH, count_calls, prefer, randn
 
-BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
 NAMES = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 
 

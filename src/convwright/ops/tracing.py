@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import per_axis
-from convwright.core.tensor_spec import dense_strides
 from convwright.core.window import Sides, both_sides
 from convwright.ops.asking.autocast import autocasting, cast
 from convwright.ops.asking.request import Request
@@ -54,28 +52,7 @@ def _why_not_as_one(call: Call, x: Tensor, pads: Sides) -> str | None:
     """Why a call is not one operator for a compiler."""
     if call.residual is not None and call.residual.dtype is not x.dtype:
         return f"its residual is {call.residual.dtype} and its input {x.dtype}"
-    if any(lo != hi for lo, hi in pads):
-        return "its padding is uneven, and compiled"
-    return "channels last and single elements leave strides open" if _leaves_strides_open(call, x, pads) else None
-
-
-def _leaves_strides_open(call: Call, x: Tensor, pads: Sides) -> bool:
-    """Whether the output has channels last and a single channel, row or column, the stride of which is anybody's
-    choice: a compiler counts on PyTorch's."""
-    w, rank, request = call.w, call.form.rank, call.request
-    if all(suggest_memory_format(each) is torch.contiguous_format for each in (x, w)):
-        return False
-    strides, dilations = per_axis("stride", request.stride, rank), per_axis("dilation", request.dilation, rank)
-    added = per_axis("output_padding", request.output_padding, rank)
-    reaches = [dilation * (taps - 1) for dilation, taps in zip(dilations, w.shape[2:], strict=True)]
-    padded = [size + lo + hi - reach for size, (lo, hi), reach in zip(x.shape[2:], pads, reaches, strict=True)]
-    if call.form.transposed:
-        sizes = [
-            (size - 1) * stride + 1 + more - lo - hi + reach
-            for size, stride, more, (lo, hi), reach in zip(x.shape[2:], strides, added, pads, reaches, strict=True)
-        ]
-        return 1 in (w.shape[1] * request.groups, *sizes)
-    return 1 in (w.shape[0], *((size - 1) // stride + 1 for size, stride in zip(padded, strides, strict=True)))
+    return "its padding is uneven, and compiled" if any(lo != hi for lo, hi in pads) else None
 
 
 @torch.library.custom_op("convwright::convolution", mutates_args=())
@@ -97,10 +74,7 @@ def _convolution(
 
     form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
     request = window._replace(no_bias=bias is None, activation=activation, algorithm=algorithm)
-    y = beyond(form, x, w, bias, request, residual)
-    if 1 in y.shape and y.is_contiguous():
-        y.as_strided_(y.shape, dense_strides(tuple(y.shape)))  # a compiler counts on strides along single elements, too
-    return y
+    return beyond(form, x, w, bias, request, residual)
 
 
 @_convolution.register_fake

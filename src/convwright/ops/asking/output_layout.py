@@ -22,7 +22,7 @@ def output_layout(
     ``added`` is the output padding of a transposed convolution, None for any other.
     """
     if x.is_meta:
-        return _suggested(x, w)
+        return suggested(x, w)
     # A transposed convolution's own padding is the one before; PyTorch pads unevenly by itself, ahead of the others.
     padding = [before if added is not None else max(before, behind) for before, behind in problem.padding]
     backend = _C._select_conv_backend(
@@ -36,8 +36,8 @@ def output_layout(
     return Layout.NCHW if wanted is torch.contiguous_format else Layout.NHWC
 
 
-def _suggested(x: Tensor, w: Tensor) -> Layout:
-    """Channels last where the strides of either operand suggest it."""
-    if x.dim() == 3:
+def suggested(*tensors: Tensor) -> Layout:
+    """Channels last where the strides of any of these suggest it."""
+    if tensors[0].dim() == 3:
         return Layout.NCHW
-    return Layout.NCHW if all(suggest_memory_format(t) is torch.contiguous_format for t in (x, w)) else Layout.NHWC
+    return Layout.NCHW if all(suggest_memory_format(t) is torch.contiguous_format for t in tensors) else Layout.NHWC

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from convwright.core.problem import ConvProblem, per_axis
+from convwright.core.tensor_spec import Layout
 from convwright.ops.asking.describe import problem_of, transposed_problem_of
+from convwright.ops.asking.output_layout import output_layout
 from convwright.ops.asking.request import Request
 from convwright.ops.calls.form import Form
 
@@ -73,3 +75,8 @@ class Call:
             stride=request.stride, padding=padding, dilation=request.dilation, groups=request.groups,
             activation=request.activation, residual=self.residual, out=self.out,
         )  # fmt: skip
+
+    def output_layout(self, problem: ConvProblem) -> Layout:
+        """The layout of PyTorch's own output, for the problem that this call poses."""
+        added = per_axis("output_padding", self.request.output_padding, problem.rank) if self.form.transposed else None
+        return output_layout(problem, self.x, self.w, self.bias, added)

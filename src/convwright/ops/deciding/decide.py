@@ -30,6 +30,7 @@ from convwright.ops.running.behind import activated, behind, torchs_own
 from convwright.ops.running.proving import Proving, Wrapped
 from convwright.ops.running.relief import bound
 from convwright.ops.running.runner import Runner
+from convwright.ops.running.strides import with_strides
 from convwright.tuning.session import Choice, capturing, session
 
 # A quick search takes few samples of the host, so their interval may be very wide; the median is within this factor.
@@ -294,9 +295,10 @@ def _main(choice: Choice, call: Call) -> Runner:
 
 def _bound(choice: Choice, call: Call) -> Runner:
     """A choice bound to calls with operands like these; only a forward problem has a bias and a residual."""
-    direction = choice.candidate.problem.direction
-    given = call.operands[:4] if direction is Direction.FORWARD else (call.x, call.w, None, None)
-    return bound(choice, given, call.request.policy or Policy(), demanded=_is_demanded(direction, call))
+    problem = choice.candidate.problem
+    given = call.operands[:4] if problem.direction is Direction.FORWARD else (call.x, call.w, None, None)
+    demanded = _is_demanded(problem.direction, call)
+    return with_strides(bound(choice, given, call.request.policy or Policy(), demanded=demanded), problem, call)
 
 
 def _is_demanded(direction: Direction, call: Call) -> bool:

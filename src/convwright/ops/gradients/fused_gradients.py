@@ -29,6 +29,7 @@ from convwright.ops.calls.call import Call
 from convwright.ops.calls.posed import FROM_OUTPUT, Wanted, gradient_problems
 from convwright.ops.gradients.autograd import Gradients
 from convwright.ops.running.on_device import on_device
+from convwright.ops.running.strides import with_strides
 from convwright.ops.running.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import empty
@@ -120,7 +121,7 @@ class FusedGradients:
 
     def __init__(self, choices: Sequence[Choice | None], call: Call) -> None:
         to_input, to_weight = choices
-        steps = [None if choice is None else _Step(choice, call.x.device) for choice in choices]
+        steps = [None if choice is None else _step(choice, call) for choice in choices]
         with_bias = Wanted.at(call).bias
         self._needs = (to_input is not None, to_weight is not None, with_bias)
         chosen = to_weight or to_input
@@ -152,13 +153,22 @@ class FusedGradients:
 
 
 def _gradients(
-    steps: Sequence[_Step | None], bias: TensorSpec | None, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None
+    steps: Sequence[Callable[..., Tensor] | None],
+    bias: TensorSpec | None,
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    y: Tensor | None,
 ) -> Gradients:
     to_input, to_weight = steps
     db = None if bias is None else empty(bias, dy.device)
     dx = None if to_input is None else to_input(dy, w, y, None)
     dw = None if to_weight is None else to_weight(x, dy, y, db)
     return dx, dw, db
+
+
+def _step(choice: Choice, call: Call) -> Callable[..., Tensor]:
+    return with_strides(_Step(choice, call.x.device), choice.candidate.problem, call)
 
 
 class _Step:

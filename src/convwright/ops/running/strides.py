@@ -1,0 +1,35 @@
+"""The strides of results along single elements: a problem says nothing of these, but whoever has a result may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from torch import Tensor
+
+from convwright.core.direction import Direction
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, dense_strides, same_order
+from convwright.ops.asking.output_layout import suggested
+from convwright.ops.calls.call import Call
+
+_Run = TypeVar("_Run", bound=Callable[..., Tensor])
+
+
+def with_strides(run: _Run, problem: ConvProblem, call: Call) -> _Run:
+    """``run``, which computes ``problem`` for ``call`` into memory of its own, with results whose strides along single
+    elements are PyTorch's, too."""
+    spec = problem.output
+    if 1 not in spec.shape or call.out is not None:
+        return run
+    shape, strides = spec.shape, dense_strides(spec.shape, _layout(problem, call))
+    if strides == spec.strides or not same_order(shape, strides, spec.strides):
+        return run
+    return cast(_Run, lambda *given, **rare: run(*given, **rare).as_strided_(shape, strides))
+
+
+def _layout(problem: ConvProblem, call: Call) -> Layout:
+    """An output's is that of PyTorch's own, and a gradient's that of its operand, as optimizers count on."""
+    if problem.direction is call.form.direction:
+        return call.output_layout(problem)
+    return suggested(call.w if problem.direction is Direction.BACKWARD_WEIGHT else call.x)

@@ -1,0 +1,111 @@
+"""Results have PyTorch's strides, along single elements, too, whatever computes them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import convwright as cw
+from ops.prefer import BOTH, GEMM, prefer, randn
+
+PLANES, LAST = torch.contiguous_format, torch.channels_last
+
+
+def laid(shape: tuple[int, ...], memory_format: torch.memory_format, *, grad: bool = False) -> Tensor:
+    return randn(*shape).contiguous(memory_format=memory_format).requires_grad_(grad)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("algorithm", [GEMM, "torch/onednn", None])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "transposed"),
+    [((2, 4, 8, 8), (1, 4, 3, 3), False), ((2, 4, 3, 3), (5, 4, 3, 3), False), ((2, 4, 8, 8), (4, 1, 3, 3), True)],
+)
+@pytest.mark.parametrize("x_as", [PLANES, LAST], ids=str)
+@pytest.mark.parametrize("w_as", [PLANES, LAST], ids=str)
+def test_an_output_of_one_channel_or_of_one_pixel(
+    algorithm: str | None,
+    x_shape: tuple[int, ...],
+    w_shape: tuple[int, ...],
+    transposed: bool,
+    x_as: torch.memory_format,
+    w_as: torch.memory_format,
+    compiled: bool,
+) -> None:
+    x, w = laid(x_shape, x_as), laid(w_shape, w_as)
+    name, direction = ("conv_transpose2d", "backward_data") if transposed else ("conv2d", "forward")
+    ours: Any = getattr(cw, name)
+    if compiled:
+        torch._dynamo.reset()
+        ours = torch.compile(lambda x, w: getattr(cw, name)(x, w), backend="eager")
+    with nullcontext() if algorithm is None else cw.algorithms(strict=False, **{direction: algorithm}):
+        y = ours(x, w)
+    assert y.stride() == getattr(F, name)(x, w).stride()
+
+
+@BOTH
+def test_what_can_be_viewed_of_pytorchs_can_be_viewed_of_ours(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w = laid((2, 4, 8, 8), LAST), laid((1, 4, 3, 3), LAST)
+    for _ in range(2):
+        assert_close(cw.conv2d(x, w).view(2, -1), F.conv2d(x, w).view(2, -1))
+
+
+@pytest.mark.parametrize("x_as", [PLANES, LAST], ids=str)
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "groups"), [((2, 6, 8, 8), (4, 6, 1, 1), 1), ((2, 6, 8, 8), (6, 1, 3, 3), 6)]
+)
+@BOTH
+def test_a_gradient_lies_as_its_operand_or_optimizers_take_each_parameter_alone(
+    x_as: torch.memory_format,
+    x_shape: tuple[int, ...],
+    w_shape: tuple[int, ...],
+    groups: int,
+    algorithm: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefer(monkeypatch, algorithm)
+    x, w = laid(x_shape, x_as, grad=True), laid(w_shape, x_as, grad=True)
+    for _ in range(2):
+        dx, dw = torch.autograd.grad(cw.conv2d(x, w, groups=groups).square().sum(), (x, w))
+        assert (dx.stride(), dw.stride()) == (x.stride(), w.stride())
+
+
+def test_a_gradient_of_one_channel_lies_as_its_operand(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = laid((2, 1, 8, 8), LAST, grad=True), laid((4, 1, 3, 3), LAST, grad=True)
+    for _ in range(2):
+        dx, dw = torch.autograd.grad(cw.conv2d(x, w).square().sum(), (x, w))
+        assert (dx.stride(), dw.stride()) == (x.stride(), w.stride())
+
+
+@pytest.mark.parametrize("channels", [1, 8])
+@pytest.mark.parametrize("size", [1, 5])
+def test_the_result_of_a_slice_has_the_strides_that_pytorch_gives_it(channels: int, size: int) -> None:
+    buffer = randn(2, 16, size, size).to(memory_format=torch.channels_last)
+    w = randn(6, channels, 1, 1)
+    for x in (buffer[:, :channels], buffer[:, :channels].contiguous(), buffer[:, 3 : 3 + channels]):
+        ours, theirs = cw.conv2d(x, w, algorithm=GEMM), F.conv2d(x, w)
+        strides = zip(ours.shape, ours.stride(), theirs.stride(), strict=True)
+        assert all(mine == own for length, mine, own in strides if length > 1), (ours.stride(), theirs.stride())
+        assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("length", [1, 8])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_row_of_one_channel_has_the_strides_that_pytorch_gives_it(
+    channels: int, length: int, transposed: bool
+) -> None:
+    rows, w = randn(2, length, channels), randn(*((channels, 4, 1) if transposed else (4, channels, 1)))
+    function, own = (cw.conv_transpose1d, F.conv_transpose1d) if transposed else (cw.conv1d, F.conv1d)
+    for x in (rows.transpose(1, 2), rows.transpose(1, 2).contiguous()):
+        ours, theirs = function(x, w, algorithm=GEMM), own(x, w)
+        assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()
