@@ -220,7 +220,11 @@ def test_out_may_not_overlap_what_is_read(name: str) -> None:
             getattr(cw, name)(x, w, out=residual[:1].expand(2, *residual.shape[1:]))
 
 
-@pytest.mark.parametrize("value", [2, [2, 2], (2, 2), torch.Size([2, 2]), torch.tensor(2)], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [2, [2, 2], (2, 2), torch.Size([2, 2]), torch.tensor(2), [torch.tensor(2)] * 2, (2, torch.tensor(2))],
+    ids=str,
+)
 @BOTH
 def test_numbers_of_other_kinds(value: Any, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     numpy = pytest.importorskip("numpy")

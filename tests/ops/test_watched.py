@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
+from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 from torch.testing import assert_close
 
 import convwright as cw
 from convwright.errors import Refused
+from ops.layer import Layer
 from ops.prefer import BOTH, GEMM, count_calls, prefer, randn
 
 
@@ -157,3 +159,15 @@ def test_dispatch_modes_see_the_convolution() -> None:
 def test_a_residual_without_memory() -> None:
     x, w = torch.empty(2, 6, 9, 9, device="meta"), torch.empty(8, 6, 3, 3, device="meta")
     assert cw.conv2d(x, w, padding=1, residual=torch.empty(2, 8, 9, 9, device="meta")).shape == (2, 8, 9, 9)
+
+
+@pytest.mark.parametrize("made", ["function", "convert"])
+def test_gradients_of_each_sample(made: str) -> None:
+    layer, x = nn.Conv2d(4, 6, 3), randn(5, 4, 9, 8, dtype=torch.float32)
+    ours = cw.convert(nn.Conv2d(4, 6, 3)) if made == "convert" else Layer()
+    call_for_per_sample_grads(layer)(x).square().sum().backward()
+    expected = [parameter.grad_sample for parameter in layer.parameters()]
+    for mine, theirs in zip(ours.parameters(), layer.parameters(), strict=True):
+        mine.data = theirs.detach().clone()
+    call_for_per_sample_grads(ours)(x).square().sum().backward()
+    assert_close([parameter.grad_sample for parameter in ours.parameters()], expected)

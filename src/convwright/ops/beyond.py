@@ -89,7 +89,7 @@ def beyond(
     if request.algorithm == AUTO:
         with freely(form.direction):
             return beyond(form, x, w, bias, request._replace(algorithm=None), residual, out)
-    return _looked_at(_checked(Call(form, x, w, bias, residual, out, request.kept())))
+    return _looked_at(Call(form, x, w, bias, residual, out, request.kept()))
 
 
 def explain(
@@ -151,8 +151,9 @@ def _under_policy(
 @uncompiled("what is chosen at a call is no part of a graph")
 def _looked_at(call: Call) -> Tensor:
     """The long way, for a call that may never have been seen."""
-    _refuse_out_with_gradient(call)
-    why = foreign_dtype(call) or foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
+    with torch._C.DisableTorchFunctionSubclass():  # some tensors take the functions of layers only
+        _refuse_out_with_gradient(_checked(call))
+        why = foreign_dtype(call) or foreign(*call.operands) or (_PROMOTED if _is_promoted(call) else None)
     if why is not None:
         return _pytorchs(call, why)
     try:
@@ -179,7 +180,7 @@ def _pytorchs(call: Call, why: str) -> Tensor:
     try:
         return composite(call)
     except RuntimeError as error:  # what PyTorch has no kernel for is one of these, too
-        if call.x.dtype in SERVED or "not implemented for" not in str(error):
+        if "not implemented for" not in str(error) or call.x.dtype in SERVED:
             raise
         raise BadInput(why) from error
 

@@ -10,6 +10,7 @@ from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput, Refused
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
@@ -113,6 +114,8 @@ def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts,
     """Why an algorithm of another direction cannot serve; None where no direction has one of that name."""
     if problem.dtype.narrow:
         return None  # these have but one
+    if any(spec.overlaps_itself for spec in (problem.x, problem.w)):
+        problem = problem.in_layout(Layout.NCHW)  # nothing can be written into what overlaps itself
     there: dict[Direction, Offer] = {}
     for direction in (each for each in Direction if each is not problem.direction):
         for offer in listing.of_family(algorithm, problem.asking(direction), device, policy):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from operator import index
+from types import UnionType
 from typing import NamedTuple
+
+from torch import Tensor
 
 from convwright.core.epilogue import activation_named
 from convwright.core.policy import Policy, check_policy
@@ -33,7 +36,7 @@ class Request(NamedTuple):
         _check_algorithm(self.algorithm)
         check_policy(self.policy)
         activation_named(self.activation)
-        if _FIXED.issuperset(map(type, self)) and not any(map(_is_nested, self)):
+        if _FIXED.issuperset(map(type, self)) and not any(_holds(value, list | Tensor) for value in self):
             return self
         return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
 
@@ -60,17 +63,19 @@ def _is_mistaken(value: object) -> bool:
     return isinstance(value, float | bool) or (isinstance(value, list | tuple) and any(map(_is_mistaken, value)))
 
 
-def _is_nested(value: object) -> bool:
-    return isinstance(value, list | tuple) and any(isinstance(each, list) for each in value)
+def _holds(value: object, kinds: type | UnionType) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(each, kinds) for each in value)
 
 
 def _kept(name: str, value: object) -> object:
-    nested = _is_nested(value)
-    if value is None or (isinstance(value, int | str | tuple | Policy) and not nested):
-        return value
-    if isinstance(value, list) and not nested:
-        return [*value]
     try:
+        if _holds(value, Tensor):
+            value = [index(each) if isinstance(each, Tensor) else each for each in value]  # type: ignore[attr-defined]
+        nested = _holds(value, list)
+        if value is None or (isinstance(value, int | str | tuple | Policy) and not nested):
+            return value
+        if isinstance(value, list) and not nested:
+            return [*value]
         return index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         wanted = "a whole number" if name == "groups" else "an int or a tuple of ints"
