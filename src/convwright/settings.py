@@ -11,8 +11,6 @@ from pathlib import Path
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
-QUICK_BUDGET_US = 200_000.0
-
 
 class Mode(StrEnum):
     """How much is done when a problem is met for the first time."""
@@ -21,6 +19,11 @@ class Mode(StrEnum):
     HEURISTIC = "heuristic"
     QUICK = "quick"
     FULL = "full"
+
+
+QUICK_BUDGET_US = 200_000.0
+# The time for one problem, where nobody gives another.
+BUDGETS_US = dict.fromkeys(Mode, 30e6) | {Mode.QUICK: QUICK_BUDGET_US}
 
 
 class Trust(StrEnum):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch.nn import functional as F
 
-from convwright.settings import settings
+from convwright.settings import BUDGETS_US, Mode, settings
 from convwright.tuning import session as sessions
 from ops.prefer import randn
 
@@ -36,6 +36,6 @@ def operands(name: str, n: int = 2, c: int = 4, k: int = 6, groups: int = 1, tap
 def in_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches are short: what a call computes has to be right whatever is found."""
     monkeypatch.setenv("CONVWRIGHT_MODE", mode)
-    monkeypatch.setattr("convwright.tuning.find.QUICK_BUDGET_US", 2e4)
+    monkeypatch.setitem(BUDGETS_US, Mode.QUICK, 2e4)
     settings.cache_clear()
     sessions.session.cache_clear()

@@ -19,7 +19,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.ops.running import runner
-from convwright.settings import settings
+from convwright.settings import BUDGETS_US, Mode, settings
 from ops.prefer import GEMM, prefer
 
 THREADS, CALLS = 16, 150
@@ -105,7 +105,7 @@ def test_gradients_are_right(switching: None) -> None:
 
 def test_all_may_meet_new_problems_at_once_and_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
-    monkeypatch.setattr("convwright.tuning.find.QUICK_BUDGET_US", 2e4)
+    monkeypatch.setitem(BUDGETS_US, Mode.QUICK, 2e4)
     settings.cache_clear()
 
     def work(number: int) -> None:

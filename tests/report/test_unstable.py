@@ -17,7 +17,7 @@ from convwright.network.tuned import tune
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
 from convwright.report.tables.tuned import print_tuned
-from convwright.settings import Mode
+from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning.keeping.store import Store
 
 X = torch.randn(1, 2, 8, 8)
@@ -80,7 +80,7 @@ def test_causes_that_differ_in_figures_alone_are_said_once() -> None:
 def test_advice_names_no_cure_that_it_has_no_option_for(mode: str, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "unstable: 2 rounds: stop other work, or give a larger budget"
     monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: said)
-    monkeypatch.setattr("convwright.tuning.find.FULL_BUDGET_US", 20_000.0)
+    monkeypatch.setitem(BUDGETS_US, Mode.FULL, 20_000.0)
     for name in ("_MODEL_BUDGET_US", "_WHATIF_BUDGET_US"):
         monkeypatch.setattr(f"convwright.network.advising.advise.{name}", {Mode.QUICK: 20_000.0, Mode.FULL: 20_000.0})
     text = str(advise(torch.nn.Conv2d(2, 4, 3), X, mode=mode, store=Store.open(None)))

@@ -124,7 +124,7 @@ def bench(
         budget_us = None if budget is None else budget * 1e6
         with using(Store.open(None) if fresh else None) as store:
             problems = [row.problem for row in suite.rows]
-            series = Series(problems, asked.device, policy, mode=wanted, store=store)
+            series = Series(problems, asked.device, policy, mode=wanted, store=store, budget_us=budget_us)
             run = Run(
                 suite, asked,
                 lambda problem: find(

@@ -184,7 +184,10 @@ def tune(
     policy, found = policy or Policy(), []
     everything = distinct(recording.layers, lambda each: (*each.problems(), *each.fused_problems(policy, facts)))
     problems = [each.problem for each in everything]
-    with using(store) as kept, Series(problems, facts, policy, mode=wanted, store=kept).compiling() as series:
+    with (
+        using(store) as kept,
+        Series(problems, facts, policy, mode=wanted, store=kept, budget_us=budget_us).compiling() as series,
+    ):
         for done, posed in enumerate(everything):
             tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
             start, problem = perf_counter(), posed.problem

@@ -18,7 +18,7 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import as_current
-from convwright.settings import QUICK_BUDGET_US, Mode, Trust, settings
+from convwright.settings import BUDGETS_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
@@ -36,7 +36,6 @@ from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
 from convwright.tuning.trials.verify import still_holds
 from convwright.tuning.trials.warm_up import warm_up
 
-FULL_BUDGET_US = 30e6
 NOT_MEASURED = "was not measured: "
 _CHAINS_IN_QUICK = 3
 
@@ -66,7 +65,7 @@ def find(
     what is being done. In mode ``quick`` what has to be compiled is left to ``beside``, where that is given, or to who
     knows by now which ``kernels`` are compiled.
     """
-    budget = Budget(budget_us or (QUICK_BUDGET_US if mode is Mode.QUICK else FULL_BUDGET_US))
+    budget = Budget(budget_us or BUDGETS_US[mode])
     with budget.paused():
         listing.load(device)
     search = search_for(problem, device, policy, mode, store, budget)
@@ -92,8 +91,9 @@ def find(
 
 def _measured(search: Search, candidates: list[Candidate], refusals: list[Refusal]) -> Findings:
     """What an earlier search found out, or a new one does."""
-    if search.recall().tried(search.mode, candidates) is None:
-        return _searched(search, candidates, refusals)
+    recall = search.recall()
+    if recall.tried(search.mode, candidates) is None:
+        return _searched(search, candidates, refusals, afresh=recall.was_hurried(search.mode))
     found = _remembered(search, candidates, refusals)
     if search.trust is Trust.VERIFY and found.choice is not None and not still_holds(found, search.budget):
         return _searched(search, candidates, refusals, afresh=True)

@@ -81,7 +81,10 @@ class Search:
     def recall(self, *, rewrites: bool = True) -> Recall:
         scope = ",".join(rewrite.name for rewrite in REWRITES) if rewrites else "direct"
         scope += " energy" * self.energy
-        return Recall(self.problem, self.device, self.policy, self.store, scope, follows_memory=self.follows_memory)
+        return Recall(
+            self.problem, self.device, self.policy, self.store, scope,
+            follows_memory=self.follows_memory, budget_us=self.budget.total_us,
+        )  # fmt: skip
 
 
 def check_objective(policy: Policy, device: DeviceFacts, mode: Mode, *, energy: bool) -> None:

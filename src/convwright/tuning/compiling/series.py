@@ -18,7 +18,7 @@ from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.disturbances.background import processors
-from convwright.settings import Mode
+from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling import pool
@@ -43,10 +43,18 @@ class Series:
     """
 
     def __init__(
-        self, problems: Iterable[ConvProblem], device: DeviceFacts, policy: Policy, *, mode: Mode, store: Store
+        self,
+        problems: Iterable[ConvProblem],
+        device: DeviceFacts,
+        policy: Policy,
+        *,
+        mode: Mode,
+        store: Store,
+        budget_us: float | None = None,
     ) -> None:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
+        self._budget_us = budget_us or BUDGETS_US[mode]
         self._wanted: dict[ConvProblem, list[Candidate]] = {}
         self._waiting: deque[Candidate] = deque()
         self._came: dict[Candidate, str | None] = {}  # of each that has ended what its compiler died of, or None
@@ -91,7 +99,7 @@ class Series:
 
     def _want(self, problem: ConvProblem) -> None:
         """Have the most promising kernels of a problem compiled that was not searched before."""
-        search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(0.0))
+        search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         kernels: list[Candidate] = []
         if not search.recall().is_settled(self._mode):
             asked = (member for member in backends() if isinstance(member, Compiles))

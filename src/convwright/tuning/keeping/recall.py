@@ -12,17 +12,19 @@ from convwright.core.finding import Finding, Measurement, says_out_of_memory
 from convwright.core.once import once
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.settings import Mode
+from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
 from convwright.tuning.keeping.quarantine import Quarantined
 from convwright.tuning.keeping.store import Store, Stored
 
+_WITHIN = "within µs: "
+
 
 class Recall:
     """The store's knowledge of one problem on one device, read once. What was found out under other versions does not
     count. ``scope`` says what a search of this kind looks for: the problem itself, or also rewrites of it. Where nobody
-    limits the workspace, the policy's limit ``follows_memory``."""
+    limits the workspace, the policy's limit ``follows_memory``. No search that had less than ``budget_us`` counts."""
 
     def __init__(
         self,
@@ -33,9 +35,10 @@ class Recall:
         scope: str,
         *,
         follows_memory: bool = False,
+        budget_us: float = 0.0,
     ) -> None:
         self.problem, self.device, self.policy, self.store, self.scope = problem, device, policy, store, scope
-        self._follows_memory = follows_memory
+        self._follows_memory, self._budget_us = follows_memory, budget_us
         limit = policy.max_workspace_bytes or 0
         self._limit, self._magnitude = f"{limit} bytes", magnitude(limit)
 
@@ -71,13 +74,15 @@ class Recall:
     def tried(self, mode: Mode, direct: Sequence[Candidate]) -> tuple[str, ...] | None:
         """What an earlier search tried under the same permission that was at least as thorough and knew all of
         ``direct``; None where there was none."""
-        _ = self._stored  # a search rests on findings, and is forgotten with them where they are read and do not count
-        thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
-        done = [ids for each in thorough for ids in self._searches(each)]
+        done = [ids for had_us, ids in self._done(mode) if had_us >= self._budget_us]
         if not done:
             return None  # and nobody need be asked what is installed, which may load libraries
         stamps = {*listing.fingerprints(self.device), *map(self._stamp, direct)}
         return next((ids for ids in done if stamps <= set(ids)), None)
+
+    def was_hurried(self, mode: Mode) -> bool:
+        """Whether an earlier search was as thorough, but had less time than is given now."""
+        return any(had_us < self._budget_us for had_us, _ in self._done(mode))
 
     def beyond(self, listed: Iterable[Candidate]) -> list[Candidate]:
         """The candidates that the store has findings of and that are not ``listed``: rewritten ones, and
@@ -114,6 +119,7 @@ class Recall:
     def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
         """Keep that a search is done."""
         stamps = [*listing.fingerprints(self.device), self._limit, *map(self._stamp, listed)]
+        stamps.append(f"{_WITHIN}{self._budget_us:.0f}")
         scope = self._scope(mode, self._magnitude if self._follows_memory else self._limit)
         self.store.record_search(self.problem.key, self.device.key, scope, stamps)
 
@@ -128,6 +134,12 @@ class Recall:
         """A candidate as it was when it was tried."""
         return f"{candidate.id} ({listing.fingerprint(candidate, self.device)})"
 
+    def _done(self, mode: Mode) -> list[tuple[float, tuple[str, ...]]]:
+        """What earlier searches that were at least as thorough tried, and the time that each had."""
+        _ = self._stored  # a search rests on findings, and is forgotten with them where they are read and do not count
+        thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
+        return [(_budget_us(ids, each), ids) for each in thorough for ids in self._searches(each)]
+
     def _searches(self, mode: Mode) -> Iterator[tuple[str, ...]]:
         """What earlier searches tried under the same permission. Free memory changes from minute to minute, and a
         search does not become a new one with a limit that follows it; any other limit counts to the byte."""
@@ -140,6 +152,16 @@ class Recall:
 
     def _scope(self, mode: Mode, workspace: str) -> str:
         return f"{mode} {self.scope} {permission(self.policy, workspace)}"
+
+
+def _budget_us(stamps: Iterable[str], mode: Mode) -> float:
+    """The time that a search had; earlier versions kept none, and searched as long as the mode does by itself.
+
+    >>> _budget_us(["triton 3.6", "within µs: 2000000"], Mode.FULL), _budget_us([], Mode.QUICK)
+    (2000000.0, 200000.0)
+    """
+    told = (stamp.removeprefix(_WITHIN) for stamp in stamps if stamp.startswith(_WITHIN))
+    return next((float(budget) for budget in told if budget.isdecimal()), BUDGETS_US[mode])
 
 
 def permission(policy: Policy, workspace: str) -> str:
