@@ -68,6 +68,8 @@ def path_of(name: str, given: str) -> Path:
     """The path that a user writes, in which ``~`` is a home; ``name`` is what it is written for."""
     if not given:  # which would be the folder that a user is in
         raise BadInput(f"{name} takes a path, got ''")
+    if "\0" in given:
+        raise BadInput(f"{name} takes a path, got {given!r}, which no file can be called")
     try:
         return Path(given).expanduser()
     except RuntimeError:
@@ -76,7 +78,7 @@ def path_of(name: str, given: str) -> Path:
 
 def store_place(name: str, given: str) -> Path | None:
     """The store's file that a user writes, or None for ``none``, which is memory only."""
-    return None if given == "none" else path_of(name, given)
+    return None if given.lower() == "none" else path_of(name, given)
 
 
 def _store_path() -> Path | None:

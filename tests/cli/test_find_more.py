@@ -60,13 +60,15 @@ def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert data["reason"].startswith("stride (2, 2)")
 
 
-@pytest.mark.parametrize("option", [("--budget", "1"), ("--isolate",), ("--energy",), ("--kernels",)])
+@pytest.mark.parametrize(
+    "option", [("--budget", "1"), ("--isolate",), ("--energy",), ("--kernels",), ("--max-workspace", "0")]
+)
 def test_what_would_be_ignored_is_a_mistake(
     option: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, out, err = run(capsys, monkeypatch, SMALL, "--why", "engine-5", *option)
     assert (code, out) == (2, "")
-    assert err == f"convwright: --why measures nothing, so that {option[0]} would be ignored\n"
+    assert err == f"convwright: --why neither measures nor chooses, so that {option[0]} would be ignored\n"
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,13 @@ def test_in_mode_heuristic_nothing_runs_but_the_recording() -> None:
     assert found.notes[0].startswith("Nothing ran in mode heuristic")
 
 
+def test_what_is_elsewhere_is_not_measured_in_full() -> None:
+    with pytest.raises(
+        BadInput, match="NVIDIA H200 is elsewhere: nothing is measured, so that mode full would be ignored"
+    ):
+        advise(nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8), device="h200", mode="full", store=Store.open(None))
+
+
 def test_a_device_that_is_elsewhere_has_limits_and_candidates() -> None:
     net, x = model().eval().to("meta", torch.float16), X.to("meta", torch.float16)
     found = advise(net, x, device="h200", store=Store.open(None))

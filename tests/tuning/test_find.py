@@ -19,7 +19,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
-from convwright.errors import BadInput
+from convwright.errors import BadInput, StoreWarning
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import singular
 from convwright.settings import Mode
@@ -424,6 +424,7 @@ def test_find_takes_text_problems_and_tensors() -> None:
         ({"device": "cpu", "budget_us": float("nan")}, "the budget must be a time above 0, got nan s"),
         ({"device": "cpu", "budget_us": 0}, "the budget must be a time above 0, got 0 s"),
         ({"device": "cpu", "budget_us": -1}, "the budget must be a time above 0, got -1e-06 s"),
+        ({"device": 0}, "`device` must be a name, such as 'cpu', 'cuda:0' or 'h200', got 0"),
     ],
 )
 def test_bad_questions_are_refused(arguments: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,6 +446,13 @@ def test_a_tensor_needs_a_weight() -> None:
 def test_only_problems_texts_and_tensors_are_searched(what: Any) -> None:
     with pytest.raises(BadInput, match=r"a problem, its text, an input tensor or an nn\.Conv… was expected, got"):
         cw.find(what)
+
+
+def test_a_store_that_keeps_nothing_says_so(fake: FakeTuner, tmp_path: Path) -> None:
+    with pytest.warns(
+        StoreWarning, match=f"findings are kept in memory only, since {tmp_path} cannot be used: it is a f"
+    ):
+        cw.find(PROBLEM, device=CPU, mode="quick", store=tmp_path)
 
 
 def test_find_uses_the_store_it_is_given(fake: FakeTuner, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from convwright.core.finding import Interval, KindError, Measurement
-from convwright.errors import StoreError
+from convwright.errors import BadInput, StoreError
 from convwright.tuning.keeping.store import Store
 from unprivileged import read_only
 
@@ -90,6 +90,20 @@ def finish(writers: list[subprocess.Popen[str]]) -> None:
 
 def record(store: Store, candidate: str = "torch/default") -> None:
     store.record(PROBLEM, DEVICE, candidate, "torch 2.13", MEASUREMENT, None)
+
+
+@pytest.mark.parametrize("name", ["none", "None", "NONE"])
+def test_none_is_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Store.open(name) as store:
+        assert store.path is None
+        store.record(PROBLEM, DEVICE, "a", "1", None, "it failed")
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_no_file_can_be_called_is_refused() -> None:
+    with pytest.raises(BadInput, match="which no file can be called"):
+        Store.open("a\0b")
 
 
 def test_findings_come_back_in_another_store(path: Path) -> None:

@@ -214,6 +214,8 @@ def wrong(**changed: Any) -> dict[str, Any]:
         wrong(conditions=["clock_mhz"]),
         wrong(samples="31"),
         wrong(energy_mj="much"),
+        wrong(peak_bytes="many"),
+        wrong(doubt=1),
         wrong(price_eur=1.0),
     ],
 )

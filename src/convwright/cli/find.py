@@ -119,7 +119,11 @@ def find(
     if (nothing := why_nothing_is_measured(device_facts(device), wanted)) is not None:
         refuse_ignored(options, nothing)
     if why is not None:
-        refuse_ignored(options | {"--kernels": kernels}, "--why measures nothing")
+        choosing = {
+            "--max-workspace": max_workspace is not None, "--deterministic": deterministic,
+            "--objective": objective != "time", "--finite-inputs": finite_inputs,
+        }  # fmt: skip
+        refuse_ignored(options | choosing | {"--kernels": kernels}, "--why neither measures nor chooses")
         with with_tf32(tf32):
             _print_reason(posed, why, device, as_json=as_json)
         return

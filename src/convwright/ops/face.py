@@ -84,7 +84,7 @@ def find(
         flip=flip, direction=direction,
     )  # fmt: skip
     trusted = None if trust is None else one_of(Trust, "trust", trust)
-    facts = device_facts(device or _device_of(what))
+    facts = device_facts(_device_of(what) if device is None else device)
     if kernels:
         check_launches(facts, wanted)
     nothing = why_nothing_is_measured(facts, wanted)

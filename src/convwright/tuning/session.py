@@ -327,6 +327,8 @@ def using(store: Store | Path | str | None) -> Iterator[Store]:
         raise BadInput(f"`store` must be a Store, its path, or None for the one of this process, got {store!r}")
     with Store.open(store_place("`store`", store) if isinstance(store, str) else store) as opened:
         yield opened
+        if opened.note is not None:
+            _warn(opened.note)
 
 
 @cache

@@ -26,6 +26,8 @@ def device_facts(device: str | torch.device | DeviceFacts | None = None) -> Devi
         return device
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not isinstance(device, str | torch.device):
+        raise BadInput(f"`device` must be a name, such as 'cpu', 'cuda:0' or 'h200', got {device!r}")
     name = str(device).lower()
     if name == "cpu":
         return _cpu(torch.get_num_threads())

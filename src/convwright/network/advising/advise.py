@@ -95,6 +95,8 @@ def _advice(
 ) -> Advice:
     recording = record(subject, backward=backward)
     facts = where(device, recording)
+    if wanted is Mode.FULL and not facts.present:
+        raise BadInput(f"{facts.name} is elsewhere: nothing is measured, so that mode full would be ignored")
     wanted = wanted if facts.present else Mode.HEURISTIC
     if policy is None and facts.kind == "cuda":
         policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes

@@ -15,6 +15,7 @@ from typing import Self, TextIO
 from convwright.core.finding import Measurement
 from convwright.errors import BadInput, StoreError
 from convwright.naming import check_not_below_0
+from convwright.settings import store_place
 from convwright.tuning.keeping import quarantine, upkeep
 from convwright.tuning.keeping.database import Database
 from convwright.tuning.keeping.quarantine import Place, Quarantined
@@ -52,7 +53,7 @@ class Store:
     def __init__(self, path: Path | str | None, tell: Callable[[str], None] | None = None) -> None:
         if path is not None and not (isinstance(path, Path | str) and str(path)):
             raise BadInput(f"a store's `path` must be a path, or None for one in memory, got {path!r}")
-        self._database = Database(None if path is None else Path(path), tell)
+        self._database = Database(None if path is None else store_place("a store", str(path)), tell)
         self._untold: str | None = None
 
     @classmethod

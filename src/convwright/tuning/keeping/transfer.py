@@ -214,8 +214,10 @@ def _has_numbers(measured: Measurement) -> bool:
     figures = [getattr(interval, name) for interval in _times(measured).values() for name in Interval.__slots__]
     figures += [figure for error in measured.errors for figure in (error.relative_l2, error.scaled_max)]
     figures += [measured.workspace_bytes, measured.samples]
-    figures += [] if measured.energy_mj is None else [measured.energy_mj]
+    rare = (measured.energy_mj, measured.energy_halfwidth_mj, measured.peak_bytes)
+    figures += [figure for figure in rare if figure is not None]
     texts = [error.kind for error in measured.errors] + [word for pair in measured.conditions for word in pair]
+    texts += [] if measured.doubt is None else [measured.doubt]
     return all(map(_is_number, figures)) and all(map(_is_text, texts))
 
 
