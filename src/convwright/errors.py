@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
-_OTHERS = (Path(os.__file__).parent, Path(__file__).parent)
+_OURS = Path(__file__).parent
+_OTHERS = (Path(os.__file__).parent, _OURS)
 _PACKAGES = {"site-packages", "dist-packages"}
 
 
@@ -72,16 +75,30 @@ def in_words(error: BaseException) -> str:
     return words if place is None else f"{words} ({place})"
 
 
+def is_the_callers(error: BaseException) -> bool:
+    """Whether somebody else's code raised an error, itself or by what it called, and not ours."""
+    files = [traceback.tb_frame.f_code.co_filename for traceback in _tracebacks(error)]
+    owned = [file for file in files if _is_of_the_caller(file) or Path(file).is_relative_to(_OURS)]
+    return bool(owned) and _is_of_the_caller(owned[-1])
+
+
 def _place(error: BaseException) -> str | None:
     """The innermost line that is neither Python's own, nor of an installed package, nor ours; None where none is."""
-    place, traceback = None, error.__traceback__
-    while traceback is not None:
+    place = None
+    for traceback in _tracebacks(error):
         code = traceback.tb_frame.f_code
         if _is_of_the_caller(code.co_filename):
             function = "" if code.co_name.startswith("<") else f", in {code.co_name}"
             place = f"{Path(code.co_filename).name}, line {traceback.tb_lineno}{function}"
-        traceback = traceback.tb_next
     return place
+
+
+def _tracebacks(error: BaseException) -> Iterator[TracebackType]:
+    """From the outermost frame inwards."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
 
 
 def _is_of_the_caller(file: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from convwright.cli.targets import Targets, called, load, running
 from convwright.errors import BadInput
+from convwright.tuning.keeping.recall import magnitude
 
 SOURCE = """
 import neighbour_of_targets
@@ -251,3 +252,18 @@ def test_a_module_that_both_find_in_one_place_is_no_other(states: Path) -> None:
     (states / "shared_of_targets.py").write_text("def f(): pass")
     for late in Targets(LATE).functions.values():
         late()
+
+
+TIRING = "calls = []\ndef tires():\n    calls.append(0)\n    if len(calls) > 2:\n        raise ValueError('no more')\n"
+
+
+def test_what_fails_after_it_ran_is_said_and_what_is_ours_is_not(folder: Path) -> None:
+    target = f"{folder}/tiring_of_targets.py:tires"
+    (folder / "tiring_of_targets.py").write_text(TIRING)
+    tires = load(target)
+    said = r"tires' ran at first, and later raised ValueError: no more \(tiring_of_targets.py, line 5, in tires\)$"
+    with pytest.raises(BadInput, match=said), running(target, as_json=False):
+        for _ in range(3):
+            tires()
+    with pytest.raises(AttributeError, match="bit_length"), running(target, as_json=False):
+        magnitude("no number")  # type: ignore[arg-type]

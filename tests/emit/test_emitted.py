@@ -39,3 +39,15 @@ def test_a_place_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match=r"file.* cannot be written: (Not a directory|File exists)"):
         EMITTED.write(tmp_path / "file" / "inner")
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, most[1]))
+    try:
+        with pytest.raises(BadInput, match=r"\.c cannot be written to: File too large"):
+            EMITTED.write(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert not any(tmp_path.iterdir())

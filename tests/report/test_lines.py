@@ -95,3 +95,11 @@ def test_of_a_first_line_without_an_end_no_more_is_read_than_a_line_has(
     (tmp_path / "zeros").write_bytes(file.getvalue())
     with pytest.raises(BadInput, match="holds something else"):
         Lines(tmp_path / "zeros")
+
+
+def test_what_can_no_longer_be_written_to_is_named(tmp_path: Path) -> None:
+    kept = Lines(tmp_path / "results.jsonl")
+    kept.path.unlink()
+    kept.path.mkdir()
+    with pytest.raises(BadInput, match=r"results\.jsonl' cannot be written to: Is a directory"):
+        kept.add({"benchmark": "gtc"})

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from convwright.cli.neighbours import Neighbours
-from convwright.errors import BadInput, in_words
+from convwright.errors import BadInput, ConvwrightError, in_words, is_the_callers
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -72,14 +72,20 @@ def called(target: str, function: Callable[..., Any]) -> Any:
 
 @contextmanager
 def running(*targets: str, as_json: bool) -> Iterator[None]:
-    """While users' code runs: that it ended the program is said, and what it prints goes to stderr where stdout is to
-    hold JSON and nothing else."""
+    """While users' code runs: that it ended the program or raised is said, and what it prints goes to stderr where
+    stdout is to hold JSON and nothing else."""
+    names = " or ".join(map(repr, targets))
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         try:
             yield
         except SystemExit as end:
-            names = " or ".join(map(repr, targets))
             raise BadInput(f"{names} ended the program by {_words(end)}") from end
+        except ConvwrightError:
+            raise
+        except Exception as error:
+            if not is_the_callers(error):
+                raise
+            raise BadInput(f"{names} ran at first, and later raised {in_words(error)}") from error
 
 
 def _words(end: SystemExit) -> str:

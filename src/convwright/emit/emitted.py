@@ -9,6 +9,7 @@ from pathlib import Path
 from convwright.core.candidate import Candidate
 from convwright.core.record import Record
 from convwright.errors import BadInput
+from convwright.tuning.keeping.streams import writing
 
 # Stands in the first line of each file, so that only such files are ever replaced.
 MARK = "emitted by convwright"
@@ -42,7 +43,8 @@ class EmittedC(Record):
             for path in paths:
                 _check_replaceable(path)
             for path, text in zip(paths, (self.source, self.header), strict=True):
-                path.write_text(text, encoding="utf-8")
+                with writing(path) as file:
+                    file.write(text)
         except OSError as error:
             raise BadInput(f"{error.filename or place} cannot be written: {error.strerror or error}") from error
         return paths

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,19 +33,17 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with self._told():
             _check_kind(path)
             with path.open("ab+") as file:
                 file.seek(0)
                 if not _holds_records(_first_line(file)):
                     raise BadInput(f"{str(path)!r} holds something else than results, and is left as it is")
                 _mend(file)
-        except OSError as error:
-            raise BadInput(f"{str(path)!r} cannot be written to: {error.strerror or error}") from error
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep one more record."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with self._told(), self.path.open("a", encoding="utf-8") as file:
             file.write(as_line(record) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
@@ -53,6 +53,14 @@ class Lines:
         except UnicodeDecodeError:
             raise BadInput(f"{str(self.path)!r} is no file of results, which is text in UTF-8") from None
         return [self._record(line, number) for number, line in enumerate(lines, start=1) if line.strip()]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around what writes, which may find no place for it."""
+        try:
+            yield
+        except OSError as error:
+            raise BadInput(f"{str(self.path)!r} cannot be written to: {error.strerror or error}") from error
 
     def _record(self, line: str, number: int) -> dict[str, Any]:
         try:
