@@ -262,8 +262,9 @@ def test_what_fails_after_it_ran_is_said_and_what_is_ours_is_not(folder: Path) -
     (folder / "tiring_of_targets.py").write_text(TIRING)
     tires = load(target)
     said = r"tires' ran at first, and later raised ValueError: no more \(tiring_of_targets.py, line 5, in tires\)$"
+    for _ in range(2):
+        tires()
     with pytest.raises(BadInput, match=said), running(target, as_json=False):
-        for _ in range(3):
-            tires()
+        tires()
     with pytest.raises(AttributeError, match="bit_length"), running(target, as_json=False):
         magnitude("no number")  # type: ignore[arg-type]
