@@ -237,6 +237,9 @@ def _copied(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise BadInput(f"`model` must be an nn.Module that is not scripted, got {type(model).__name__}")
     check_complete(model)
+    empty = next((name for name, each in model.named_parameters() if each.is_meta), None)
+    if empty is not None:
+        raise BadInput(f"`model` must have its weights, and `{empty}` is on the device meta, without values")
     try:
         return copy.deepcopy(model).eval().requires_grad_(False)
     except Exception as error:  # whatever somebody's model raises when it is copied
