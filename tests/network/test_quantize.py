@@ -428,7 +428,7 @@ def broken(x: Tensor) -> Iterator[Tensor]:
         (lambda net, x: cw.quantize(net.forward, [x]), "^`model` must be an nn.Module that is not scripted, got met"),
         (lambda net, x: cw.quantize(torch.jit.script(nn.Conv2d(3, 3, 1)), [x]), "not scripted, got RecursiveScriptMod"),
         (lambda net, x: cw.quantize(nn.LazyConv2d(3, 1), [x]), "must have all its parameters"),
-        (lambda net, x: cw.quantize(net.to("meta"), [x]), "must have its weights, and `.*weight` is on the device meta"),
+        (lambda net, x: cw.quantize(net.to("meta"), [x]), "must have its weights, and `free` is on the device"),
         (lambda net, x: cw.quantize(net, [x], keep=["stim"]), "^`keep` names 'stim', the model's convolutions are 'st"),
         (lambda net, x: cw.quantize(net, [x], keep="stem"), "^`keep` must be a sequence of paths .*, got 'stem'"),
         (lambda net, x: cw.quantize(net, [x], keep=3), "^`keep` must be a sequence of paths .*, got 3$"),
