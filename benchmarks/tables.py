@@ -93,7 +93,7 @@ class Page:
 PAGES = (
     Page("gtc.md", records.record("h200-gtc.jsonl"), gtc.page, "Every algorithm"),
     Page(
-        "few-channels.md", records.record("h100-few-channels.jsonl"), few_channels.page, "Few channels",
+        "few-channels.md", records.record("h200-few-channels.jsonl"), few_channels.page, "Few channels",
         few_channels.draw,
     ),
     Page(

@@ -41,7 +41,7 @@ def table(lines: Sequence[Line]) -> str:
     caches = sorted({line.get("cache", "hot") for line in good})
     about = (
         f"{where}; device time, {' or '.join(caches)} cache, all sides interleaved and replayed from CUDA graphs"
-        + (f", but for {eager} rows with calls that were launched one by one" if eager else "")
+        + (f", but for {eager} row{'s' * (eager > 1)} with calls that were launched one by one" if eager else "")
         + f", in a process that only read what another had found in {_budgets(good)} a row, on other inputs; "
         f"weights {good[0]['weights']}; geometric means."
         + (f" {failed} rows failed." if failed else "")

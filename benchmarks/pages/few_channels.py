@@ -34,7 +34,8 @@ def page(lines: Sequence[Line]) -> str:
         "input, weight and bias. Times are those of the device in microseconds with their 95 % intervals, which the "
         f"drawings show as bands; the cache is {known['cache']}. Both sides took turns in one run, on data that no "
         "search had seen. Errors are the largest relative L2 error of what a call gives, on normal data, beside "
-        "float64.\n\n"
+        "float64; that of a bias's gradient, which is one number where there is one output channel, is mostly chance, "
+        "since the terms of its sum cancel.\n\n"
         f"{taken(lines)}; `python benchmarks/few_channels.py`."
     )
     parts = [head]
