@@ -76,7 +76,7 @@ def in_words(error: BaseException) -> str:
 
 
 def is_the_callers(error: BaseException) -> bool:
-    """Whether somebody else's code raised an error, itself or by what it called, and not ours."""
+    """Whether the caller's own code raised an error, itself or by what it called, and not ours."""
     files = [traceback.tb_frame.f_code.co_filename for traceback in _tracebacks(error)]
     owned = [file for file in files if _is_of_the_caller(file) or Path(file).is_relative_to(_OURS)]
     return bool(owned) and _is_of_the_caller(owned[-1])

@@ -95,7 +95,7 @@ def overlaps_itself(tensor: Tensor) -> bool:
     return torch._debug_has_internal_overlap(tensor) == _OVERLAPS
 
 
-def laid(made: Tensor, spec: TensorSpec) -> Tensor:
+def laid_(made: Tensor, spec: TensorSpec) -> Tensor:
     """A result with the strides of the spec, along single elements, too: itself where it lies so, or else a copy."""
     if made.stride() == spec.strides:
         return made

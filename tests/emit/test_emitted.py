@@ -41,6 +41,17 @@ def test_a_place_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
         EMITTED.write(tmp_path / "file" / "inner")
 
 
+def test_what_a_link_leads_to_is_replaced_and_keeps_its_rights(tmp_path: Path) -> None:
+    first, _ = EMITTED.write(tmp_path / "there")
+    first.chmod(0o640)
+    (tmp_path / first.name).symlink_to(first)
+    first.write_text(f"{first.read_text().splitlines()[0]}\n")
+    EMITTED.write(tmp_path)
+    assert (tmp_path / first.name).is_symlink()
+    assert first.read_text() == EMITTED.source
+    assert first.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     most = resource.getrlimit(resource.RLIMIT_FSIZE)

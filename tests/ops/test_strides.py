@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
+from convwright.ops.gradients.autograd import Training
 from ops.prefer import BOTH, GEMM, prefer, randn
 
 PLANES, LAST = torch.contiguous_format, torch.channels_last
@@ -47,6 +48,80 @@ def test_an_output_of_one_channel_or_of_one_pixel(
     with nullcontext() if algorithm is None else cw.algorithms(strict=False, **{direction: algorithm}):
         y = ours(x, w)
     assert y.stride() == getattr(F, name)(x, w).stride()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape"),
+    [((2, 4, 8, 8), (1, 4, 3, 3)), ((2, 4, 3, 3), (5, 4, 3, 3)), ((2, 4, 3, 8), (5, 4, 3, 3))],
+)
+@BOTH
+def test_behind_a_sum_and_an_activation(
+    x_shape: tuple[int, ...],
+    w_shape: tuple[int, ...],
+    activation: str,
+    residual: bool,
+    compiled: bool,
+    algorithm: str,
+) -> None:
+    x, w = laid(x_shape, LAST), laid(w_shape, LAST)
+    expected = F.conv2d(x, w)
+    given = torch.ones_like(expected) if residual else None
+    if given is not None:
+        expected = expected + given
+    expected = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}[activation](expected)
+
+    def ours(x: Tensor, w: Tensor) -> Tensor:
+        return cw.conv2d(x, w, activation=activation, residual=given)
+
+    if compiled:
+        torch._dynamo.reset()
+        ours = torch.compile(ours, backend="aot_eager")
+    with cw.algorithms(forward=algorithm):
+        for _ in range(2):
+            y = ours(x, w)
+            assert y.stride() == expected.stride()
+            assert_close(y, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_one_pixel_of_groups(dtype: torch.dtype, groups: int) -> None:
+    x, w = (laid(shape, LAST).to(dtype) for shape in ((1, 4, 1, 1), (groups, 4 // groups, 1, 1)))
+    ours, theirs = cw.conv2d(x, w, groups=groups, algorithm=GEMM), F.conv2d(x, w, groups=groups)
+    assert ours.stride() == theirs.stride()
+
+
+def test_a_gradient_that_differs_along_single_elements_only_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    seen: list[int] = []
+    own = Training.gradients
+
+    def watched(self: Training, dy: Tensor, *rest: Any) -> Any:
+        seen.append(dy.data_ptr())
+        return own(self, dy, *rest)
+
+    monkeypatch.setattr(Training, "gradients", watched)
+    x, w = laid((2, 4, 8, 8), LAST, grad=True), laid((1, 4, 3, 3), LAST, grad=True)
+    for _ in range(2):
+        y = cw.conv2d(x, w)
+        dy = torch.ones_like(y)
+        y.backward(dy)
+        assert seen[-1] == dy.data_ptr()
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_a_gradient_lies_as_its_operand_whatever_the_output_is_written_to(
+    into: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = laid((2, 6, 8, 8), LAST, grad=True), laid((4, 6, 1, 1), LAST, grad=True)
+    buffer = torch.zeros(2, 4, 8, 8, dtype=x.dtype)
+    y = cw.conv2d_into(buffer, x, w) if into else cw.conv2d(x, w)
+    dx, dw = torch.autograd.grad(y.square().sum(), (x, w))
+    assert (dx.stride(), dw.stride()) == (x.stride(), w.stride())
 
 
 @BOTH

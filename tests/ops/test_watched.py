@@ -13,7 +13,7 @@ from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 from torch.testing import assert_close
 
 import convwright as cw
-from convwright.errors import Refused
+from convwright.errors import BadInput, Refused
 from ops.layer import Layer
 from ops.prefer import BOTH, GEMM, count_calls, prefer, randn
 
@@ -159,6 +159,30 @@ def test_dispatch_modes_see_the_convolution() -> None:
 def test_a_residual_without_memory() -> None:
     x, w = torch.empty(2, 6, 9, 9, device="meta"), torch.empty(8, 6, 3, 3, device="meta")
     assert cw.conv2d(x, w, padding=1, residual=torch.empty(2, 8, 9, 9, device="meta")).shape == (2, 8, 9, 9)
+
+
+class OnlyLayers(Tensor):
+    """Takes the function of a layer, and no other."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__name__", "") != "conv2d":
+            raise TypeError("only functions of layers")
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*args, **(kwargs or {}))
+
+
+def test_a_tensor_that_takes_functions_of_layers_only() -> None:
+    layer, x = nn.Conv2d(4, 6, 3), randn(2, 4, 9, 8, dtype=torch.float32)
+    given, expected = x.as_subclass(OnlyLayers), layer(x)
+    for made in (cw.convert(layer)(given), cw.conv2d(given, layer.weight, layer.bias)):
+        with torch._C.DisableTorchFunctionSubclass():
+            assert_close(made.as_subclass(Tensor), expected)
+
+
+def test_a_weight_without_values_is_refused() -> None:
+    with pytest.raises(BadInput, match="`weight` must have values, got an UninitializedParameter"):
+        cw.conv2d(randn(2, 4, 9, 8), nn.UninitializedParameter())
 
 
 @pytest.mark.parametrize("made", ["function", "convert"])

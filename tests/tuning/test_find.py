@@ -173,13 +173,16 @@ def test_a_quick_search_serves_after_a_full_one_and_not_the_other_way_round(stor
 
 def test_a_search_serves_no_one_who_gives_more_time(store: Store, fake: FakeTuner) -> None:
     """What it found out in a hurry is found out anew."""
-    for budget_us in (1e6, 1e6, 0.5e6):
+    for budget_us in (1e6, 1e6, 1e6 / 3):
         search(store, mode=Mode.FULL, budget_us=budget_us)
     search(store, mode=Mode.QUICK)
     assert len(fake.calls) == 1
     for budget_us in (None, 1e6, None):
         search(store, mode=Mode.FULL, budget_us=budget_us)
     assert len(fake.calls) == 2
+    for _ in range(2):
+        search(store, mode=Mode.FULL, budget_us=8.3e7 / 2 + 0.4)
+    assert len(fake.calls) == 3
     assert set(fake.calls[0]) <= set(fake.calls[1])
 
 

@@ -13,7 +13,7 @@ from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.rewrites.rewrite import Rewrite
 from convwright.rewrites.view_2d import View2D, refusal_reason, view_of
-from convwright.tensors import empty, laid, unviewed
+from convwright.tensors import empty, laid_, unviewed
 
 
 class As2D(Rewrite):
@@ -75,7 +75,7 @@ class As2DPlan:
         if out is None:
             if not self.writes_out:
                 made = self._seen_back(self._inner(first, second, bias, residual, None, workspace))
-                return unviewed(laid(made, self._out_spec))
+                return unviewed(laid_(made, self._out_spec))
             out = empty(self._out_spec, first.device)
         self._inner(first, second, bias, residual, self._seen(out), workspace)
         return out

@@ -13,7 +13,7 @@ from convwright.core.problem import ConvProblem
 from convwright.rewrites.embedding import Embedded, Embedding
 from convwright.rewrites.rewrite import Rewrite
 from convwright.rewrites.scratch import Scratch, scratch_bytes
-from convwright.tensors import empty, laid
+from convwright.tensors import empty, laid_
 
 Embeddings = dict[Role, Embedding]
 
@@ -77,7 +77,7 @@ class CopyingPlan:
         inside = scratch.get(self._output)
         if inside is None:
             made = self._inner(first, second, bias, residual, out, inner_workspace)
-            return made if out is not None or self.writes_out else laid(made, self._out_spec)
+            return made if out is not None or self.writes_out else laid_(made, self._out_spec)
         if out is None:
             out = empty(self._out_spec, first.device)
         if self.writes_out:

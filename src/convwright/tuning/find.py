@@ -65,7 +65,7 @@ def find(
     what is being done. In mode ``quick`` what has to be compiled is left to ``beside``, where that is given, or to who
     knows by now which ``kernels`` are compiled.
     """
-    budget = Budget(budget_us or BUDGETS_US[mode])
+    budget = Budget(budget_us or BUDGETS_US.get(mode, 0.0))
     with budget.paused():
         listing.load(device)
     search = search_for(problem, device, policy, mode, store, budget)

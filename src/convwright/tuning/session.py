@@ -25,7 +25,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
-from convwright.settings import BUDGETS_US, Mode, Trust, settings, store_place
+from convwright.settings import Mode, Trust, settings, store_place
 from convwright.tuning import listing
 from convwright.tuning.asked import named as named
 from convwright.tuning.budget import Budget
@@ -292,7 +292,8 @@ class Session:
         return None if found is None else _choice(found[0].finding, found[1], device, policy)
 
     def _asked(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode) -> Search:
-        return search_for(problem, device, policy, mode, self.store, Budget(BUDGETS_US[Mode.QUICK]))
+        """What the store is asked for a call, which any search serves, however short: nobody waits for a longer one."""
+        return search_for(problem, device, policy, mode, self.store, Budget(0.0))
 
 
 def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: Policy) -> Choice:

@@ -19,7 +19,7 @@ from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
-from convwright.tensors import activate_, laid
+from convwright.tensors import activate_, laid_
 
 NAME, FUSED = "onednn", "onednn-fused"
 _ops: Any = torch.ops
@@ -130,4 +130,4 @@ class OneDnnPlan:
         else:
             y = convolve.default(first, second, bias, *self._window, self._fused, [], "none")
         activate_(y, self._behind)
-        return laid(y, self._problem.y) if out is None else out.copy_(y)
+        return laid_(y, self._problem.y) if out is None else out.copy_(y)

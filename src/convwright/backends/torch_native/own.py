@@ -13,9 +13,10 @@ from convwright import flags
 from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType, native_arithmetic
+from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec, dense_strides
-from convwright.tensors import activate, activate_, laid
+from convwright.tensors import activate, activate_, laid_
 
 FORWARD: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -76,7 +77,7 @@ class TorchPlan:
         workspace: Tensor | None = None,
     ) -> Tensor:
         result = self._as_made(first, second, bias, residual, out)
-        return laid(result, self._spec) if out is None else result
+        return laid_(result, self._spec) if out is None else result
 
     def _as_made(
         self,
@@ -106,6 +107,9 @@ def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
     outside = [side for pair in reversed(problem.padding) for side in pair]
     activation = problem.epilogue.activation
     flipped = tuple(range(2, problem.rank + 2)) if problem.flip else None
+    # What is computed in place keeps strides along single elements that a sum or an activation would not.
+    shape, in_planes = problem.y.shape, dense_strides(problem.y.shape)
+    is_open = 1 in shape and (problem.epilogue.residual or activation is not Activation.NONE)
 
     def forward(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
         if padding is None:
@@ -113,9 +117,12 @@ def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
         if flipped:
             w = w.flip(flipped)
         y = convolve(x, w, bias, problem.stride, padding or 0, problem.dilation, problem.groups)
+        if y.requires_grad:
+            return activate(y if residual is None else y + residual, activation)
         if residual is not None:
-            y = y.add_(residual) if not y.requires_grad else y + residual
-        return activate(y, activation) if y.requires_grad else activate_(y, activation)
+            y.add_(residual)
+        activate_(y, activation)
+        return y.as_strided_(shape, in_planes) if is_open and y.is_contiguous() else y
 
     return forward
 

@@ -13,7 +13,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
-from convwright.tensors import laid
+from convwright.tensors import laid_
 
 Compute = Callable[..., Tensor]
 
@@ -51,7 +51,7 @@ class RareTorchPlan:
     ) -> Tensor:
         result = self._compute(first, second, bias, residual, scale, z, db)
         if out is None:
-            return laid(result, self._spec)
+            return laid_(result, self._spec)
         return out.add_(result) if self._epilogue.accumulate else out.copy_(result)
 
     def _behind(

@@ -25,12 +25,12 @@ from convwright.ops.asking.request import Request
 from convwright.ops.calls.call import Call
 from convwright.ops.calls.posed import Wanted, posed, trained
 from convwright.ops.gradients.fused_gradients import fused_problems
-from convwright.settings import QUICK_BUDGET_US, Mode
+from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning.session import session
 
 _SHARE = 0.05
 # The first search of a process loads libraries; later ones are expected to take what the dearest one took.
-_FIRST_SEARCH_US = 10 * QUICK_BUDGET_US
+_FIRST_SEARCH_US = 10 * BUDGETS_US[Mode.QUICK]
 _LONGEST_PASS = 128
 # A layer that has met more kinds is not tuned for each of them in one go.
 _MOST_KINDS = 8

@@ -19,7 +19,7 @@ from convwright.ops.calls.form import Form
 from convwright.ops.running.composite import transformed
 from convwright.ops.running.proving import Proving
 from convwright.ops.running.runner import Runner
-from convwright.tensors import address_of
+from convwright.tensors import address_of, lies_as
 
 _aten: Any = torch.ops.aten
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -83,7 +83,7 @@ class Training:
 
     def _laid(self, dy: Tensor) -> Tensor:
         wanted = self.gradient.strides
-        if dy.stride() == wanted:
+        if dy.stride() == wanted or lies_as(dy, self.gradient):
             return dy
         return torch.empty_strided(dy.shape, wanted, dtype=dy.dtype, device=dy.device).copy_(dy)
 

@@ -22,7 +22,7 @@ from convwright.core.fusing import is_rare
 from convwright.core.plan import Plan
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import TensorSpec
+from convwright.core.tensor_spec import TensorSpec, same_order
 from convwright.errors import Refused
 from convwright.measuring.compare import TIE
 from convwright.ops.calls.call import Call
@@ -146,7 +146,7 @@ class FusedGradients:
         return None
 
     def _is_astray(self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None) -> bool:
-        if y is not None and y.stride() != dy.stride():
+        if y is not None and not same_order(y.shape, y.stride(), dy.stride()):
             return True
         given = (dy, x, w, dy if y is None else y)
         return any(tensor.data_ptr() & mask for tensor, mask in zip(given, self._masks, strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from convwright import flags
 from convwright.core.epilogue import activation_named
@@ -84,6 +85,8 @@ def check_tensors(form: Form, **named: object) -> None:
     for name, value in named.items():
         if value is not None and not isinstance(value, Tensor):
             raise BadInput(f"`{name}` must be a tensor, got {type(value).__name__}")
+        if isinstance(value, UninitializedParameter | UninitializedBuffer):
+            raise BadInput(f"`{name}` must have values, got an {type(value).__name__}")
     x, w = named["input"], named["weight"]
     if not isinstance(x, Tensor) or not isinstance(w, Tensor):
         raise BadInput(f"`{'weight' if w is None else 'input'}` must be a tensor, got NoneType")

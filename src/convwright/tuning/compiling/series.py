@@ -54,7 +54,7 @@ class Series:
     ) -> None:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
-        self._budget_us = budget_us or BUDGETS_US[mode]
+        self._budget_us = budget_us or BUDGETS_US.get(mode, 0.0)
         self._wanted: dict[ConvProblem, list[Candidate]] = {}
         self._waiting: deque[Candidate] = deque()
         self._came: dict[Candidate, str | None] = {}  # of each that has ended what its compiler died of, or None

@@ -38,7 +38,7 @@ class Recall:
         budget_us: float = 0.0,
     ) -> None:
         self.problem, self.device, self.policy, self.store, self.scope = problem, device, policy, store, scope
-        self._follows_memory, self._budget_us = follows_memory, budget_us
+        self._follows_memory, self._budget_us = follows_memory, round(budget_us)
         limit = policy.max_workspace_bytes or 0
         self._limit, self._magnitude = f"{limit} bytes", magnitude(limit)
 
@@ -119,7 +119,7 @@ class Recall:
     def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
         """Keep that a search is done."""
         stamps = [*listing.fingerprints(self.device), self._limit, *map(self._stamp, listed)]
-        stamps.append(f"{_WITHIN}{self._budget_us:.0f}")
+        stamps.append(f"{_WITHIN}{self._budget_us}")
         scope = self._scope(mode, self._magnitude if self._follows_memory else self._limit)
         self.store.record_search(self.problem.key, self.device.key, scope, stamps)
 
@@ -158,10 +158,10 @@ def _budget_us(stamps: Iterable[str], mode: Mode) -> float:
     """The time that a search had; earlier versions kept none, and searched as long as the mode does by itself.
 
     >>> _budget_us(["triton 3.6", "within µs: 2000000"], Mode.FULL), _budget_us([], Mode.QUICK)
-    (2000000.0, 200000.0)
+    (2000000, 200000.0)
     """
     told = (stamp.removeprefix(_WITHIN) for stamp in stamps if stamp.startswith(_WITHIN))
-    return next((float(budget) for budget in told if budget.isdecimal()), BUDGETS_US[mode])
+    return next((int(budget) for budget in told if budget.isdecimal()), BUDGETS_US[mode])
 
 
 def permission(policy: Policy, workspace: str) -> str:

@@ -53,7 +53,7 @@ class Store:
     def __init__(self, path: Path | str | None, tell: Callable[[str], None] | None = None) -> None:
         if path is not None and not (isinstance(path, Path | str) and str(path)):
             raise BadInput(f"a store's `path` must be a path, or None for one in memory, got {path!r}")
-        self._database = Database(None if path is None else store_place("a store", str(path)), tell)
+        self._database = Database(store_place("a store", path) if isinstance(path, str) else path, tell)
         self._untold: str | None = None
 
     @classmethod

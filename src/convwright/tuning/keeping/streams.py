@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import copymode
 from typing import TextIO
 
 from convwright.errors import BadInput
@@ -18,14 +19,16 @@ def writing(target: Path | str | TextIO) -> Iterator[TextIO]:
         yield target
         return
     path = Path(target)
-    # A device such as /dev/stdout is written to, not replaced.
-    ordinary = path.is_file() or not path.exists()
-    draft = path.with_name(f"{path.name}.{os.getpid()}") if ordinary else path
+    # A device such as /dev/stdout is written to, not replaced, and so is a link: what it leads to is.
+    ordinary, place = path.is_file() or not path.exists(), path.resolve()
+    draft = place.with_name(f"{place.name}.{os.getpid()}") if ordinary else path
     try:
         with draft.open("w", encoding="utf-8", newline="\n") as file:
             yield file
         if ordinary:
-            draft.replace(path)
+            if place.exists():
+                copymode(place, draft)
+            draft.replace(place)
     except OSError as error:
         raise BadInput(f"{path} cannot be written to: {error.strerror or error}") from error
     finally:
