@@ -23,6 +23,9 @@ MISTAKES = [
     ((X[None], W), {}, BadCall),
     ((None, W), {}, BadArgument),
     ((X, W), {"dilation": 1.5}, BadArgument),
+    ((X.bool(), W.bool()), {}, BadCall),
+    ((X.to(torch.complex64), W.to(torch.complex64)), {"stride": 1.5}, BadArgument),
+    ((X.to(torch.float8_e4m3fn), W.to(torch.float8_e4m3fn)), {}, BadCall),
 ]
 
 

@@ -16,7 +16,6 @@ from convwright.errors import BadArgument, BadCall, BadInput, first_line
 from convwright.ops.asking.request import Request
 from convwright.ops.beyond import beyond, explain
 from convwright.ops.calls.form import Form
-from convwright.tensors import SERVED
 
 _KINDS = {RuntimeError: BadCall, TypeError: BadArgument}
 
@@ -36,7 +35,7 @@ def served(
     try:
         return beyond(form, x, w, bias, request, residual, out)
     except BadInput as mistake:
-        if not _is_pytorchs_alone(x, request, residual, out) or _are_apart(x, w, bias):
+        if not _is_pytorchs_alone(request, residual, out) or _are_apart(x, w, bias):
             raise
         try:
             form.own(x, w, bias, *form.window(request))
@@ -59,10 +58,9 @@ def refuse(mistake: BadInput, theirs: Exception) -> NoReturn:
     raise kind(f"{mistake} (PyTorch says: {words})") from theirs
 
 
-def _is_pytorchs_alone(x: object, request: Request, residual: Tensor | None, out: Tensor | None) -> bool:
-    """Whether all that a call asks for is a matter of PyTorch's function, in a dtype that it has kernels for."""
-    ours = (residual, out, request.activation, request.algorithm, request.policy)
-    return all(each is None for each in ours) and not (isinstance(x, Tensor) and x.dtype not in SERVED)
+def _is_pytorchs_alone(request: Request, residual: Tensor | None, out: Tensor | None) -> bool:
+    """Whether all that a call asks for is a matter of PyTorch's function."""
+    return all(each is None for each in (residual, out, request.activation, request.algorithm, request.policy))
 
 
 def _are_apart(*operands: object) -> bool:
