@@ -152,6 +152,26 @@ def test_a_gradient_lies_as_its_operand_or_optimizers_take_each_parameter_alone(
         assert (dx.stride(), dw.stride()) == (x.stride(), w.stride())
 
 
+@pytest.mark.parametrize("x_as", [PLANES, LAST], ids=str)
+@pytest.mark.parametrize("w_as", [PLANES, LAST], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 1, 8, 8), (2, 3, 1, 1), (1, 3, 8, 1)])
+@pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])
+def test_an_inputs_gradient_lies_as_pytorchs(
+    name: str,
+    shape: tuple[int, ...],
+    x_as: torch.memory_format,
+    w_as: torch.memory_format,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefer(monkeypatch, GEMM)
+    w_shape = (4, shape[1], 3, 3) if name == "conv2d" else (shape[1], 4, 3, 3)
+    x, w = laid(shape, x_as, grad=True), laid(w_shape, w_as)
+    for _ in range(2):
+        dxs = [torch.autograd.grad(getattr(of, name)(x, w, padding=1).square().sum(), x)[0] for of in (cw, F)]
+        assert dxs[0].stride() == dxs[1].stride()
+        assert_close(*dxs)
+
+
 def test_a_gradient_of_one_channel_lies_as_its_operand(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, GEMM)
     x, w = laid((2, 1, 8, 8), LAST, grad=True), laid((4, 1, 3, 3), LAST, grad=True)

@@ -32,7 +32,7 @@ def output_layout(
     if problem.rank == 1:  # PyTorch computes an image of one row, for which it makes the input contiguous
         contiguous = x if x.is_contiguous() else x.new_empty([min(size, 2) for size in x.shape])
         x, w = contiguous.unsqueeze(2), w.unsqueeze(2)
-    shape = problem.output.shape
+    shape = (problem.y if added is None else problem.x).shape
     if shape[1] == problem.groups > 1 and backend.name.startswith("Slow") and set(shape[2:]) == {1}:
         return Layout.NCHW  # groups of one element each are put together, of which nobody knows how they lay
     wanted = _C._conv_determine_backend_memory_format(x, w, backend)

@@ -59,9 +59,10 @@ def trained(problem: ConvProblem, wanted: Wanted) -> ConvProblem:
 def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem | None]:
     """For the input and for the weight of a call that poses ``problem``, None where no gradient is wanted."""
     behind = with_dense_output(problem)
+    to_input, to_weight = _GRADIENTS[problem.direction]
     return [
-        _with_dense(behind, direction).asking(direction) if is_wanted else None
-        for direction, is_wanted in zip(_GRADIENTS[problem.direction], (wanted.x, wanted.w), strict=True)
+        _with_dense(behind, to_input, behind.output).asking(to_input) if wanted.x else None,
+        _with_dense(behind, to_weight).asking(to_weight) if wanted.w else None,
     ]
 
 
@@ -71,14 +72,16 @@ def with_dense_output(problem: ConvProblem) -> ConvProblem:
     return _with_dense(problem, problem.direction)
 
 
-def _with_dense(problem: ConvProblem, direction: Direction) -> ConvProblem:
-    """The problem with that dense which is the result in ``direction``."""
+def _with_dense(problem: ConvProblem, direction: Direction, beside: TensorSpec | None = None) -> ConvProblem:
+    """The problem with that dense which is the result in ``direction``; with channels last where ``beside`` has them,
+    as PyTorch lays the gradient of an input of which only the weight has them."""
     if direction is Direction.FORWARD:
-        return replace(problem, y=_dense(problem.y))
+        return replace(problem, y=_dense(problem.y, beside))
     if direction is Direction.BACKWARD_DATA:
-        return replace(problem, x=_dense(problem.x))
-    return replace(problem, w=_dense(problem.w))
+        return replace(problem, x=_dense(problem.x, beside))
+    return replace(problem, w=_dense(problem.w, beside))
 
 
-def _dense(spec: TensorSpec) -> TensorSpec:
-    return spec.dense(spec.layout if spec.layout is not Layout.STRIDED else Layout.NCHW)
+def _dense(spec: TensorSpec, beside: TensorSpec | None) -> TensorSpec:
+    is_last = Layout.NHWC in (spec.layout, beside and beside.layout)
+    return spec.dense(Layout.NHWC if is_last else Layout.NCHW)

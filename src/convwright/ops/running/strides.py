@@ -36,7 +36,9 @@ def _is_bare(call: Call) -> bool:
 
 
 def _layout(problem: ConvProblem, call: Call) -> Layout:
-    """An output's is that of PyTorch's own, and a gradient's that of its operand, as optimizers count on."""
-    if problem.direction is call.form.direction:
-        return call.output_layout(problem)
-    return suggested(call.w if problem.direction is Direction.BACKWARD_WEIGHT else call.x)
+    """An output's is that of PyTorch's own, a weight's gradient's that of the weight, as optimizers count on, and an
+    input's gradient has channels last where either has them."""
+    if problem.direction is Direction.BACKWARD_WEIGHT:
+        return suggested(call.w)
+    outputs = call.output_layout(problem)
+    return outputs if problem.direction is call.form.direction or outputs is Layout.NHWC else suggested(call.x)
