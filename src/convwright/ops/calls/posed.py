@@ -59,10 +59,9 @@ def trained(problem: ConvProblem, wanted: Wanted) -> ConvProblem:
 def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem | None]:
     """For the input and for the weight of a call that poses ``problem``, None where no gradient is wanted."""
     behind = with_dense_output(problem)
-    to_input, to_weight = _GRADIENTS[problem.direction]
     return [
-        _with_dense(behind, to_input, behind.output).asking(to_input) if wanted.x else None,
-        _with_dense(behind, to_weight).asking(to_weight) if wanted.w else None,
+        _with_dense(behind, direction, behind.output).asking(direction) if is_wanted else None
+        for direction, is_wanted in zip(_GRADIENTS[problem.direction], (wanted.x, wanted.w), strict=True)
     ]
 
 
@@ -74,7 +73,7 @@ def with_dense_output(problem: ConvProblem) -> ConvProblem:
 
 def _with_dense(problem: ConvProblem, direction: Direction, beside: TensorSpec | None = None) -> ConvProblem:
     """The problem with that dense which is the result in ``direction``; with channels last where ``beside`` has them,
-    as PyTorch lays the gradient of an input of which only the weight has them."""
+    as PyTorch lays gradients where only one of input and weight has them."""
     if direction is Direction.FORWARD:
         return replace(problem, y=_dense(problem.y, beside))
     if direction is Direction.BACKWARD_DATA:

@@ -36,8 +36,8 @@ def _is_bare(call: Call) -> bool:
 
 
 def _layout(problem: ConvProblem, call: Call) -> Layout:
-    """An output's is that of PyTorch's own, a weight's gradient's that of the weight, as optimizers count on, and an
-    input's gradient has channels last where either has them."""
+    """An output's is that of PyTorch's own, and an input's gradient has channels last where either has them. What has
+    them so and otherwise is a weight's gradient as the weight, as optimizers count on."""
     if problem.direction is Direction.BACKWARD_WEIGHT:
         return suggested(call.w)
     outputs = call.output_layout(problem)
