@@ -215,7 +215,7 @@ def test_what_is_no_problem_is_bad_input() -> None:
         ({"algorithm": None}, "such as cudnn/gemm or cudnn/engine-48, got None"),
         ({"algorithm": 7}, "such as cudnn/gemm or cudnn/engine-48, got 7"),
         ({"store": 5}, "`store` must be a Store, its path, or None"),
-        ({"device": 5}, "got '5'"),
+        ({"device": 5}, "got 5"),
     ],
 )
 def test_what_is_of_another_kind_is_bad_input(arguments: dict[str, Any], said: str) -> None:
