@@ -39,7 +39,6 @@ REFUSED: list[tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], list[str]]
     ((2, 0, 9, 8), (4, 0, 3, 3), {}, ["at least 1", "0"]),
     (X, (4, 6, 3, 0), {}, ["`weight`", "at least 1", "(4, 6, 3, 0)"]),
     (X, (4, 6, 12, 3), {"padding": 1}, ["12 elements", "only 11"]),
-    (X, W, {"padding": 1 << 40}, ["more bytes than there are addresses", "(2, 4, 2199023255559, 2199023255558)"]),
     (X, (4, 6, 3, 3), {"dilation": (1, 4)}, ["9 elements", "only 8"]),
     (X, W, {"dtype": "int4"}, ["dtype", "fp32", "'int4'"]),
     (X, W, {"dtype": "fp16", "out_dtype": "fp32"}, ["output of fp16", "must be fp16", "got fp32"]),

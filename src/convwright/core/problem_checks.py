@@ -13,8 +13,6 @@ from convwright.errors import BadInput
 if TYPE_CHECKING:
     from convwright.core.problem import ConvProblem
 
-_BEYOND_ADDRESSES = 1 << 63
-
 
 def check(problem: ConvProblem) -> None:
     """Refuse a problem whose parts do not belong together."""
@@ -28,16 +26,9 @@ def check(problem: ConvProblem) -> None:
     _check_channels(problem)
     _check_dtypes(problem)
     _check_output(problem)
-    _check_addresses(problem)
     if not isinstance(problem.epilogue, Epilogue):
         raise BadInput(f"`epilogue` must be an Epilogue or its text, for example 'bias+relu', got {problem.epilogue!r}")
     _check_backward_epilogue(problem)
-
-
-def _check_addresses(problem: ConvProblem) -> None:
-    for spec in (problem.x, problem.w, problem.y):
-        if max(spec.nbytes, spec.span_bytes) >= _BEYOND_ADDRESSES:
-            raise BadInput(f"a tensor takes no more bytes than there are addresses, got one of shape {spec.shape}")
 
 
 def _check_backward_epilogue(problem: ConvProblem) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from convwright.core.window import AnyPadding, Padding, all_sides
 from convwright.errors import BadInput
 from convwright.ops.asking.output_layout import output_layout
 from convwright.tensors import core_dtype, spec_of, torch_dtype
+
+_BEYOND_ADDRESSES = 1 << 63
 
 
 def problem_of(
@@ -96,6 +99,8 @@ def transposed_problem_of(
 def _check_behind(
     channels: int, shape: tuple[int, ...], bias: Tensor | None, residual: Tensor | None, out: Tensor | None
 ) -> None:
+    if prod(shape) >= _BEYOND_ADDRESSES:
+        raise BadInput(f"an output has no more elements than there are addresses, got one of shape {shape}")
     if bias is not None and tuple(bias.shape) != (channels,):
         raise BadInput(f"`bias` must have shape ({channels},), one entry per output channel, got {tuple(bias.shape)}")
     for name, tensor in (("residual", residual), ("out", out)):
