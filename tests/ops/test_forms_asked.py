@@ -221,6 +221,15 @@ def test_out_may_not_overlap_what_is_read(name: str) -> None:
             getattr(cw, name)(x, w, out=residual[:1].expand(2, *residual.shape[1:]))
 
 
+@pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])
+@pytest.mark.parametrize("algorithm", [None, GEMM])
+def test_what_no_memory_could_hold_is_refused(name: str, algorithm: str | None) -> None:
+    x, w, _ = operands(name)
+    window: dict[str, Any] = {"padding": 2**40} if name == "conv2d" else {"dilation": 2**40}
+    with pytest.raises(BadInput, match="an output has no more elements than there are addresses, got one of shape"):
+        getattr(cw, name)(x, w, algorithm=algorithm, **window)
+
+
 @pytest.mark.parametrize(
     "value",
     [2, [2, 2], (2, 2), torch.Size([2, 2]), torch.tensor(2), [torch.tensor(2)] * 2, (2, torch.tensor(2))],
