@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
 _OURS = Path(__file__).parent
 _OTHERS = (Path(os.__file__).parent, _OURS)
 _PACKAGES = {"site-packages", "dist-packages"}
+_TOOLS = {"torch", "triton", "cudnn", "nvidia", "numpy"}
 
 
 class ConvwrightError(Exception):
@@ -76,10 +78,12 @@ def in_words(error: BaseException) -> str:
 
 
 def is_the_callers(error: BaseException) -> bool:
-    """Whether the caller's own code raised an error, itself or by what it called, and not ours."""
-    files = [traceback.tb_frame.f_code.co_filename for traceback in _tracebacks(error)]
-    owned = [file for file in files if _is_of_the_caller(file) or Path(file).is_relative_to(_OURS)]
-    return bool(owned) and _is_of_the_caller(owned[-1])
+    """Whether the caller's own code raised an error, or that of a package, by itself or by what it called from ours."""
+    inside: list[str] = []
+    for traceback in _tracebacks(error):
+        file = traceback.tb_frame.f_code.co_filename
+        inside = [] if Path(file).is_relative_to(_OURS) else [*inside, file]
+    return any(_is_of_the_caller(file) or _is_of_a_package(file) for file in inside)
 
 
 def _place(error: BaseException) -> str | None:
@@ -99,6 +103,12 @@ def _tracebacks(error: BaseException) -> Iterator[TracebackType]:
     while traceback is not None:
         yield traceback
         traceback = traceback.tb_next
+
+
+def _is_of_a_package(file: str) -> bool:
+    """Whether code is installed and none that ours calls by itself."""
+    parts = Path(file).parts
+    return any(folder in _PACKAGES and name not in _TOOLS for folder, name in pairwise(parts))
 
 
 def _is_of_the_caller(file: str) -> bool:

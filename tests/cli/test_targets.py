@@ -257,11 +257,15 @@ def test_a_module_that_both_find_in_one_place_is_no_other(states: Path) -> None:
 TIRING = "calls = []\ndef tires():\n    calls.append(0)\n    if len(calls) > 2:\n        raise ValueError('no more')\n"
 
 
-def test_what_fails_after_it_ran_is_said_and_what_is_ours_is_not(folder: Path) -> None:
-    target = f"{folder}/tiring_of_targets.py:tires"
-    (folder / "tiring_of_targets.py").write_text(TIRING)
+@pytest.mark.parametrize("packaged", [False, True])
+def test_what_fails_after_it_ran_is_said_and_what_is_ours_is_not(packaged: bool, folder: Path) -> None:
+    place = folder / "site-packages" if packaged else folder
+    place.mkdir(exist_ok=True)
+    target = f"{place}/tiring_of_targets.py:tires"
+    (place / "tiring_of_targets.py").write_text(TIRING)
     tires = load(target)
-    said = r"tires' ran at first, and later raised ValueError: no more \(tiring_of_targets.py, line 5, in tires\)$"
+    said = r"tires' ran at first, and later raised ValueError: no more"
+    said += "" if packaged else r" \(tiring_of_targets.py, line 5, in tires\)$"
     for _ in range(2):
         tires()
     with pytest.raises(BadInput, match=said), running(target, as_json=False):
