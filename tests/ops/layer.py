@@ -26,10 +26,3 @@ class Layer(nn.Module):
         relu = rest.pop("activation", None) == "relu"
         y = F.conv2d(x, self.weight, self.bias, **rest)
         return y.relu() if relu else y
-
-
-FORMS: list[dict[str, Any]] = [
-    {"padding": 1, "activation": "relu"},
-    {"padding": "same", "dilation": [2, 1]},
-    {"stride": (2, 1)},
-]

@@ -13,8 +13,14 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.errors import BadInput
-from ops.layer import FORMS, Layer
+from ops.layer import Layer
 from ops.prefer import BOTH, GEMM, count_calls, prefer, randn
+
+FORMS: list[dict[str, Any]] = [
+    {"padding": 1, "activation": "relu"},
+    {"padding": "same", "dilation": [2, 1]},
+    {"stride": (2, 1)},
+]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from convwright.network.telling.compact import compact
 from convwright.network.telling.conditions_text import conditions_now
 from convwright.network.telling.progress import Progress, progress_to
 from convwright.ops.calls.form import forget
+from convwright.ops.face import refuse_ignored
 from convwright.settings import Mode
 from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import find
@@ -174,8 +175,8 @@ def tune(
         check_above_0("`budget_us`", budget_us)
     if plan_only:
         wanted = Mode.HEURISTIC
-    if budget_us is not None and wanted is Mode.HEURISTIC:
-        raise BadInput("mode heuristic measures nothing, so that a budget would be ignored")
+    if wanted is Mode.HEURISTIC:
+        refuse_ignored({"a budget": budget_us}, "mode heuristic measures nothing")
     if device is not None and wanted is not Mode.HEURISTIC:
         _check_present(device_facts(device))
     tell, begun = progress_to(progress), perf_counter()

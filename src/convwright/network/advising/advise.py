@@ -31,6 +31,7 @@ from convwright.network.telling.conditions_text import conditions_now
 from convwright.network.telling.progress import Progress, progress_to
 from convwright.network.tuned import where
 from convwright.ops.enable import is_enabled
+from convwright.ops.face import refuse_ignored, why_nothing_is_measured
 from convwright.settings import Mode
 from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import find
@@ -95,8 +96,8 @@ def _advice(
 ) -> Advice:
     recording = record(subject, backward=backward)
     facts = where(device, recording)
-    if wanted is Mode.FULL and not facts.present:
-        raise BadInput(f"{facts.name} is elsewhere: nothing is measured, so that mode full would be ignored")
+    if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
+        refuse_ignored({"mode full": wanted is Mode.FULL}, nothing)
     wanted = wanted if facts.present else Mode.HEURISTIC
     if policy is None and facts.kind == "cuda":
         policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes

@@ -36,8 +36,8 @@ def _is_bare(call: Call) -> bool:
 
 
 def _layout(problem: ConvProblem, call: Call) -> Layout:
-    """An output's is that of PyTorch's own, and an input's gradient has channels last where either has them. What has
-    them so and otherwise is a weight's gradient as the weight, as optimizers count on."""
+    """An output's is that of PyTorch's own, an input's gradient has channels last where the output or the input has
+    them, and a weight's gradient where the weight has them, since optimizers want both to lie alike."""
     if problem.direction is Direction.BACKWARD_WEIGHT:
         return suggested(call.w)
     outputs = call.output_layout(problem)

@@ -138,7 +138,7 @@ class Recall:
         """What earlier searches that were at least as thorough tried, and the time that each had."""
         _ = self._stored  # a search rests on findings, and is forgotten with them where they are read and do not count
         thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
-        return [(_budget_us(ids, each), ids) for each in thorough for ids in self._searches(each)]
+        return [(_had_us(ids, each), ids) for each in thorough for ids in self._searches(each)]
 
     def _searches(self, mode: Mode) -> Iterator[tuple[str, ...]]:
         """What earlier searches tried under the same permission. Free memory changes from minute to minute, and a
@@ -154,10 +154,10 @@ class Recall:
         return f"{mode} {self.scope} {permission(self.policy, workspace)}"
 
 
-def _budget_us(stamps: Iterable[str], mode: Mode) -> float:
+def _had_us(stamps: Iterable[str], mode: Mode) -> float:
     """The time that a search had; earlier versions kept none, and searched as long as the mode does by itself.
 
-    >>> _budget_us(["triton 3.6", "within µs: 2000000"], Mode.FULL), _budget_us([], Mode.QUICK)
+    >>> _had_us(["triton 3.6", "within µs: 2000000"], Mode.FULL), _had_us([], Mode.QUICK)
     (2000000, 200000.0)
     """
     told = (stamp.removeprefix(_WITHIN) for stamp in stamps if stamp.startswith(_WITHIN))

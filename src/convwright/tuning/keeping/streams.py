@@ -19,7 +19,7 @@ def writing(target: Path | str | TextIO) -> Iterator[TextIO]:
         yield target
         return
     path = Path(target)
-    # A device such as /dev/stdout is written to, not replaced, and so is a link: what it leads to is.
+    # A device such as /dev/stdout is written to, not replaced, and a link stays: what it leads to is replaced.
     ordinary, place = path.is_file() or not path.exists(), path.resolve()
     draft = place.with_name(f"{place.name}.{os.getpid()}") if ordinary else path
     try:
