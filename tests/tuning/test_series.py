@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import convwright as cw
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning.compiling import pool, series
 from convwright.tuning.compiling.compilers import Compilers
-from convwright.tuning.compiling.series import Series
+from convwright.tuning.compiling.series import Series, alone
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.session import Session
 from tuning.made import CPU
 from tuning.made_backend import Made, Way
 
@@ -78,6 +81,77 @@ def test_quick_searches_have_kernels_that_no_budget_of_theirs_had_time_for(compi
         assert each.choice.candidate.id == "compiled/kernel-3", "the fastest of the four that were compiled"
     assert compiler.problems() == PROBLEMS[:8], "those of the two, and of six behind them"
     assert len(compiler.asked) == 8 * 4
+
+
+def test_reading_what_was_compiled_takes_no_time_of_a_search(compiler: Compiler, made: Made) -> None:
+    made.compiled = {name: replace(way, build_us=90_000.0) for name, way in KERNELS.items()}
+    store = Store.open(None)
+    with made_of(Mode.QUICK, store).compiling() as of:
+        found = quick(PROBLEMS[0], of, store)
+    ended()
+    assert found.choice is not None
+    assert found.choice.candidate.id == "compiled/kernel-3", "of which all four take longer to be read than a search"
+
+
+def test_what_cannot_be_read_is_said_of_it_alone(compiler: Compiler, made: Made) -> None:
+    def read(id_: str) -> None:
+        if id_ == "compiled/kernel-3":
+            raise ValueError("another version wrote it")
+
+    made.compiler = read
+    store = Store.open(None)
+    with made_of(Mode.QUICK, store).compiling() as of:
+        found = quick(PROBLEMS[0], of, store)
+    ended()
+    reasons = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+    assert reasons["compiled/kernel-3"] == "failed: another version wrote it"
+    assert found.choice is not None
+    assert found.choice.candidate.id == "compiled/kernel-2"
+
+
+def test_a_search_of_one_problem_waits_for_its_kernels_and_says_so(compiler: Compiler) -> None:
+    told: list[tuple[str, int, int]] = []
+    compiler.may_go_on.clear()
+
+    def progress(*of: Any) -> None:
+        told.append(of)
+        compiler.may_go_on.set()
+
+    found = cw.find(PROBLEMS[0], device=CPU, mode="quick", store=Store.open(None), progress=progress)
+    ended()
+    assert found.choice is not None
+    assert found.choice.candidate.id == "compiled/kernel-3"
+    assert compiler.problems() == PROBLEMS[:1]
+    assert told[0] == ("compiling", 0, 4)
+
+
+@pytest.mark.parametrize(("mode", "budget_us"), [(Mode.QUICK, 1e6), (Mode.FULL, None), (Mode.HEURISTIC, None)])
+def test_a_search_that_waits_for_its_own_has_none_compiled_ahead(
+    mode: Mode, budget_us: float | None, compiler: Compiler
+) -> None:
+    with alone(PROBLEMS[0], CPU, Policy(), mode=mode, store=Store.open(None), budget_us=budget_us) as kernels:
+        assert kernels is None
+    ended()
+    assert compiler.asked == []
+
+
+def test_who_asks_once_has_what_a_call_has_later(compiler: Compiler) -> None:
+    here = Session(Mode.QUICK, Store.open(None))
+    compiler.may_go_on.clear()  # for what is compiled beside
+    first = here.choose(PROBLEMS[0], CPU, Policy(), None)
+    assert not first.candidate.compiles
+    compiler.may_go_on.set()
+    assert here.choose(PROBLEMS[0], CPU, Policy(), None, waits=True).candidate.id == "compiled/kernel-3"
+    here.wait_for_compilers()
+    ended()
+    assert here.choose(PROBLEMS[0], CPU, Policy(), None).candidate.id == "compiled/kernel-3"
+
+
+def test_what_fits_nowhere_is_not_compiled(compiler: Compiler) -> None:
+    small = replace(CPU, memory_bytes=1000)
+    with alone(PROBLEMS[0], small, Policy(), mode=Mode.QUICK, store=Store.open(None)) as kernels:
+        assert kernels is None
+    assert compiler.asked == []
 
 
 def test_a_long_search_waits_for_its_own_and_the_next_ones_have_theirs(compiler: Compiler) -> None:

@@ -6,7 +6,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from convwright.tuning.asked import named as named
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, host_us, is_torch, rival
 from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compiling.series import alone
 from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.keeping.stored_plan import stored_plan
@@ -112,15 +113,26 @@ class Session:
         self._beside = Beside(self._reconsider)
         _sessions.add(self)
 
-    def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
-        """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
+    def choose(
+        self,
+        problem: ConvProblem,
+        device: DeviceFacts,
+        policy: Policy,
+        algorithm: str | None,
+        *,
+        waits: bool = False,
+    ) -> Choice:
+        """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error.
+
+        Who asks but once ``waits`` for what has yet to be compiled, which other calls try later.
+        """
         if capturing(device) and algorithm is None:
             return self._while_capturing(problem, device, policy)
         key = _question(problem, device, policy, algorithm)
         with self._one_search_at_a_time:
-            if self._holding(key) is None:
+            if self._holding(key) is None or (waits and self._beside.is_waited_for(problem, device)):
                 begun_s = perf_counter()
-                self._chosen[key] = self._search(problem, device, policy, algorithm)
+                self._chosen[key] = self._search(problem, device, policy, algorithm, waits=waits)
                 self._doubted.discard(key)
                 took_us = (perf_counter() - begun_s) * 1e6
                 self.spent_us += took_us
@@ -239,7 +251,9 @@ class Session:
         own = self.torchs_own(problem, device, policy)
         return own if own is not None and listing.objection(own.candidate, search.policy) is None else None
 
-    def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
+    def _search(
+        self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None, *, waits: bool
+    ) -> Choice:
         if algorithm is not None:
             return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
         mode = self._mode(policy)
@@ -255,8 +269,12 @@ class Session:
             return known
         key = _question(problem, device, policy, None)
         longer_us = self._longer_us.get(key)
-        with self._beside.searching():
-            found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside, budget_us=longer_us)
+        waiting = alone(problem, device, policy, mode=mode, store=self.store, budget_us=longer_us)
+        with self._beside.searching(), waiting if waits else nullcontext() as kernels:
+            found = find(
+                problem, device, policy, mode=mode, store=self.store, budget_us=longer_us, beside=self._beside,
+                kernels=kernels,
+            )  # fmt: skip
         self._leave_open(key, found)
         return self._chosen_of(found, policy)
 

@@ -1,7 +1,8 @@
 """Compiling for searches that follow one another: while one is made, kernels of the next problems are compiled.
 
 A quick search has no time for a compiler at all, and of 15 layers that were searched for 4 s each, one after the other,
-4 were left without any kernel of ours: those that an earlier search had begun were still being compiled.
+4 were left without any kernel of ours: those that an earlier search had begun were still being compiled. Who searches
+for one problem alone, and has no later call for what comes late, waits for its kernels in the same way.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from time import perf_counter
 
 from convwright.backends.registry import backends
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.limits import too_large
 from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -22,16 +25,17 @@ from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling import pool
-from convwright.tuning.compiling.ahead import NO_TIME, promising
+from convwright.tuning.compiling.ahead import LONG_US, NO_TIME, promising
 from convwright.tuning.compiling.beside import BEING_COMPILED
 from convwright.tuning.compiling.compilers import load
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.search import Kernels, search_for
+from convwright.tuning.trials.contest import NO_HOOKS, Progress
 
 # Kernels of a problem, the most promising ones, and of so many problems behind the one that is searched.
 _MOST, _PROBLEMS_AHEAD = {Mode.QUICK: 4, Mode.FULL: 12}, 6
 # A quick search waits for its own so long at most: what comes later is tried at a later call.
-_WAITED_S = 2.0
+_WAITED_S = 10.0
 # With fewer processors whatever compiles disturbs what is timed.
 _FEWEST_PROCESSORS = 4
 
@@ -71,9 +75,9 @@ class Series:
                 with self._changed:
                     self._is_over = True
 
-    def ready(self, problem: ConvProblem) -> Kernels | None:
+    def ready(self, problem: ConvProblem, told: Progress = NO_HOOKS.progress) -> Kernels | None:
         """To be asked right before ``problem`` is searched: who knows what a quick search has compiled; None where a
-        search has time to wait for its own."""
+        search has time to wait for its own. Of those that are waited for ``told`` is told how many there are."""
         if self._mode not in _MOST or not self._device.present:
             return None
         pool.go_on()
@@ -82,11 +86,25 @@ class Series:
         for each in self._order[place : place + 1 + further]:
             if each not in self._wanted:
                 self._want(each)
-        if self._mode is not Mode.QUICK or not self._wanted[problem]:
+        wanted = self._wanted[problem]
+        if self._mode is not Mode.QUICK or not wanted:
             return None
+        until_s = perf_counter() + _WAITED_S
         with self._changed:
-            self._changed.wait_for(lambda: all(each in self._came for each in self._wanted[problem]), _WAITED_S)
+            while missing := [each for each in wanted if each not in self._came]:
+                told("compiling", len(wanted) - len(missing), len(wanted))
+                if not self._changed.wait(until_s - perf_counter()):
+                    break
+        self._load(wanted, until_s)
         return self
+
+    def _load(self, kernels: list[Candidate], until_s: float) -> None:
+        """Read into this process what others have compiled: where that is left to the looks, they have no time for all
+        of it."""
+        for kernel in kernels:
+            if self.is_built(kernel, self._device) and perf_counter() < until_s:
+                with suppress(Exception):  # compilers have no common one, and the look that follows says it again
+                    listing.build(kernel, self._device)
 
     def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
         return self._came.get(candidate.leaf, "") is None
@@ -101,7 +119,7 @@ class Series:
         """Have the most promising kernels of a problem compiled that was not searched before."""
         search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         kernels: list[Candidate] = []
-        if not search.recall().is_settled(self._mode):
+        if too_large(problem, self._device) is None and not search.recall().is_settled(self._mode):
             asked = (member for member in backends() if isinstance(member, Compiles))
             offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
             kernels = promising(search, listing.candidates(offers))[: _MOST[self._mode]]
@@ -140,3 +158,22 @@ class Series:
                 return self._waiting.popleft()
             self._working -= 1
             return None
+
+
+@contextmanager
+def alone(
+    problem: ConvProblem,
+    device: DeviceFacts,
+    policy: Policy,
+    *,
+    mode: Mode,
+    store: Store,
+    budget_us: float | None = None,
+    told: Progress = NO_HOOKS.progress,
+) -> Iterator[Kernels | None]:
+    """Inside, who knows what is compiled for a search of one problem; None for one that waits for its own."""
+    if mode is not Mode.QUICK or (budget_us or 0.0) >= LONG_US:
+        yield None
+        return
+    with Series([problem], device, policy, mode=mode, store=store, budget_us=budget_us).compiling() as series:
+        yield series.ready(problem, told)
