@@ -45,7 +45,7 @@ class Searches(list[str]):
 def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Searches]:
     in_mode("quick", monkeypatch)
     made = Searches()
-    monkeypatch.setattr(Session, "_search", lambda *given, waits: made.search(*given))
+    monkeypatch.setattr(Session, "_search", lambda *given: made.search(*given))
     monkeypatch.setattr(sessions, "perf_counter", made.perf_counter)
     monkeypatch.setattr(room, "perf_counter", made.perf_counter)
     monkeypatch.setattr(meetings, "_begun_s", 0.0)

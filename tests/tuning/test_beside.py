@@ -18,6 +18,7 @@ from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
 from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compiling.compilers import Compilers
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
@@ -223,6 +224,7 @@ import time
 from convwright.core.policy import Policy
 from convwright.tuning import listing
 from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compiling.compilers import Compilers
 from tuning.made import CPU, candidate
 
 def compile(candidate, device):
@@ -242,3 +244,69 @@ def test_a_process_that_ends_waits_for_one_compiler_only() -> None:
         [sys.executable, "-c", _ENDS_EARLY], capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)}
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "compiling\n", "")
+
+
+@pytest.fixture
+def compilers(monkeypatch: pytest.MonkeyPatch) -> list[ConvProblem]:
+    """Of which problems kernels were compiled, in their order."""
+    asked: list[ConvProblem] = []
+
+    def compile_(_: Compilers, candidate: Any, device: object) -> None:
+        asked.append(candidate.problem)
+
+    monkeypatch.setattr(Compilers, "compile", compile_)
+    return asked
+
+
+def test_who_asks_but_once_has_what_calls_have_later(made: Made) -> None:
+    made.compiled = dict(KERNELS)
+    here = Session(Mode.QUICK, Store.open(None))
+    assert here.choose_once(PROBLEM, CPU, Policy()).candidate.id == "compiled/kernel-3"
+    assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel-3"
+
+
+def test_its_kernels_are_compiled_ahead_of_others(made: Made, compilers: list[ConvProblem]) -> None:
+    made.compiled = dict(KERNELS)
+    here, other = Session(Mode.QUICK, Store.open(None)), ConvProblem.parse("ic4ih11oc4kh3")
+    here.choose(other, CPU, Policy(), None)
+    here.choose_once(PROBLEM, CPU, Policy())
+    here.wait_for_compilers()
+    assert compilers == [PROBLEM] * 4 + [other] * 4
+
+
+def test_what_comes_late_for_it_is_for_the_calls_behind(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.compiled, may_go_on = dict(KERNELS), threading.Event()
+    monkeypatch.setattr(Compilers, "compile", lambda *asked: None if may_go_on.wait(20) else "nobody let it go on")
+    monkeypatch.setattr(sessions, "_PATIENCE_S", 0.1)
+    here = Session(Mode.QUICK, Store.open(None))
+    assert not here.choose_once(PROBLEM, CPU, Policy()).candidate.compiles
+    may_go_on.set()
+    here.wait_for_compilers()
+    assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel-3"
+
+
+def test_others_are_served_while_it_waits(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.compiled, may_go_on = dict(KERNELS), threading.Event()
+    monkeypatch.setattr(Compilers, "compile", lambda *asked: None if may_go_on.wait(20) else "nobody let it go on")
+    here, chosen_once = Session(Mode.QUICK, Store.open(None)), list[str]()
+
+    def ask() -> None:
+        chosen_once.append(here.choose_once(PROBLEM, CPU, Policy()).candidate.id)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    until(lambda: bool(here.chosen))
+    other = ConvProblem.parse("ic4ih11oc4kh3")
+    assert here.choose(other, CPU, Policy(), "torch/default").is_torch
+    assert not chosen_once
+    may_go_on.set()
+    asking.join(20)
+    assert chosen_once == ["compiled/kernel-3"]
+
+
+def test_what_has_to_stay_the_same_is_not_waited_for(made: Made) -> None:
+    made.compiled, policy = dict(KERNELS), Policy(deterministic=True)
+    here = Session(Mode.QUICK, Store.open(None))
+    first = here.choose(PROBLEM, CPU, policy, None)
+    assert here.choose_once(PROBLEM, CPU, policy) is first
+    here.wait_for_compilers()

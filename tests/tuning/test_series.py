@@ -14,10 +14,9 @@ from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning.compiling import pool, series
 from convwright.tuning.compiling.compilers import Compilers
-from convwright.tuning.compiling.series import Series, alone
+from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.session import Session
 from tuning.made import CPU
 from tuning.made_backend import Made, Way
 
@@ -27,16 +26,18 @@ COMPILING = "is being compiled beside, and will be tried at a later call"
 
 
 class Compiler:
-    """Says of which problems kernels were compiled, in their order; ``may_go_on`` holds them up."""
+    """Says of which problems kernels were compiled, in their order; ``may_go_on`` holds them up, or a ``late`` one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[tuple[ConvProblem, str]] = []
         self.may_go_on, self._writing = threading.Event(), threading.Lock()
         self.may_go_on.set()
         self.died: str | None = None
+        self.late = ""
 
         def compile_(_: Compilers, candidate: object, device: object) -> str | None:
-            assert self.may_go_on.wait(20)
+            if self.late in ("", candidate.algorithm):  # type: ignore[attr-defined]
+                assert self.may_go_on.wait(20)
             with self._writing:
                 self.asked.append((candidate.problem, candidate.algorithm))  # type: ignore[attr-defined]
             return self.died
@@ -67,6 +68,10 @@ def ended() -> None:
             thread.join(20)
 
 
+def reasons(found: Findings) -> dict[str, str]:
+    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+
+
 def quick(problem: ConvProblem, of: Series, store: Store) -> Findings:
     return find(problem, CPU, Policy(), mode=Mode.QUICK, store=store, kernels=of.ready(problem))
 
@@ -93,8 +98,11 @@ def test_reading_what_was_compiled_takes_no_time_of_a_search(compiler: Compiler,
     assert found.choice.candidate.id == "compiled/kernel-3", "of which all four take longer to be read than a search"
 
 
-def test_what_cannot_be_read_is_said_of_it_alone(compiler: Compiler, made: Made) -> None:
+def test_what_cannot_be_read_is_said_of_it_alone_and_tried_once(compiler: Compiler, made: Made) -> None:
+    tried = []
+
     def read(id_: str) -> None:
+        tried.append(id_)
         if id_ == "compiled/kernel-3":
             raise ValueError("another version wrote it")
 
@@ -103,10 +111,27 @@ def test_what_cannot_be_read_is_said_of_it_alone(compiler: Compiler, made: Made)
     with made_of(Mode.QUICK, store).compiling() as of:
         found = quick(PROBLEMS[0], of, store)
     ended()
-    reasons = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
-    assert reasons["compiled/kernel-3"] == "failed: another version wrote it"
+    assert reasons(found)["compiled/kernel-3"] == "failed: another version wrote it"
+    assert tried.count("compiled/kernel-3") == 1
     assert found.choice is not None
     assert found.choice.candidate.id == "compiled/kernel-2"
+
+
+def test_what_is_there_is_read_while_another_is_late(
+    compiler: Compiler, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.compiled = {name: replace(way, build_us=90_000.0) for name, way in KERNELS.items()}
+    monkeypatch.setattr(series, "_WAITED_S", 0.5)
+    compiler.late = "kernel-0"
+    compiler.may_go_on.clear()
+    store = Store.open(None)
+    with made_of(Mode.QUICK, store).compiling() as of:
+        found = quick(PROBLEMS[0], of, store)
+        compiler.may_go_on.set()
+    ended()
+    assert reasons(found)["compiled/kernel-0"] == COMPILING
+    assert found.choice is not None
+    assert found.choice.candidate.id == "compiled/kernel-3"
 
 
 def test_a_search_of_one_problem_waits_for_its_kernels_and_says_so(compiler: Compiler) -> None:
@@ -123,34 +148,23 @@ def test_a_search_of_one_problem_waits_for_its_kernels_and_says_so(compiler: Com
     assert found.choice.candidate.id == "compiled/kernel-3"
     assert compiler.problems() == PROBLEMS[:1]
     assert told[0] == ("compiling", 0, 4)
+    assert told[next(i for i, (what, *_) in enumerate(told) if what != "compiling") - 1] == ("compiling", 4, 4)
 
 
-@pytest.mark.parametrize(("mode", "budget_us"), [(Mode.QUICK, 1e6), (Mode.FULL, None), (Mode.HEURISTIC, None)])
-def test_a_search_that_waits_for_its_own_has_none_compiled_ahead(
-    mode: Mode, budget_us: float | None, compiler: Compiler
-) -> None:
-    with alone(PROBLEMS[0], CPU, Policy(), mode=mode, store=Store.open(None), budget_us=budget_us) as kernels:
-        assert kernels is None
+def test_a_search_that_is_made_anew_has_its_kernels_compiled_again(compiler: Compiler, made: Made) -> None:
+    store = Store.open(None)
+    assert cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store).choice is not None
+    cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store)
+    assert len(compiler.asked) == 4, "it was known"
+    made.compiled = {name: replace(way, time_us=5000.0 - way.time_us) for name, way in KERNELS.items()}
+    cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store, trust="verify")
     ended()
-    assert compiler.asked == []
+    assert len(compiler.asked) == 8
 
 
-def test_who_asks_once_has_what_a_call_has_later(compiler: Compiler) -> None:
-    here = Session(Mode.QUICK, Store.open(None))
-    compiler.may_go_on.clear()  # for what is compiled beside
-    first = here.choose(PROBLEMS[0], CPU, Policy(), None)
-    assert not first.candidate.compiles
-    compiler.may_go_on.set()
-    assert here.choose(PROBLEMS[0], CPU, Policy(), None, waits=True).candidate.id == "compiled/kernel-3"
-    here.wait_for_compilers()
-    ended()
-    assert here.choose(PROBLEMS[0], CPU, Policy(), None).candidate.id == "compiled/kernel-3"
-
-
-def test_what_fits_nowhere_is_not_compiled(compiler: Compiler) -> None:
-    small = replace(CPU, memory_bytes=1000)
-    with alone(PROBLEMS[0], small, Policy(), mode=Mode.QUICK, store=Store.open(None)) as kernels:
-        assert kernels is None
+def test_what_is_refused_is_so_before_anything_is_compiled(compiler: Compiler) -> None:
+    with pytest.raises(cw.BadInput, match="energy"):
+        cw.find(PROBLEMS[0], device=CPU, mode="quick", store=Store.open(None), energy=True)
     assert compiler.asked == []
 
 
@@ -168,9 +182,9 @@ def test_what_comes_late_is_tried_at_a_later_call(compiler: Compiler, monkeypatc
     store = Store.open(None)
     with made_of(Mode.QUICK, store).compiling() as of:
         found = quick(PROBLEMS[0], of, store)
-    reasons = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
-    assert [reasons[f"compiled/kernel-{i}"] for i in range(4)] == [COMPILING] * 4
-    assert reasons["compiled/kernel-5"] == "was not compiled: others promised more"
+    said = reasons(found)
+    assert [said[f"compiled/kernel-{i}"] for i in range(4)] == [COMPILING] * 4
+    assert said["compiled/kernel-5"] == "was not compiled: others promised more"
     with made_of(Mode.QUICK, store).compiling() as again:
         compiler.may_go_on.set()
         assert quick(PROBLEMS[0], again, store).choice is not None, "it is not settled"
@@ -193,8 +207,7 @@ def test_what_a_compiler_dies_of_is_said(compiler: Compiler) -> None:
     with made_of(Mode.QUICK, store).compiling() as of:
         found = quick(PROBLEMS[0], of, store)
     ended()
-    reasons = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
-    assert reasons["compiled/kernel-0"] == "its compiler was killed"
+    assert reasons(found)["compiled/kernel-0"] == "its compiler was killed"
 
 
 def test_what_is_settled_is_not_compiled_again(compiler: Compiler) -> None:

@@ -383,9 +383,9 @@ def test_what_the_dearest_search_took_is_what_one_did(monkeypatch: pytest.Monkey
     here, pauses_s = Session(Mode.OFF, Store.open(None)), iter([0.03, 0.01, 0.01])
     own = Session._search
 
-    def slow(self: Session, *question: Any, **how: Any) -> Choice:
+    def slow(self: Session, *question: Any) -> Choice:
         time.sleep(next(pauses_s))
-        return own(self, *question, **how)
+        return own(self, *question)
 
     monkeypatch.setattr(Session, "_search", slow)
     for error in (1.0, 2.0, 3.0):

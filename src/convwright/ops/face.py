@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from math import inf
 from pathlib import Path
 from reprlib import repr as brief
@@ -21,12 +20,11 @@ from convwright.naming import is_above_0, one_of
 from convwright.ops.posing import problem
 from convwright.settings import Mode, Trust
 from convwright.tuning import find as tuner
-from convwright.tuning.compiling.series import alone
 from convwright.tuning.find import Findings
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.launches import check_launches, with_kernels
 from convwright.tuning.session import Choice, session, using
-from convwright.tuning.trials.contest import NO_HOOKS, Progress
+from convwright.tuning.trials.contest import Progress
 from convwright.tuning.why import Reason
 from convwright.tuning.why import why as reason_of
 from convwright.uncompiled import uncompiled
@@ -61,8 +59,8 @@ def find(
 
     ``what``, and what follows it, is as ``problem`` takes it: a problem, its text, an input and its ``weight``, or an
     ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode`` "heuristic" runs
-    nothing either, "quick" keeps to 200 ms, behind what has yet to be compiled, "full" measures every candidate;
-    ``budget_us`` is the time for either.
+    nothing either, "quick" keeps to 200 ms once kernels are compiled, "full" measures every candidate; ``budget_us`` is
+    the time for either.
     Where nothing runs, arguments that say how to measure are errors. Findings are remembered in ``store``, a ``Store``
     or its path, by default the one of this process.
 
@@ -94,14 +92,11 @@ def find(
     if nothing is not None:
         asked = {"`budget_us`": budget_us, "`isolate`": isolate, "`energy`": energy}
         refuse_ignored(asked | {"`trust` 'verify'": trusted is Trust.VERIFY}, nothing)
-    policy, tell = policy or Policy(), progress or NO_HOOKS.progress
     with using(store) as kept:
-        compiled = alone(posed, facts, policy, mode=wanted, store=kept, budget_us=budget_us, told=tell)
-        with nullcontext() if isolate else compiled as ready:
-            found = tuner.find(
-                posed, facts, policy, mode=wanted, store=kept, budget_us=budget_us, trust=trusted, isolate=isolate,
-                energy=energy, progress=progress, kernels=ready,
-            )  # fmt: skip
+        found = tuner.find(
+            posed, facts, policy or Policy(), mode=wanted, store=kept,
+            budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy, progress=progress,
+        )  # fmt: skip
     if nothing is not None and found.policy.objective is Objective.ENERGY and not _knows_energy(found):
         refuse_ignored({"objective energy": True}, f"{nothing}, and no energy is known from before")
     return with_kernels(found, progress) if kernels else found

@@ -26,7 +26,6 @@ from convwright.ops.running.relief import short_of
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import empty, spec_of
-from convwright.tuning.compiling.series import alone
 from convwright.tuning.find import find, resolved
 from convwright.tuning.listing import build, objection
 from convwright.tuning.session import named, session
@@ -41,6 +40,8 @@ def plan(
     launchable: bool = False,
 ) -> BoundPlan:
     """A candidate for ``problem`` made ready to be called again and again: ``algorithm``, or what is chosen ("auto").
+
+    Where nothing is known of the problem it is searched, and kernels are compiled for that, which may take seconds.
 
     ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only.
 
@@ -62,14 +63,12 @@ def plan(
         return BoundPlan(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
     if launchable:
         return _best_launchable(problem, facts, policy)
-    return BoundPlan(session().choose(problem, facts, policy, None, waits=True).plan(), facts)
+    return BoundPlan(session().choose_once(problem, facts, policy).plan(), facts)
 
 
 def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> BoundPlan:
     here = session()
-    mode = Mode.HEURISTIC if here.mode is Mode.OFF else here.mode
-    with alone(problem, device, policy, mode=mode, store=here.store) as kernels:
-        found = find(problem, device, policy, mode=mode, store=here.store, kernels=kernels)
+    found = find(problem, device, policy, mode=Mode.HEURISTIC if here.mode is Mode.OFF else here.mode, store=here.store)
     for verdict in found.verdicts:
         candidate = verdict.finding.candidate
         # Where nothing was measured, what is permitted has to do.

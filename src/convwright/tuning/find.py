@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -24,6 +24,7 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
 from convwright.tuning.compiling.ahead import compiling_ahead, is_long
 from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compiling.series import Series
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
 from convwright.tuning.keeping.store import Store
@@ -144,8 +145,7 @@ def _searched(
         with search.budget.paused():
             warm_up(search.device, search.store)
     most_chains = 0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None
-    compiles = search.kernels is None and is_long(search)
-    with compiling_ahead(search, direct, most_chains) if compiles else nullcontext(search.kernels) as kernels:
+    with _compiling(search, direct, most_chains) as kernels:
         search = replace(search, kernels=kernels)
         promising: listing.Promising = partial(known_best, search)
         if search.mode is Mode.FULL and rewrites:
@@ -153,6 +153,24 @@ def _searched(
         run = Run(search, direct, promising, rewrites=rewrites, most_chains=most_chains, afresh=afresh)
         known = run.measure()
     return _ranked(search, _rows(run.listed, known, SPENT), [*refusals, *run.refusals])
+
+
+@contextmanager
+def _compiling(search: Search, direct: list[Candidate], most_chains: int | None) -> Iterator[Kernels | None]:
+    """Who knows what is compiled: who was given, or what is compiled beside a long search, or ahead of a short one."""
+    if search.kernels is None and is_long(search):
+        with compiling_ahead(search, direct, most_chains) as ahead:
+            yield ahead
+    elif search.kernels is None and search.mode is Mode.QUICK and not search.isolate:
+        alone = Series(
+            [search.problem], search.device, search.policy, mode=search.mode, store=search.store, settled=False
+        )
+        with alone.compiling():
+            with search.budget.paused():
+                ready = alone.ready(search.problem, search.progress)
+            yield ready
+    else:
+        yield search.kernels
 
 
 def _glanced(inner: Search, direct: list[Candidate]) -> list[Candidate]:

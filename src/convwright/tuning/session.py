@@ -6,7 +6,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -31,7 +31,6 @@ from convwright.tuning.asked import named as named
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, host_us, is_torch, rival
 from convwright.tuning.compiling.beside import Beside
-from convwright.tuning.compiling.series import alone
 from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.keeping.stored_plan import stored_plan
@@ -84,6 +83,8 @@ class Question(NamedTuple):
 
 # So many times as long as a longer search took passes before the next.
 _REST = 2.0
+# Who asks but once waits for compilers so long at most.
+_PATIENCE_S = 10.0
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -113,26 +114,15 @@ class Session:
         self._beside = Beside(self._reconsider)
         _sessions.add(self)
 
-    def choose(
-        self,
-        problem: ConvProblem,
-        device: DeviceFacts,
-        policy: Policy,
-        algorithm: str | None,
-        *,
-        waits: bool = False,
-    ) -> Choice:
-        """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error.
-
-        Who asks but once ``waits`` for what has yet to be compiled, which other calls try later.
-        """
+    def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
+        """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
         if capturing(device) and algorithm is None:
             return self._while_capturing(problem, device, policy)
         key = _question(problem, device, policy, algorithm)
         with self._one_search_at_a_time:
-            if self._holding(key) is None or (waits and self._beside.is_waited_for(problem, device)):
+            if self._holding(key) is None:
                 begun_s = perf_counter()
-                self._chosen[key] = self._search(problem, device, policy, algorithm, waits=waits)
+                self._chosen[key] = self._search(problem, device, policy, algorithm)
                 self._doubted.discard(key)
                 took_us = (perf_counter() - begun_s) * 1e6
                 self.spent_us += took_us
@@ -142,6 +132,16 @@ class Session:
                     self.dearest_us = max(self.dearest_us, took_us)
             choice = self.last = self._chosen[key]
         return choice
+
+    def choose_once(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
+        """The same for who asks but once: what has yet to be compiled, which calls try later, is waited for."""
+        choice, key = self.choose(problem, device, policy, None), _question(problem, device, policy, None)
+        if key.fixed or not self._beside.is_waited_for(problem, device) or capturing(device):
+            return choice
+        self._beside.wait_for(problem, device, _PATIENCE_S)
+        with self._one_search_at_a_time:
+            self._doubted.add(key)
+        return self.choose(problem, device, policy, None)
 
     def at_once(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """The same without a search: what is chosen or known already, or else the first that is allowed."""
@@ -251,9 +251,7 @@ class Session:
         own = self.torchs_own(problem, device, policy)
         return own if own is not None and listing.objection(own.candidate, search.policy) is None else None
 
-    def _search(
-        self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None, *, waits: bool
-    ) -> Choice:
+    def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
         if algorithm is not None:
             return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
         mode = self._mode(policy)
@@ -269,12 +267,8 @@ class Session:
             return known
         key = _question(problem, device, policy, None)
         longer_us = self._longer_us.get(key)
-        waiting = alone(problem, device, policy, mode=mode, store=self.store, budget_us=longer_us)
-        with self._beside.searching(), waiting if waits else nullcontext() as kernels:
-            found = find(
-                problem, device, policy, mode=mode, store=self.store, budget_us=longer_us, beside=self._beside,
-                kernels=kernels,
-            )  # fmt: skip
+        with self._beside.searching():
+            found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside, budget_us=longer_us)
         self._leave_open(key, found)
         return self._chosen_of(found, policy)
 

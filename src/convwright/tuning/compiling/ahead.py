@@ -30,7 +30,7 @@ from convwright.tuning.search import Search
 # Shares of the budget within which a kernel may be begun, has to have ended, and the first of all; the least that has
 # time for several. What waits for a compiler comes behind all others, so that waiting takes no time from these.
 _SHARE, _WAITED, _WAITED_FOR_ONE = 0.3, 0.45, 0.65
-LONG_US = 1e6
+_LONG_US = 1e6
 # So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
 # one of those.
 _OWN, _MOST_INSIDE = 2, 8
@@ -128,7 +128,7 @@ def _moment_s(search: Search, share: float) -> float:
 
 def is_long(search: Search) -> bool:
     """Whether there is time to compile several kernels before a search."""
-    return search.budget.total_us >= LONG_US
+    return search.budget.total_us >= _LONG_US
 
 
 @contextmanager

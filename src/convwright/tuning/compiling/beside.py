@@ -100,6 +100,15 @@ class Beside:
         """The problems for which something is still to be compiled."""
         return [problem for (problem, _), came in list(self._came.items()) if None in came.values()]
 
+    def wait_for(self, problem: ConvProblem, device: DeviceFacts, patience_s: float) -> None:
+        """Until all that was wanted for a problem is ready, ahead of what others wait for, or for so long."""
+        question, until_s = _question(problem, device), perf_counter() + patience_s
+        with self._changing:
+            waiting = sorted(self._waiting, key=lambda each: _question(each[0].problem, each[1]) != question)
+            self._waiting = deque(waiting)
+        while self.is_waited_for(problem, device) and perf_counter() < until_s:
+            sleep(_POLL_S)
+
     def wait(self) -> None:
         """Until nothing is being compiled any more."""
         for builder in list(self._builders):

@@ -44,11 +44,11 @@ def go_on() -> None:
 
 @contextmanager
 def told_of_interrupts() -> Iterator[None]:
-    """Nobody waits for a compiler any more behind an exception that is raised inside."""
+    """Nobody waits for a compiler any more where the process is interrupted inside, or is to end."""
     go_on()
     try:
         yield
-    except BaseException:
+    except (KeyboardInterrupt, SystemExit):
         _interrupted.set()
         raise
 

@@ -1,8 +1,8 @@
 """Compiling for searches that follow one another: while one is made, kernels of the next problems are compiled.
 
 A quick search has no time for a compiler at all, and of 15 layers that were searched for 4 s each, one after the other,
-4 were left without any kernel of ours: those that an earlier search had begun were still being compiled. Who searches
-for one problem alone, and has no later call for what comes late, waits for its kernels in the same way.
+4 were left without any kernel of ours: those that an earlier search had begun were still being compiled. A quick
+search of one problem, behind which no call comes, waits for its kernels in the same way.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import perf_counter
 
 from convwright.backends.registry import backends
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.limits import too_large
 from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.errors import first_line
 from convwright.measuring.disturbances.background import processors
 from convwright.settings import BUDGETS_US, Mode
+from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling import pool
-from convwright.tuning.compiling.ahead import LONG_US, NO_TIME, promising
+from convwright.tuning.compiling.ahead import NO_TIME, promising
 from convwright.tuning.compiling.beside import BEING_COMPILED
 from convwright.tuning.compiling.compilers import load
 from convwright.tuning.keeping.store import Store
@@ -43,7 +44,7 @@ _FEWEST_PROCESSORS = 4
 class Series:
     """Kernels of ``problems``, which are searched one after the other, in this order or with some left out.
 
-    For a device that is elsewhere there are none.
+    For a device that is elsewhere there are none, nor for what the store has ``settled``, unless that is searched anew.
     """
 
     def __init__(
@@ -55,10 +56,11 @@ class Series:
         mode: Mode,
         store: Store,
         budget_us: float | None = None,
+        settled: bool = True,
     ) -> None:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
-        self._budget_us = budget_us or BUDGETS_US.get(mode, 0.0)
+        self._budget_us, self._settled = budget_us or BUDGETS_US.get(mode, 0.0), settled
         self._wanted: dict[ConvProblem, list[Candidate]] = {}
         self._waiting: deque[Candidate] = deque()
         self._came: dict[Candidate, str | None] = {}  # of each that has ended what its compiler died of, or None
@@ -81,6 +83,7 @@ class Series:
         if self._mode not in _MOST or not self._device.present:
             return None
         pool.go_on()
+        until_s = perf_counter() + _WAITED_S
         place = self._order.index(problem)
         further = _PROBLEMS_AHEAD if processors() >= _FEWEST_PROCESSORS else 0
         for each in self._order[place : place + 1 + further]:
@@ -89,22 +92,31 @@ class Series:
         wanted = self._wanted[problem]
         if self._mode is not Mode.QUICK or not wanted:
             return None
-        until_s = perf_counter() + _WAITED_S
-        with self._changed:
-            while missing := [each for each in wanted if each not in self._came]:
-                told("compiling", len(wanted) - len(missing), len(wanted))
-                if not self._changed.wait(until_s - perf_counter()):
-                    break
-        self._load(wanted, until_s)
+        missing = wanted
+        while missing:
+            told("compiling", len(wanted) - len(missing), len(wanted))
+            there = self._there(missing, until_s)
+            if not there:
+                return self
+            for kernel in there:
+                self._load(kernel)
+            missing = [each for each in missing if each not in there]
+        told("compiling", len(wanted) - len(missing), len(wanted))
         return self
 
-    def _load(self, kernels: list[Candidate], until_s: float) -> None:
-        """Read into this process what others have compiled: where that is left to the looks, they have no time for all
-        of it."""
-        for kernel in kernels:
-            if self.is_built(kernel, self._device) and perf_counter() < until_s:
-                with suppress(Exception):  # compilers have no common one, and the look that follows says it again
-                    listing.build(kernel, self._device)
+    def _there(self, missing: list[Candidate], until_s: float) -> list[Candidate]:
+        """Those that have ended, once one has; none where that takes too long."""
+        with self._changed:
+            self._changed.wait_for(lambda: any(each in self._came for each in missing), until_s - perf_counter())
+            return [each for each in missing if each in self._came]
+
+    def _load(self, kernel: Candidate) -> None:
+        """Read into this process what another has compiled: looks that do so have no time for all of it."""
+        if self.is_built(kernel, self._device):
+            try:
+                listing.build(kernel, self._device)
+            except Exception as error:  # compilers have no common one
+                self._came[kernel] = shortage(error) if is_shortage(error) else f"failed: {first_line(error)}"
 
     def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
         return self._came.get(candidate.leaf, "") is None
@@ -119,7 +131,7 @@ class Series:
         """Have the most promising kernels of a problem compiled that was not searched before."""
         search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         kernels: list[Candidate] = []
-        if too_large(problem, self._device) is None and not search.recall().is_settled(self._mode):
+        if not (self._settled and search.recall().is_settled(self._mode)):
             asked = (member for member in backends() if isinstance(member, Compiles))
             offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
             kernels = promising(search, listing.candidates(offers))[: _MOST[self._mode]]
@@ -128,7 +140,8 @@ class Series:
             return
         for name in {kernel.backend for kernel in kernels}:
             load(name)
-        pool.shared_compilers().start(min(len(kernels), self._places()))
+        if self._mode is Mode.FULL:  # or else they start while it is timed; a quick search waits for what they compile
+            pool.shared_compilers().start(min(len(kernels), self._places()))
         with self._changed:
             self._waiting.extend(kernels)
             missing = min(len(self._waiting), self._places()) - self._working
@@ -146,7 +159,9 @@ class Series:
         while (kernel := self._next()) is not None:
             died: str | None = "could not be compiled"
             try:
-                died = pool.shared_compilers().compile(kernel, self._device)
+                came_of_it = pool.shared_compilers().compile(kernel, self._device)
+                if not pool.is_over():  # or else nobody waited for the compiler
+                    died = came_of_it
             finally:
                 with self._changed:
                     self._came[kernel] = died
@@ -158,22 +173,3 @@ class Series:
                 return self._waiting.popleft()
             self._working -= 1
             return None
-
-
-@contextmanager
-def alone(
-    problem: ConvProblem,
-    device: DeviceFacts,
-    policy: Policy,
-    *,
-    mode: Mode,
-    store: Store,
-    budget_us: float | None = None,
-    told: Progress = NO_HOOKS.progress,
-) -> Iterator[Kernels | None]:
-    """Inside, who knows what is compiled for a search of one problem; None for one that waits for its own."""
-    if mode is not Mode.QUICK or (budget_us or 0.0) >= LONG_US:
-        yield None
-        return
-    with Series([problem], device, policy, mode=mode, store=store, budget_us=budget_us).compiling() as series:
-        yield series.ready(problem, told)
