@@ -18,7 +18,7 @@ from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from tuning.made import CPU
-from tuning.made_backend import Made, Way
+from tuning.made_backend import Made, Way, offer
 
 PROBLEMS = [ConvProblem.parse(f"ic4ih{size}oc4kh3ph1") for size in range(6, 16)]
 KERNELS = {f"kernel-{i}": Way(500.0 - 40 * i, build_us=0.0) for i in range(6)}
@@ -160,6 +160,26 @@ def test_a_search_that_is_made_anew_has_its_kernels_compiled_again(compiler: Com
     cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store, trust="verify")
     ended()
     assert len(compiler.asked) == 8
+
+
+def test_an_error_in_one_search_is_no_end_of_the_compilers_of_another(compiler: Compiler) -> None:
+    with pytest.raises(ZeroDivisionError), made_of(Mode.QUICK).compiling():
+        raise ZeroDivisionError
+    assert not pool.is_over()
+
+
+def test_what_an_interrupt_ended_is_not_taken_for_compiled(compiler: Compiler) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    compiler.may_go_on.clear()
+    with pytest.raises(KeyboardInterrupt), made_of(Mode.QUICK).compiling() as of:
+        of.ready(PROBLEMS[0], interrupted)
+    compiler.may_go_on.set()
+    ended()
+    begun = [replace(offer(PROBLEMS[0], f"compiled/kernel-{i}"), compiles=True) for i in range(2)]
+    assert [of.reason_to_wait(kernel, CPU) for kernel in begun] == ["could not be compiled"] * 2
+    pool.go_on()
 
 
 def test_what_is_refused_is_so_before_anything_is_compiled(compiler: Compiler) -> None:
