@@ -17,6 +17,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
+from convwright.tuning.compiling import beside as besides
 from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.compiling.compilers import Compilers
 from convwright.tuning.find import Findings, find
@@ -265,7 +266,10 @@ def test_who_asks_but_once_has_what_calls_have_later(made: Made) -> None:
     assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel-3"
 
 
-def test_its_kernels_are_compiled_ahead_of_others(made: Made, compilers: list[ConvProblem]) -> None:
+def test_its_kernels_are_compiled_ahead_of_others(
+    made: Made, compilers: list[ConvProblem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(besides, "_AT_ONCE", 1)
     made.compiled = dict(KERNELS)
     here, other = Session(Mode.QUICK, Store.open(None)), ConvProblem.parse("ic4ih11oc4kh3")
     here.choose(other, CPU, Policy(), None)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import convwright as cw
+from convwright.core.candidate import Offer
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.rewrites import rewrite
 from convwright.settings import Mode
+from convwright.tuning import chains
 from convwright.tuning.compiling import pool, series
 from convwright.tuning.compiling.compilers import Compilers
 from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from tuning.made import CPU
-from tuning.made_backend import Made, Way, offer
+from tuning.made_backend import Made, MadeCompiled, Way, offer
 
 PROBLEMS = [ConvProblem.parse(f"ic4ih{size}oc4kh3ph1") for size in range(6, 16)]
 KERNELS = {f"kernel-{i}": Way(500.0 - 40 * i, build_us=0.0) for i in range(6)}
@@ -33,9 +38,10 @@ class Compiler:
         self.may_go_on, self._writing = threading.Event(), threading.Lock()
         self.may_go_on.set()
         self.died: str | None = None
-        self.late = ""
+        self.late, self.begun = "", threading.Event()
 
         def compile_(_: Compilers, candidate: object, device: object) -> str | None:
+            self.begun.set()
             if self.late in ("", candidate.algorithm):  # type: ignore[attr-defined]
                 assert self.may_go_on.wait(20)
             with self._writing:
@@ -98,23 +104,34 @@ def test_reading_what_was_compiled_takes_no_time_of_a_search(compiler: Compiler,
     assert found.choice.candidate.id == "compiled/kernel-3", "of which all four take longer to be read than a search"
 
 
-def test_what_cannot_be_read_is_said_of_it_alone_and_tried_once(compiler: Compiler, made: Made) -> None:
-    tried = []
-
+def test_what_cannot_be_read_is_a_failure_and_not_tried_again(compiler: Compiler, made: Made) -> None:
     def read(id_: str) -> None:
-        tried.append(id_)
         if id_ == "compiled/kernel-3":
             raise ValueError("another version wrote it")
 
     made.compiler = read
     store = Store.open(None)
+    for _ in range(2):
+        found = cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store)
+        ended()
+        assert reasons(found)["compiled/kernel-3"] == "failed: another version wrote it"
+        assert found.choice is not None
+        assert found.choice.candidate.id == "compiled/kernel-2"
+    assert len(compiler.asked) == 4
+
+
+def test_what_a_search_has_no_time_to_read_is_for_a_later_one(
+    compiler: Compiler, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where no compiler can be had, so that this process compiles what it reads."""
+    monkeypatch.setattr(series, "_WAITED_S", 0.3)
+    made.compiler = lambda id_: time.sleep(0.4)
+    store = Store.open(None)
     with made_of(Mode.QUICK, store).compiling() as of:
         found = quick(PROBLEMS[0], of, store)
     ended()
-    assert reasons(found)["compiled/kernel-3"] == "failed: another version wrote it"
-    assert tried.count("compiled/kernel-3") == 1
-    assert found.choice is not None
-    assert found.choice.candidate.id == "compiled/kernel-2"
+    assert made.built.count("compiled/kernel-0") >= 1
+    assert [reasons(found)[f"compiled/kernel-{i}"] for i in range(1, 4)] == [COMPILING] * 3
 
 
 def test_what_is_there_is_read_while_another_is_late(
@@ -151,15 +168,42 @@ def test_a_search_of_one_problem_waits_for_its_kernels_and_says_so(compiler: Com
     assert told[next(i for i, (what, *_) in enumerate(told) if what != "compiling") - 1] == ("compiling", 4, 4)
 
 
-def test_a_search_that_is_made_anew_has_its_kernels_compiled_again(compiler: Compiler, made: Made) -> None:
+def test_a_search_that_is_made_anew_has_those_compiled_again_that_were_fastest(compiler: Compiler, made: Made) -> None:
     store = Store.open(None)
-    assert cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store).choice is not None
-    cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store)
-    assert len(compiler.asked) == 4, "it was known"
-    made.compiled = {name: replace(way, time_us=5000.0 - way.time_us) for name, way in KERNELS.items()}
-    cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store, trust="verify")
+    for name in ("kernel-5", "kernel-4"):
+        made.compiled = {name: KERNELS[name]}
+        cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store)
+    made.compiled = {name: replace(way, time_us=1.9 * way.time_us) for name, way in KERNELS.items()}
+    compiler.asked.clear()
+    found = cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store, budget_us=300_000.0)
     ended()
-    assert len(compiler.asked) == 8
+    assert {name for _, name in compiler.asked} == {"kernel-5", "kernel-4", "kernel-0", "kernel-1"}
+    assert found.choice is not None
+    assert found.choice.candidate.id == "compiled/kernel-5"
+
+
+def test_what_is_known_is_not_compiled_again(compiler: Compiler) -> None:
+    store = Store.open(None)
+    for _ in range(2):
+        cw.find(PROBLEMS[0], device=CPU, mode="quick", store=store)
+        ended()
+    assert len(compiler.asked) == 4
+
+
+def test_kernels_inside_rewrites_are_waited_for_where_there_are_no_others(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unfused(self: MadeCompiled, problem: ConvProblem, *of: Any) -> Iterable[Offer]:
+        return () if problem.epilogue.bias else offered(self, problem, *of)
+
+    offered = MadeCompiled.candidates
+    monkeypatch.setattr(MadeCompiled, "candidates", unfused)
+    monkeypatch.setattr(chains, "REWRITES", (rewrite("unfuse"),))
+    found = cw.find("ic4ih8oc4kh3ph1 ep:bias", device=CPU, mode="quick", store=Store.open(None))
+    ended()
+    assert found.choice is not None
+    assert found.choice.candidate.id == "unfuse(compiled/kernel-0)"
+    assert [name for _, name in compiler.asked] == [f"kernel-{i}" for i in range(4)]
 
 
 def test_an_error_in_one_search_is_no_end_of_the_compilers_of_another(compiler: Compiler) -> None:
@@ -168,17 +212,20 @@ def test_an_error_in_one_search_is_no_end_of_the_compilers_of_another(compiler: 
     assert not pool.is_over()
 
 
-def test_what_an_interrupt_ended_is_not_taken_for_compiled(compiler: Compiler) -> None:
+def test_what_an_interrupt_ended_is_for_a_later_search(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "PLACES", 1)
+    compiler.may_go_on.clear()
+
     def interrupted(*_: Any) -> None:
+        assert compiler.begun.wait(20)
         raise KeyboardInterrupt
 
-    compiler.may_go_on.clear()
     with pytest.raises(KeyboardInterrupt), made_of(Mode.QUICK).compiling() as of:
         of.ready(PROBLEMS[0], interrupted)
     compiler.may_go_on.set()
     ended()
-    begun = [replace(offer(PROBLEMS[0], f"compiled/kernel-{i}"), compiles=True) for i in range(2)]
-    assert [of.reason_to_wait(kernel, CPU) for kernel in begun] == ["could not be compiled"] * 2
+    begun = replace(offer(PROBLEMS[0], "compiled/kernel-0"), compiles=True)
+    assert of.reason_to_wait(begun, CPU) == COMPILING
     pool.go_on()
 
 

@@ -22,7 +22,7 @@ from convwright.settings import BUDGETS_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.compiling.ahead import compiling_ahead, is_long
+from convwright.tuning.compiling.ahead import compiling_ahead, is_long, worth_waiting_for
 from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.compiling.series import Series
 from convwright.tuning.findings import Findings as Findings
@@ -145,7 +145,7 @@ def _searched(
         with search.budget.paused():
             warm_up(search.device, search.store)
     most_chains = 0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None
-    with _compiling(search, direct, most_chains) as kernels:
+    with _compiling(search, direct, most_chains, afresh=afresh) as kernels:
         search = replace(search, kernels=kernels)
         promising: listing.Promising = partial(known_best, search)
         if search.mode is Mode.FULL and rewrites:
@@ -156,19 +156,23 @@ def _searched(
 
 
 @contextmanager
-def _compiling(search: Search, direct: list[Candidate], most_chains: int | None) -> Iterator[Kernels | None]:
+def _compiling(
+    search: Search, direct: list[Candidate], most_chains: int | None, *, afresh: bool
+) -> Iterator[Kernels | None]:
     """Who knows what is compiled: who was given, or what is compiled beside a long search, or ahead of a short one."""
     if search.kernels is None and is_long(search):
         with compiling_ahead(search, direct, most_chains) as ahead:
             yield ahead
     elif search.kernels is None and search.mode is Mode.QUICK and not search.isolate:
+        with search.budget.paused():
+            kernels = {search.problem: worth_waiting_for(search, direct, most_chains, afresh=afresh)}
         alone = Series(
-            [search.problem], search.device, search.policy, mode=search.mode, store=search.store, settled=False
+            [search.problem], search.device, search.policy, mode=search.mode, store=search.store, kernels=kernels
         )
         with alone.compiling():
             with search.budget.paused():
-                ready = alone.ready(search.problem, search.progress)
-            yield ready
+                alone.ready(search.problem, search.progress)
+            yield alone
     else:
         yield search.kernels
 

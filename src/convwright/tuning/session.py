@@ -136,9 +136,8 @@ class Session:
     def choose_once(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """The same for who asks but once: what has yet to be compiled, which calls try later, is waited for."""
         choice, key = self.choose(problem, device, policy, None), _question(problem, device, policy, None)
-        if key.fixed or not self._beside.is_waited_for(problem, device) or capturing(device):
+        if key.fixed or capturing(device) or not self._beside.wait_for(problem, device, _PATIENCE_S):
             return choice
-        self._beside.wait_for(problem, device, _PATIENCE_S)
         with self._one_search_at_a_time:
             self._doubted.add(key)
         return self.choose(problem, device, policy, None)

@@ -158,6 +158,23 @@ def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: in
     return list(dict.fromkeys(_by_turns(search, direct, most_chains)))
 
 
+def worth_waiting_for(
+    search: Search, direct: Sequence[Candidate], most_chains: int | None, *, afresh: bool
+) -> list[Candidate]:
+    """What a search that has no time for a compiler has compiled ahead of it: where it is made ``afresh``, what was
+    fastest before; then what promises most of the problem's own, or of problems inside rewrites where it has none."""
+    own = promising(search, direct) or worth_compiling(search, direct, most_chains)
+    return list(dict.fromkeys([*(_fastest_before(search, direct) if afresh else ()), *own]))
+
+
+def _fastest_before(search: Search, direct: Sequence[Candidate]) -> list[Candidate]:
+    """The kernels that the store has times of, the fastest first."""
+    recall = search.recall()
+    found = recall.known([*direct, *recall.beyond(direct)]).values()
+    times = {each.candidate.leaf: each.measurement.device_us.value for each in found if each.measurement is not None}
+    return [leaf for leaf in sorted(times, key=lambda leaf: times[leaf]) if leaf.compiles and elsewhere(leaf)]
+
+
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:
     """The first few of the problem itself and one of each inside, then the next few and the next of each, …
 

@@ -94,20 +94,23 @@ class Beside:
 
     def is_waited_for(self, problem: ConvProblem, device: DeviceFacts) -> bool:
         """Whether something is still to be compiled for a problem."""
-        return None in self._of(problem, device).values()
+        return self._missing(problem, device) > 0
 
     def unfinished(self) -> list[ConvProblem]:
         """The problems for which something is still to be compiled."""
         return [problem for (problem, _), came in list(self._came.items()) if None in came.values()]
 
-    def wait_for(self, problem: ConvProblem, device: DeviceFacts, patience_s: float) -> None:
-        """Until all that was wanted for a problem is ready, ahead of what others wait for, or for so long."""
+    def wait_for(self, problem: ConvProblem, device: DeviceFacts, patience_s: float) -> bool:
+        """Wait until all that was wanted for a problem is ready, ahead of what others wait for, or for so long; whether
+        more is ready then."""
         question, until_s = _question(problem, device), perf_counter() + patience_s
         with self._changing:
             waiting = sorted(self._waiting, key=lambda each: _question(each[0].problem, each[1]) != question)
             self._waiting = deque(waiting)
-        while self.is_waited_for(problem, device) and perf_counter() < until_s:
+        before = self._missing(problem, device)
+        while (left := self._missing(problem, device)) and perf_counter() < until_s and not _is_over():
             sleep(_POLL_S)
+        return left < before
 
     def wait(self) -> None:
         """Until nothing is being compiled any more."""
@@ -123,6 +126,9 @@ class Beside:
         finally:
             self._searches -= 1
             self._searched_s = perf_counter()
+
+    def _missing(self, problem: ConvProblem, device: DeviceFacts) -> int:
+        return list(self._of(problem, device).values()).count(None)
 
     def _of(self, problem: ConvProblem, device: DeviceFacts) -> Came:
         return self._came.get(_question(problem, device), {})

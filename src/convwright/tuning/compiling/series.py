@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from time import perf_counter
 
 from convwright.backends.registry import backends
@@ -19,10 +19,8 @@ from convwright.core.device import DeviceFacts
 from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.errors import first_line
 from convwright.measuring.disturbances.background import processors
 from convwright.settings import BUDGETS_US, Mode
-from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compiling import pool
@@ -44,7 +42,8 @@ _FEWEST_PROCESSORS = 4
 class Series:
     """Kernels of ``problems``, which are searched one after the other, in this order or with some left out.
 
-    For a device that is elsewhere there are none, nor for what the store has ``settled``, unless that is searched anew.
+    For a device that is elsewhere there are none, nor for what the store has settled. Who knows which ``kernels`` are
+    worth it says so; otherwise they are the most promising.
     """
 
     def __init__(
@@ -56,11 +55,11 @@ class Series:
         mode: Mode,
         store: Store,
         budget_us: float | None = None,
-        settled: bool = True,
+        kernels: Mapping[ConvProblem, Sequence[Candidate]] | None = None,
     ) -> None:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
-        self._budget_us, self._settled = budget_us or BUDGETS_US.get(mode, 0.0), settled
+        self._budget_us, self._given = budget_us or BUDGETS_US.get(mode, 0.0), kernels or {}
         self._wanted: dict[ConvProblem, list[Candidate]] = {}
         self._waiting: deque[Candidate] = deque()
         self._came: dict[Candidate, str | None] = {}  # of each that has ended what its compiler died of, or None
@@ -99,7 +98,7 @@ class Series:
             if not there:
                 return self
             for kernel in there:
-                self._load(kernel)
+                self._load(kernel, until_s)
             missing = [each for each in missing if each not in there]
         told("compiling", len(wanted) - len(missing), len(wanted))
         return self
@@ -110,13 +109,14 @@ class Series:
             self._changed.wait_for(lambda: any(each in self._came for each in missing), until_s - perf_counter())
             return [each for each in missing if each in self._came]
 
-    def _load(self, kernel: Candidate) -> None:
-        """Read into this process what another has compiled: looks that do so have no time for all of it."""
-        if self.is_built(kernel, self._device):
-            try:
+    def _load(self, kernel: Candidate, until_s: float) -> None:
+        """Read into this process what another has compiled, as looks have no time for; what no other could, this one
+        compiles, as long as there is time for that."""
+        if perf_counter() > until_s:
+            self._came[kernel] = BEING_COMPILED
+        elif self.is_built(kernel, self._device):
+            with suppress(Exception):  # compilers have no common one, and the look that follows says it again
                 listing.build(kernel, self._device)
-            except Exception as error:  # compilers have no common one
-                self._came[kernel] = shortage(error) if is_shortage(error) else f"failed: {first_line(error)}"
 
     def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
         return self._came.get(candidate.leaf, "") is None
@@ -128,13 +128,9 @@ class Series:
         return BEING_COMPILED if leaf in self._wanted.get(candidate.problem, ()) else NO_TIME
 
     def _want(self, problem: ConvProblem) -> None:
-        """Have the most promising kernels of a problem compiled that was not searched before."""
-        search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
-        kernels: list[Candidate] = []
-        if not (self._settled and search.recall().is_settled(self._mode)):
-            asked = (member for member in backends() if isinstance(member, Compiles))
-            offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
-            kernels = promising(search, listing.candidates(offers))[: _MOST[self._mode]]
+        """Have the kernels of a problem compiled."""
+        given = self._given.get(problem)
+        kernels = [*(self._promising(problem) if given is None else given)][: _MOST[self._mode]]
         self._wanted[problem] = kernels
         if not kernels:
             return
@@ -151,6 +147,15 @@ class Series:
             with self._changed:
                 self._working -= missing - begun
 
+    def _promising(self, problem: ConvProblem) -> list[Candidate]:
+        """The most promising kernels of a problem that was not searched before."""
+        search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
+        if search.recall().is_settled(self._mode):
+            return []
+        asked = (member for member in backends() if isinstance(member, Compiles))
+        offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
+        return promising(search, listing.candidates(offers))
+
     def _places(self) -> int:
         """For as many kernels at once: a search in full has those that it waits for compiled first."""
         return pool.PLACES if self._mode is Mode.QUICK else pool.PLACES - pool.MOST_AT_ONCE
@@ -159,9 +164,9 @@ class Series:
         while (kernel := self._next()) is not None:
             died: str | None = "could not be compiled"
             try:
-                came_of_it = pool.shared_compilers().compile(kernel, self._device)
-                if not pool.is_over():  # or else nobody waited for the compiler
-                    died = came_of_it
+                died = pool.shared_compilers().compile(kernel, self._device)
+                if pool.is_over():  # nobody waited for the compiler
+                    died = BEING_COMPILED
             finally:
                 with self._changed:
                     self._came[kernel] = died
