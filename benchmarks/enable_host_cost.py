@@ -10,13 +10,12 @@ sample and nobody waits for it in between.
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
+from common.kept import kept
 from common.resnet18 import ResNet18
 from torch import Tensor, nn
 
@@ -29,17 +28,6 @@ from convwright.measuring.timer import measure_calls
 
 LIMITS = {"no gradient": 1.1, "forward and backward": 1.2}
 WIDTH, SIZE, PROVING = 8, 8, 30
-own = SimpleNamespace(conv2d=torch.conv2d)
-
-
-class KeptConv2d(nn.Conv2d):
-    """``nn.Conv2d`` line by line, with a function that nobody replaces."""
-
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
-        if self.padding_mode != "zeros":
-            raise NotImplementedError
-        y: Tensor = own.conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
-        return y
 
 
 def layers(device: str) -> Iterator[tuple[str, nn.Conv2d]]:
@@ -59,15 +47,6 @@ def chain(device: str) -> nn.Sequential:
     found = [module.kernel_size[0] for module in ResNet18(WIDTH).modules() if isinstance(module, nn.Conv2d)]
     made = [nn.Conv2d(WIDTH, WIDTH, taps, padding=taps // 2, bias=False) for taps in found]
     return nn.Sequential(*made).to(device)
-
-
-def kept(module: nn.Module) -> nn.Module:
-    """A copy that goes to PyTorch whatever is enabled."""
-    made = copy.deepcopy(module)
-    for each in made.modules():
-        if type(each) is nn.Conv2d:
-            each.__class__ = KeptConv2d
-    return made
 
 
 def calls(module: nn.Module, x: Tensor, *, backward: bool) -> tuple[Callable[[], object], Callable[[], object]]:
