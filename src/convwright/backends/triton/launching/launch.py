@@ -8,9 +8,9 @@ import struct
 import threading
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol, Self
 
 import torch
@@ -33,7 +33,13 @@ _FIRST_TO_CAPTURE_OVERLAPS = 12030  # the driver of CUDA 12.3: graphs hold launc
 
 
 class Launch(Protocol):
-    """A kernel with its grid: called with the operands in the kernel's order, None for one that it does not use."""
+    """A kernel with its grid: called with the operands in the kernel's order, None for one that it does not use.
+
+    ``stream`` gives the current one of its device; in the interpreter, which takes no addresses, it is None.
+    """
+
+    @property
+    def stream(self) -> Callable[[], int] | None: ...
 
     def __call__(self, *operands: Tensor | None) -> None: ...
 
@@ -107,6 +113,8 @@ class Binary:
 class _Interpreted:
     """Runs in Triton's interpreter, on tensors of the CPU."""
 
+    stream = None
+
     def __init__(self, call: KernelCall) -> None:
         self._call = call
 
@@ -161,13 +169,13 @@ class DriverLaunch:
         self._places_at = ctypes.c_void_p(ctypes.addressof(self._places))
         self._fill = struct.Struct(f"{binary.operands}Q").pack_into
         self._enqueue = _driver().cuLaunchKernelEx
-        self._stream: Any = torch._C._cuda_getCurrentRawStream
+        self.stream: Callable[[], int] = partial(torch._C._cuda_getCurrentRawStream, index)
         # Another thread may take over between filling the buffer and launching with it.
         self._buffer = threading.Lock()
 
     def __call__(self, *operands: Tensor | None) -> None:
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in operands]
-        self.at(addresses, self._stream(self._device_index))
+        self.at(addresses, self.stream())
 
     def at(self, addresses: Sequence[int], stream: int) -> None:
         with self._buffer:

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ class KernelSequence(KernelPlan):
         self.workspace_bytes = candidate.workspace_bytes or 0
         self._behind_from = self.behind_from(candidate)
         self._steps = tuple(zip(launches[: len(operands)], operands, strict=True))
+        self._picked = tuple((launch, itemgetter(*places)) for launch, places in self._steps)
+        self._stream = launches[0].stream
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=place)
 
     @staticmethod
@@ -66,11 +69,22 @@ class KernelSequence(KernelPlan):
             out = self._new_output()
         if workspace is None and self.workspace_bytes:
             workspace = self._new_workspace()
-        behind = workspace[self._behind_from :] if workspace is not None and self._behind_from else workspace
-        tensors = (first, second, bias, residual, out, workspace, behind, z, db, scale)
-        for launch, places in self._steps:
-            launch(*[tensors[place] for place in places])
+        if self._stream is None:
+            behind = workspace[self._behind_from :] if workspace is not None and self._behind_from else workspace
+            tensors = (first, second, bias, residual, out, workspace, behind, z, db, scale)
+            for launch, places in self._steps:
+                launch(*[tensors[place] for place in places])
+            return out
+        given = (first, second, bias, residual, out, workspace, workspace, z, db, scale)
+        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
+        addresses[Operand.BEHIND] += self._behind_from
+        self._run_at(addresses, self._stream())
         return out
+
+    def _run_at(self, addresses: Sequence[int], stream: int) -> None:
+        """Run on the addresses of all operands, 0 for what is not there."""
+        for launch, picked in self._picked:
+            launch.at(picked(addresses), stream)
 
 
 class SequencePlan(KernelSequence):
@@ -99,9 +113,8 @@ class SequencePlan(KernelSequence):
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         if self.workspace_bytes and not workspace:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
-        addresses = (first, second, bias, residual, out, workspace, workspace + self._behind_from, 0, 0, 0)
-        for launch, places in self._steps:
-            launch.at([addresses[place] for place in places], stream)
+        behind = workspace + self._behind_from
+        self._run_at((first, second, bias, residual, out, workspace, behind, 0, 0, 0), stream)
 
 
 class RarePlan(KernelSequence):
