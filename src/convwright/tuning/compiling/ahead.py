@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import zip_longest
+from operator import itemgetter
 from queue import Empty, SimpleQueue
 from threading import Event, Lock
 from time import perf_counter
@@ -171,8 +172,8 @@ def _fastest_before(search: Search, direct: Sequence[Candidate]) -> list[Candida
     """The kernels that the store has times of, the fastest first."""
     recall = search.recall()
     found = recall.known([*direct, *recall.beyond(direct)]).values()
-    times = {each.candidate.leaf: each.measurement.device_us.value for each in found if each.measurement is not None}
-    return [leaf for leaf in sorted(times, key=lambda leaf: times[leaf]) if leaf.compiles and elsewhere(leaf)]
+    timed = [(each.measurement.device_us.value, each.candidate.leaf) for each in found if each.measurement is not None]
+    return [leaf for _, leaf in sorted(timed, key=itemgetter(0)) if leaf.compiles and elsewhere(leaf)]
 
 
 def _by_turns(search: Search, direct: Iterable[Candidate], most_chains: int | None) -> Iterator[Candidate]:

@@ -91,17 +91,17 @@ class Series:
         wanted = self._wanted[problem]
         if self._mode is not Mode.QUICK or not wanted:
             return None
+        self._load_as_they_come(wanted, until_s, told)
+        return self
+
+    def _load_as_they_come(self, wanted: list[Candidate], until_s: float, told: Progress) -> None:
         missing = wanted
-        while missing:
-            told("compiling", len(wanted) - len(missing), len(wanted))
-            there = self._there(missing, until_s)
-            if not there:
-                return self
+        told("compiling", 0, len(wanted))
+        while missing and (there := self._there(missing, until_s)):
             for kernel in there:
                 self._load(kernel, until_s)
             missing = [each for each in missing if each not in there]
-        told("compiling", len(wanted) - len(missing), len(wanted))
-        return self
+            told("compiling", len(wanted) - len(missing), len(wanted))
 
     def _there(self, missing: list[Candidate], until_s: float) -> list[Candidate]:
         """Those that have ended, once one has; none where that takes too long."""

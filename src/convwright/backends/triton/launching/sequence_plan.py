@@ -34,8 +34,8 @@ class KernelSequence(KernelPlan):
         place, operands = torch.device(device.torch_name or "cpu"), self.operands(candidate)
         self.workspace_bytes = candidate.workspace_bytes or 0
         self._behind_from = self.behind_from(candidate)
-        self._steps = tuple(zip(launches[: len(operands)], operands, strict=True))
-        self._picked = tuple((launch, itemgetter(*places)) for launch, places in self._steps)
+        picks = [itemgetter(*places) for places in operands]
+        self._steps = tuple(zip(launches[: len(operands)], picks, strict=True))
         self._stream = launches[0].stream
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=place)
 
@@ -72,8 +72,8 @@ class KernelSequence(KernelPlan):
         if self._stream is None:
             behind = workspace[self._behind_from :] if workspace is not None and self._behind_from else workspace
             tensors = (first, second, bias, residual, out, workspace, behind, z, db, scale)
-            for launch, places in self._steps:
-                launch(*[tensors[place] for place in places])
+            for launch, picked in self._steps:
+                launch(*picked(tensors))
             return out
         given = (first, second, bias, residual, out, workspace, workspace, z, db, scale)
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
@@ -83,7 +83,7 @@ class KernelSequence(KernelPlan):
 
     def _run_at(self, addresses: Sequence[int], stream: int) -> None:
         """Run on the addresses of all operands, 0 for what is not there."""
-        for launch, picked in self._picked:
+        for launch, picked in self._steps:
             launch.at(picked(addresses), stream)
 
 
