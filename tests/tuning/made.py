@@ -14,6 +14,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.problem import ConvProblem
 from convwright.tuning import run as tuner
+from convwright.tuning.findings import Findings
 
 PROBLEM = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), padding=1)
 CPU = DeviceFacts("this CPU", "cpu", "any", torch_name="cpu", threads=1, memory_bytes=1 << 40)
@@ -103,3 +104,11 @@ class FakeTuner:
         errors = () if each.id in self.unchecked else GOOD
         time_us = self.times_us.get(each.id, 100.0)
         return measurement(time_us, errors=errors, workspace_bytes=each.workspace_bytes or 0)
+
+
+def chosen(found: Findings) -> str | None:
+    return found.choice.candidate.id if found.choice else None
+
+
+def reasons(found: Findings) -> dict[str, str]:
+    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}

@@ -23,7 +23,7 @@ from convwright.tuning.compiling.compilers import Compilers
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
-from tuning.made import CPU, PROBLEM
+from tuning.made import CPU, PROBLEM, chosen, reasons
 from tuning.made_backend import Made, Way, offer
 
 BUDGET_US = 200_000.0
@@ -58,14 +58,6 @@ def search(beside: Beside, store: Store, **changed: Any) -> Findings:
     asked: dict[str, Any] = {"mode": Mode.QUICK, "store": store, "budget_us": BUDGET_US, "beside": beside}
     with beside.searching():
         return find(PROBLEM, CPU, **({"policy": Policy()} | asked | changed))
-
-
-def reasons(found: Findings) -> dict[str, str]:
-    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
-
-
-def chosen(found: Findings) -> str | None:
-    return found.choice.candidate.id if found.choice else None
 
 
 def test_no_call_waits_for_a_compiler_and_a_later_one_has_what_it_made(made: Made) -> None:

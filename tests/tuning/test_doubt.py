@@ -20,7 +20,7 @@ from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials.doubt import doubt, least
-from tuning.made import CPU, PROBLEM, finding
+from tuning.made import CPU, PROBLEM, chosen, finding, reasons
 from tuning.made_backend import Made, Way
 
 OWN = "torch/default"
@@ -34,14 +34,6 @@ def search(store: Store | None = None, mode: Mode = Mode.QUICK, **asked: Any) ->
 
 def row(found: Findings, id_: str) -> Finding:
     return next(v.finding for v in found.verdicts if v.finding.candidate.id == id_)
-
-
-def reasons(found: Findings) -> dict[str, str]:
-    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
-
-
-def chosen(found: Findings) -> str | None:
-    return found.choice.candidate.id if found.choice else None
 
 
 def kept(store: Store) -> set[str]:

@@ -20,7 +20,7 @@ from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials.heats import Stopwatch
 from convwright.tuning.trials.trial import Bench, Trial
-from tuning.made import CPU, PROBLEM
+from tuning.made import CPU, PROBLEM, chosen, reasons
 from tuning.made_backend import Made, Way
 
 OWN = "torch/default"
@@ -30,18 +30,10 @@ def search(budget_us: float = 5e6, store: Store | None = None, **policy: Any) ->
     return find(PROBLEM, CPU, Policy(**policy), mode=Mode.FULL, store=store or Store.open(None), budget_us=budget_us)
 
 
-def chosen(found: Findings) -> str | None:
-    return found.choice.candidate.id if found.choice else None
-
-
 def measured(found: Findings, id_: str) -> Measurement:
     row = next(v.finding for v in found.verdicts if v.finding.candidate.id == id_)
     assert row.measurement is not None
     return row.measurement
-
-
-def reasons(found: Findings) -> dict[str, str]:
-    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
 
 
 def test_everything_is_timed_and_checked_on_the_whole_output(made: Made) -> None:

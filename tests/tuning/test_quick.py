@@ -24,7 +24,7 @@ from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials import isolation
 from convwright.tuning.trials.candidates import measure_candidates
 from convwright.tuning.trials.contest import Hooks
-from tuning.made import CPU, PROBLEM
+from tuning.made import CPU, PROBLEM, chosen, reasons
 from tuning.made_backend import Made, Way
 from tuning.vague import be_vague
 
@@ -45,14 +45,6 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
         return measure_candidates(*asked, hooks=replace(hooks, later=None), **how)
 
     monkeypatch.setattr(isolation, "measure_candidates", measured)
-
-
-def chosen(found: Findings) -> str | None:
-    return found.choice.candidate.id if found.choice else None
-
-
-def reasons(found: Findings) -> dict[str, str]:
-    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
 
 
 def test_the_fastest_wins_and_is_known_precisely(made: Made) -> None:

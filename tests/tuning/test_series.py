@@ -22,7 +22,7 @@ from convwright.tuning.compiling.compilers import Compilers
 from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
-from tuning.made import CPU
+from tuning.made import CPU, reasons
 from tuning.made_backend import Made, MadeCompiled, Way, offer
 
 PROBLEMS = [ConvProblem.parse(f"ic4ih{size}oc4kh3ph1") for size in range(6, 16)]
@@ -72,10 +72,6 @@ def ended() -> None:
     for thread in threading.enumerate():
         if thread.name == "convwright-ahead":
             thread.join(20)
-
-
-def reasons(found: Findings) -> dict[str, str]:
-    return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
 
 
 def quick(problem: ConvProblem, of: Series, store: Store) -> Findings:
