@@ -17,13 +17,20 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.policy import Policy, Weights
+from convwright.ops.asking.request import Request
 from convwright.ops.calls import slots
 from convwright.ops.calls.form import CONV2D
+from convwright.ops.calls.slots import Slot, Slots
 from ops.prefer import BOTH, GEMM, RELAYOUT, TORCH, count_calls, prefer, randn
 
 
 def channels_last(tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def another(*values: int) -> tuple[int, ...]:
+    """A tuple that is no other's object, as each layer has its own."""
+    return values
 
 
 @BOTH
@@ -150,6 +157,52 @@ def test_what_equals_a_whole_number_is_refused_after_right_ones(mistake: dict[st
             F.conv2d(x, w, **mistake)
         with pytest.raises(cw.BadInput, match=f"`{next(iter(mistake))}` must be"):
             cw.conv2d(x, w, **mistake)
+
+
+def test_layers_alike_share_a_decision_and_compare_their_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    x, layers = randn(2, 4, 9, 8), [(randn(6, 4, 3, 3, seed=seed), another(2, 1)) for seed in (1, 2)]
+    expected = [F.conv2d(x, w, None, stride) for w, stride in layers]
+    for (w, stride), y in zip(layers, expected, strict=True):
+        assert_close(cw.conv2d(x, w, None, stride), y)
+    (first,), (second,) = (CONV2D.slots.latest[id(w)] for w, _ in layers)
+    assert first.decision is second.decision
+    assert [first.stride, second.stride] == [stride for _, stride in layers]
+    assert second.stride is layers[1][1]
+    assert first.stride is layers[0][1]
+    monkeypatch.setattr("convwright.ops.beyond.decide", None)
+    for slot in (first, second):
+        monkeypatch.setattr(slot, "same", None)  # which would be asked where the objects were others
+    for (w, stride), y in zip(layers, expected, strict=True):
+        assert_close(cw.conv2d(x, w, None, stride), y)
+
+
+@pytest.mark.parametrize("arguments", [([2, 1], (0, 0)), ((2, 1), [0, 0])])
+def test_what_layers_alike_are_given_as_lists_may_be_changed(arguments: tuple[Any, Any]) -> None:
+    x, one, other = randn(2, 4, 9, 8), randn(6, 4, 3, 3), randn(6, 4, 3, 3, seed=1)
+    for _ in range(2):
+        cw.conv2d(x, one, None, (2, 1), (0, 0))
+        assert_close(cw.conv2d(x, other, None, *arguments), F.conv2d(x, other, None, *arguments))
+    changed = next(each for each in arguments if isinstance(each, list))
+    changed[1] = 2
+    assert_close(cw.conv2d(x, other, None, *arguments), F.conv2d(x, other, None, *arguments))
+
+
+def test_what_is_settled_of_a_decision_holds_for_all_layers_that_share_it() -> None:
+    slots, x = Slots(), randn(2, 4, 9, 8)
+    requests = [Request(True, another(2, 1), 0, 1, 1) for _ in range(2)]
+    one, other = randn(6, 4, 3, 3), randn(6, 4, 3, 3, seed=1)
+    slot = Slot((x, one), requests[0], lambda *operands: x)
+    slots.remember(one, (x, one), slot)
+    assert slots.matching(other, requests[1], (x, other), None) is slot
+    slots.settle(slot, None)
+    for w, request in zip((one, other), requests, strict=True):
+        (settled,) = slots.latest[id(w)]
+        assert settled.run is None
+        assert settled.stride is request.stride
+    slots.drop(slot)
+    assert [slots.latest[id(w)] for w in (one, other)] == [(), ()]
+    assert slots.matching(other, requests[1], (x, other), None) is None
 
 
 def test_few_slots_per_weight_are_kept() -> None:

@@ -19,7 +19,7 @@ from convwright.ops.calls.call import Call, as_batch
 from convwright.ops.calls.form import Form
 from convwright.ops.calls.slots import Run, Slot
 from convwright.ops.calls.varied import Varied
-from convwright.ops.deciding.decide import decide, own_runner, when_open
+from convwright.ops.deciding.decide import decide, own_runner, when_open, wrapped
 from convwright.ops.deciding.meetings import Verdict, meetings
 from convwright.ops.gradients.regions import check_apart, count_write
 from convwright.ops.proxies import is_proxy, noted
@@ -33,7 +33,7 @@ from convwright.ops.running.composite import (
     is_transformed,
     refuse_algorithm,
 )
-from convwright.ops.running.proving import Proving, Wrapped
+from convwright.ops.running.proving import Proving
 from convwright.ops.tracing import traced
 from convwright.tensors import NARROW, SERVED, activate
 from convwright.uncompiled import uncompiled
@@ -223,12 +223,13 @@ def _decided(call: Call) -> Run | None:
 
 def _lowered(call: Call) -> Run | None:
     """The decision for the operands that autocast makes of these, behind casts like its own."""
-    x, w, bias = cast(call.x, call.w, call.bias)
+    given = call.x, call.w, call.bias
+    x, w, bias = cast(*given)
     run = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
     own = own_runner(call)
     if isinstance(run, Proving):
-        return run.instead(lowering(run.ours, x.dtype, own), own)  # the casts are a part of it
-    return None if run is None else Wrapped(lowering(run, x.dtype, own), run)
+        return run.instead(lowering(run.ours, given, own), own)  # the casts are a part of it
+    return None if run is None else wrapped(lowering(run, given, own), run)
 
 
 def _is_promoted(call: Call) -> bool:

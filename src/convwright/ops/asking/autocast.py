@@ -40,8 +40,13 @@ def uncast(x: Tensor, call: Callable[[], _Result]) -> _Result:
         torch.set_autocast_enabled(kind, before)
 
 
-def lowering(run: Callable[..., Tensor], dtype: torch.dtype, own: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """``run``, which was made for operands of ``dtype``, for those that autocast casts to it; ``own`` for others."""
+def lowering(run: Callable[..., Tensor], given: Operands, own: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """``run``, which was made for what autocast makes of operands like those ``given``, behind the casts that these
+    take; ``own`` where another dtype is to be computed in by now."""
+    kind = given[0].device.type
+    dtype_of, set_enabled = torch.get_autocast_dtype, torch.set_autocast_enabled
+    dtype = dtype_of(kind)
+    x_dtype, w_dtype, bias_dtype = (_cast_to(tensor) for tensor in given)
 
     def lowered(
         x: Tensor,
@@ -50,9 +55,25 @@ def lowering(run: Callable[..., Tensor], dtype: torch.dtype, own: Callable[..., 
         residual: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        if lowered_dtype(x) is not dtype:
+        if dtype_of(kind) is not dtype:
             return own(x, w, bias, residual, out)
-        operands = cast(x, w, bias)
-        return uncast(x, lambda: run(*operands, residual, out))
+        if x_dtype is not None:
+            x = x.to(x_dtype)
+        if w_dtype is not None:
+            w = w.to(w_dtype)
+        if bias is not None and bias_dtype is not None:
+            bias = bias.to(bias_dtype)
+        set_enabled(kind, False)
+        try:
+            return run(x, w, bias, residual, out)
+        finally:
+            set_enabled(kind, True)
 
     return lowered
+
+
+def _cast_to(tensor: Tensor | None) -> torch.dtype | None:
+    """What autocast casts a tensor to; None for one that stays as it is."""
+    if tensor is None or lowered_dtype(tensor) is tensor.dtype:
+        return None
+    return lowered_dtype(tensor)

@@ -40,13 +40,13 @@ class Slot:
     fills in faster than it reads them. A slot with ``varied`` stands for inputs of any size, and nothing is decided.
     The request's fields are repeated here, since an ``is`` beside each is the quickest way to compare them; ``plain``
     says of three at once that they are None. ``extra`` tells calls with a residual or an output given from those
-    without.
+    without. Slots of several weights may be of one ``decision``.
     """
 
     __slots__ = (
-        "activation", "algorithm", "alike", "ambient", "dilation", "extra", "flags", "grad", "groups", "input_alike",
-        "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same", "short",
-        "state", "stride", "tf32", "varied",
+        "activation", "algorithm", "alike", "ambient", "decision", "dilation", "extra", "flags", "grad", "groups",
+        "input_alike", "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same",
+        "short", "state", "stride", "tf32", "varied",
     )  # fmt: skip
 
     def __init__(
@@ -60,11 +60,8 @@ class Slot:
         self.alike = guard(tensors, any_size=varied is not None)
         self.input_alike = guard(tensors[:1], any_size=varied is not None)
         self.matches = self.input_alike if run is None else self.alike
-        self.request, self.same = request, request.same
-        (
-            self.no_bias, self.stride, self.padding, self.dilation, self.groups,
-            self.activation, self.algorithm, self.policy, self.output_padding,
-        ) = request  # fmt: skip
+        self.decision = object()
+        self._ask(request)
         self.plain = request.activation is None and request.algorithm is None and request.policy is None
         self.short = varied is None and (request.dilation, request.groups) == (1, 1)
         self.extra = extra
@@ -76,6 +73,23 @@ class Slot:
         self.flags = self.state()
         self.run = run
         self.varied = varied
+
+    def _ask(self, request: Request) -> None:
+        self.request, self.same = request, request.same
+        (
+            self.no_bias, self.stride, self.padding, self.dilation, self.groups,
+            self.activation, self.algorithm, self.policy, self.output_padding,
+        ) = request  # fmt: skip
+
+    def asked(self, request: Request) -> Slot:
+        """The same decision for calls with these arguments, which are equal: those of another layer are other objects,
+        and to compare them by value at each call would take longer than all else that is compared."""
+        kept = request.kept()
+        if kept is not request or all(mine is theirs for mine, theirs in zip(self.request, kept, strict=True)):
+            return self
+        slot = copy(self)
+        slot._ask(kept)
+        return slot
 
     def serving(self, run: Run | None) -> Slot:
         """The same with another ``run``. Another thread may be looking at this one, which stays what it is."""
@@ -116,7 +130,7 @@ class Slots:
         """The slot for a call with these tensors, input first; None where none stands for it."""
         for slot in self._by_shape.get(_key(weight, tensors[0], request), ()):
             if slot.stands_for(request, tensors, extra):
-                self._put_first(weight, tensors[0], slot)
+                self._put_first(weight, tensors[0], slot.asked(request))
                 return slot
         for slot in self._by_shape.get((weight.shape, None), ()):
             if slot.stands_for(request, tensors, extra) and slot.varied is not None and slot.varied.passes(tensors[0]):
@@ -153,23 +167,27 @@ class Slots:
 
     def settle(self, slot: Slot, run: Run | None) -> None:
         """Let ``run`` serve the calls for which ``slot`` stands."""
-        settled = slot.serving(run)
+        decision = slot.decision
         for alike in list(self._by_shape.values()):
-            alike[:] = [settled if other is slot else other for other in alike]
+            alike[:] = [other.serving(run) if other.decision is decision else other for other in alike]
         for latest in (self.latest, self._hidden):
             for weight, others in list(latest.items()):
-                if slot in others and latest.get(weight) is others:
+                if any(other.decision is decision for other in others) and latest.get(weight) is others:
                     self.resting.discard(weight)
-                    latest[weight] = tuple(settled if other is slot else other for other in others)
+                    latest[weight] = tuple(
+                        other.serving(run) if other.decision is decision else other for other in others
+                    )
 
     def drop(self, slot: Slot) -> None:
         """Let the next call for which ``slot`` stands decide anew."""
+        decision = slot.decision
         for alike in list(self._by_shape.values()):
-            alike[:] = [other for other in alike if other is not slot]
+            alike[:] = [other for other in alike if other.decision is not decision]
         for latest in (self.latest, self._hidden):
             for weight, others in list(latest.items()):
-                if slot in others and latest.get(weight) is others:
-                    latest[weight] = tuple(other for other in others if other is not slot)
+                left = tuple(other for other in others if other.decision is not decision)
+                if len(left) < len(others) and latest.get(weight) is others:
+                    latest[weight] = left
 
     def loosen(
         self,
@@ -229,7 +247,7 @@ class Slots:
         if known is None or self._addresses.get(id(weight)) != address:
             self.latest[id(weight)], self._addresses[id(weight)] = (slot,), address
             return
-        others = [other for other in known if other is not slot]
+        others = [other for other in known if other.decision is not slot.decision]
         decided = [other for other in others if other.varied is None]
         varied = [other for other in others if other.varied is not None]
         (decided if slot.varied is None else varied).insert(0, slot)

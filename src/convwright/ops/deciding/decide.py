@@ -50,7 +50,7 @@ def decide(call: Call) -> Run | None:
         return _torchs_own(call)
     if call.trains and activation_named(call.request.activation) not in FROM_OUTPUT:
         run = decide(replace(call, request=call.request._replace(activation=None)))
-        return Wrapped(activated(run, call), run)
+        return wrapped(activated(run, call), run)
     facts = device_facts(call.x.device)
     main = _tried(_choice(problem, facts, call, call.request.algorithm), call)
     asked = call.request.algorithm is not None or ambient.current() is not None
@@ -209,6 +209,11 @@ def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:
 
     proving.when_settled(told)
     return proving
+
+
+def wrapped(wrapper: Runner, run: Run | None) -> Run:
+    """``wrapper``, which calls ``run``; one that tells of it, where it is not known yet what is to serve."""
+    return Wrapped(wrapper, run) if isinstance(run, Wrapped | Earning | Proving | Training) else wrapper
 
 
 def when_open(run: Run, call: Call, *, settled: Callable[[Run | None], None], earned: Callable[[], None]) -> None:
