@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.measuring.company import Company
 from convwright.ops.calls.form import forget
-from convwright.ops.deciding.look_cost import look_host_us
+from convwright.ops.deciding.host_costs import host_costs
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
@@ -21,7 +21,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 def test_finding_a_choice_costs_the_host_less_than_a_convolution() -> None:
-    assert 0.2 < look_host_us("cuda") < 30
+    costs = host_costs("cuda")
+    assert 0.2 < costs.look_us < costs.own_us < 1000
+    assert 0.2 < costs.bias_us < 300
 
 
 def test_company_is_the_hosts() -> None:

@@ -137,7 +137,7 @@ def _put(*, thorough: bool = False) -> None:
     seen = _originals() if on else {"F": torch.nn.functional, "torch": torch}
     for names in map(vars, _comparing()):
         names.update((name, module) for name, module in seen.items() if name in names)
-    pairs = [(form.own, _stand_in(form)) for form in stand_ins()]
+    pairs = [(form.own, stand_in(form)) for form in stand_ins()]
     for looking in map(_looking, stand_ins()):
         looking.__kwdefaults__ = looking.__kwdefaults__ | {"policy": policy}
     if on:
@@ -189,7 +189,7 @@ def _looking(form: Form) -> Any:
 
 
 @cache
-def _stand_in(form: Form) -> Any:
+def stand_in(form: Form) -> Any:
     """What takes the place of ``form.own``: the same object each time, since others may keep it, and compilers do.
 
     Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.

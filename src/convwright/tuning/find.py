@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -35,7 +35,7 @@ from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
 from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
 from convwright.tuning.trials.verify import still_holds
-from convwright.tuning.trials.warm_up import warm_up
+from convwright.tuning.trials.warm_up import is_warm, warm_up
 
 NOT_MEASURED = "was not measured: "
 _CHAINS_IN_QUICK = 3
@@ -75,7 +75,9 @@ def find(
         search, trust=trust or settings().trust, isolate=isolate, energy=energy,
         progress=progress or NO_HOOKS.progress, kernels=compiled if mode is Mode.QUICK and not isolate else None,
     )  # fmt: skip
-    direct = search.offers(problem)
+    # What a library loads when it is asked for the first time is no cost of the problem that happens to come first.
+    with nullcontext() if is_warm(device) else budget.paused():
+        direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
     if not search.runs:
         return _listed(search, candidates, refusals, _why_nothing_runs(search))

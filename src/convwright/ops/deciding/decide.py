@@ -22,7 +22,7 @@ from convwright.ops.calls.call import Call
 from convwright.ops.calls.posed import FROM_OUTPUT, Wanted, gradient_problems, with_dense_output
 from convwright.ops.calls.slots import Run
 from convwright.ops.deciding.earned import Earning, earning
-from convwright.ops.deciding.look_cost import LONG_LOOK_US, look_host_us
+from convwright.ops.deciding.host_costs import LONG_LOOK_US, host_costs
 from convwright.ops.deciding.node_cost import node_host_us
 from convwright.ops.gradients.autograd import Training
 from convwright.ops.gradients.fused_gradients import FusedGradients, fused_choices, fused_problems
@@ -35,6 +35,9 @@ from convwright.tuning.session import Choice, capturing, session
 
 # A quick search takes few samples of the host, so their interval may be very wide; the median is within this factor.
 _DOUBT = 1.25
+# PyTorch's own call of any layer takes the host at most so many times as long as that of a tiny one. Where it seemed to
+# take longer, all that was timed beside it did, too, as beside compilers.
+_LONGEST = 2.0
 
 
 def decide(call: Call) -> Run | None:
@@ -57,7 +60,7 @@ def decide(call: Call) -> Run | None:
     if not call.trains:
         if _is_own(main):
             return (None if asked else _earning(own_runner(call), (main,), call)) or _torchs_own(call)
-        if _is_free(main, call) and not _worth_a_look(main):
+        if _is_free(main, call) and not _worth_a_look(main, adds_bias=call.form.transposed and call.bias is not None):
             return _torchs_own_instead(main, call)
         return _proving(main, _main(main, call), own_runner(call)) if _proves(main, call) else _main(main, call)
     gradients = _gradient_choices(problem, call, facts)
@@ -180,8 +183,9 @@ def _is_free(choice: Choice, call: Call) -> bool:
     return timed and not choice.is_torch and not (policy.deterministic or flags.deterministic())
 
 
-def _worth_a_look(choice: Choice) -> bool:
-    """Whether a choice is surely faster than PyTorch's own call even with what it costs the host to find it.
+def _worth_a_look(choice: Choice, *, adds_bias: bool = False) -> bool:
+    """Whether a choice is surely faster than PyTorch's own call even with what it costs the host to find it, and to add
+    a bias behind it.
 
     Eagerly a call takes as long as the slower of host and device; on a CPU it shows in use.
     """
@@ -190,14 +194,19 @@ def _worth_a_look(choice: Choice) -> bool:
     )  # fmt: skip
     if device is None or host is None or torch_device is None or torch_host is None:
         return True
-    if capturing(choice.device):
-        return True  # nothing can be measured inside a capture
-    device_us, host_us = device.value, min(host.high, _DOUBT * host.value)
-    most_us = (1 - TIE) * max(torch_device.value, torch_host.low, torch_host.value / _DOUBT)
+    host_us, torch_host_us = min(host.high, _DOUBT * host.value), max(torch_host.low, torch_host.value / _DOUBT)
+    most_us = (1 - TIE) * max(torch_device.value, torch_host_us)
+    if capturing(choice.device):  # nothing can be measured inside a capture
+        return True
+    if max(device.value, host_us) >= most_us:
+        return False
+    if max(device.value, host_us + LONG_LOOK_US) < (1 - TIE) * torch_device.value:
+        return True
     # What a look takes is measured only where it decides.
-    if device_us >= most_us or host_us >= most_us or max(device_us, host_us + LONG_LOOK_US) < most_us:
-        return max(device_us, host_us) < most_us
-    return max(device_us, host_us + look_host_us(choice.device.kind)) < most_us
+    costs = host_costs(choice.device.kind)
+    slowness = max(torch_host.value / (_LONGEST * costs.own_us), 1.0)
+    host_us = host_us / slowness + costs.look_us + costs.bias_us * adds_bias
+    return max(device.value, host_us) < (1 - TIE) * max(torch_device.value, torch_host_us / slowness)
 
 
 def _proving(choice: Choice, ours: Runner, own: Runner) -> Proving:

@@ -15,7 +15,7 @@ from convwright.ops.asking.request import Request
 from convwright.ops.calls.call import Call
 from convwright.ops.calls.form import CONV2D
 from convwright.ops.deciding import decide
-from convwright.ops.deciding.look_cost import look_host_us
+from convwright.ops.deciding.host_costs import HostCosts, host_costs
 from convwright.ops.deciding.node_cost import node_host_us
 from convwright.tuning import listing
 from convwright.tuning.session import Choice
@@ -36,7 +36,7 @@ def choice(
 
 @pytest.fixture(autouse=True)
 def _five(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "look_host_us", lambda kind: 5.0)
+    monkeypatch.setattr(decide, "host_costs", lambda kind: HostCosts(look_us=5.0, bias_us=4.0, own_us=16.0))
     monkeypatch.setattr(decide, "capturing", lambda device: False)
 
 
@@ -65,9 +65,24 @@ def test_times_of_two_samples_are_doubted_no_more_than_a_quarter() -> None:
     assert not decide._worth_a_look(replace(vague, torch_host_us=Interval(17.0, 0.1, 40.0)))
 
 
+def test_a_bias_that_is_added_behind_takes_the_host_as_well() -> None:
+    known = choice(5.0, 8.0)
+    assert decide._worth_a_look(known, adds_bias=False)
+    assert not decide._worth_a_look(known, adds_bias=True)
+    assert decide._worth_a_look(choice(5.0, 8.0, torch_host_us=20.0), adds_bias=True)
+
+
+def test_beside_compilers_what_a_host_seems_to_take_is_less() -> None:
+    """A tiny convolution of PyTorch's takes 16 µs, so that no call of its can take 320."""
+    assert decide._worth_a_look(choice(5.0, 160.0, torch_host_us=320.0))  # 16 and 5 of 32
+    assert not decide._worth_a_look(choice(5.0, 270.0, torch_host_us=320.0))  # 27 and 5
+    assert not decide._worth_a_look(choice(50.0, 160.0, 40.0, torch_host_us=320.0))  # the device's, where 40 are to win
+    assert decide._worth_a_look(choice(35.0, 160.0, 40.0, torch_host_us=320.0))
+
+
 def test_inside_a_capture_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "capturing", lambda device: True)
-    monkeypatch.setattr(decide, "look_host_us", None)
+    monkeypatch.setattr(decide, "host_costs", None)
     assert decide._worth_a_look(choice(5.0, 12.0))
 
 
@@ -133,14 +148,16 @@ def test_behind_a_node_what_was_asked_for_is_not_weighed_either(
     assert sorted(called) == ["backward_data", "backward_weight", "forward"]
 
 
-def test_it_is_measured() -> None:
-    assert 0.2 < look_host_us("cpu") < 200
-    assert look_host_us("cpu") == look_host_us("cpu")
+def test_they_are_measured() -> None:
+    costs = host_costs("cpu")
+    assert all(0.1 < each < 2000 for each in costs)
+    assert costs.look_us < costs.own_us
+    assert host_costs("cpu") is costs
 
 
 def test_scripts_take_no_other_function_for_the_one_that_was_measured() -> None:
-    look_host_us.cache_clear()
-    look_host_us("cpu")
+    host_costs.cache_clear()
+    host_costs("cpu")
     alive = {id(thing) for thing in gc.get_objects()}
     known = torch.jit._builtins._get_builtin_table()
     assert [name for key, name in known.items() if name.startswith("aten::conv") and key not in alive] == []
