@@ -128,9 +128,15 @@ def carve(workspace: Tensor, offset_bytes: int, spec: TensorSpec) -> Tensor:
 
 
 def allocator(spec: TensorSpec, device: torch.device) -> Callable[[], Tensor]:
-    """Makes uninitialised tensors of ``spec``; on the current GPU by the call of PyTorch's own compiled programs,
-    which is quicker than the public one."""
-    shape, strides, dtype = spec.shape, spec.strides, torch_dtype(spec.dtype)
+    """Makes uninitialised tensors of ``spec``."""
+    return strided_allocator(spec.shape, spec.strides, torch_dtype(spec.dtype), device)
+
+
+def strided_allocator(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Callable[[], Tensor]:
+    """Makes uninitialised tensors; on the current GPU by the call of PyTorch's own compiled programs, which is quicker
+    than the public one."""
     quick = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if device.type == "cuda" else None
     if quick is None:
         return partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)

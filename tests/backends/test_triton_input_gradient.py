@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from math import gcd
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -44,6 +45,7 @@ A100 = replace(H200, name="NVIDIA A100", architecture="sm_80", sm_count=108)
 PRESENT = replace(H200, torch_name="cuda:1")
 LAYER = ConvProblem.parse("mb32ic256ih56oc256kh3ph1sh2 dir:backward_data tag:nhwc")
 DTYPES = [DType.FP16, DType.BF16, DType.FP32]
+NEVER_LAUNCHED = cast(Launch, SimpleNamespace(stream=None))
 
 
 def offered(problem: ConvProblem, device: DeviceFacts = H200) -> list[Candidate]:
@@ -236,7 +238,7 @@ def test_a_weight_is_laid_along_the_sum() -> None:
     problem = ConvProblem.parse("g2ic16ih9oc22kh3kw2sh2 dir:backward_data")
     weight = torch.randn(problem.w.shape)
     candidate = next(each for each in all_tiles(problem) if each.algorithm == "input-gradient-3xtf32")
-    laid = InputGradientPlan(candidate, H200, [cast(Launch, None)]).prepare(weight)
+    laid = InputGradientPlan(candidate, H200, [NEVER_LAUNCHED]).prepare(weight)
     assert laid.is_contiguous()
     # The groups' output channels one behind the other.
     assert torch.equal(laid.movedim(-1, 1).flatten(0, 1), weight)
@@ -246,7 +248,7 @@ def test_a_weight_is_laid_along_the_sum() -> None:
 def test_a_channels_last_weight_of_whole_tiles_is_taken_as_it_lies() -> None:
     problem = in_dtype(LAYER, DType.BF16)
     weight = torch.randn(problem.w.shape).bfloat16()
-    prepared = InputGradientPlan(offered(problem)[0], H200, [cast(Launch, None)]).prepare
+    prepared = InputGradientPlan(offered(problem)[0], H200, [NEVER_LAUNCHED]).prepare
     last = weight.to(memory_format=torch.channels_last)
     assert prepared(last) is last
     assert torch.equal(prepared(weight), weight)

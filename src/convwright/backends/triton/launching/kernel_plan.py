@@ -29,11 +29,15 @@ class KernelPlan(ABC):
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         """``launches`` are in the order in which the driver is asked for them; last of all is what packs the weight, if
         a kernel does."""
-        shape = self.packed_shape(candidate)
+        shape, place, problem = (
+            self.packed_shape(candidate),
+            torch.device(device.torch_name or "cpu"),
+            candidate.problem,
+        )
         self.candidate = candidate
         self._launches = tuple(launches)
-        self._new_output = allocator(candidate.problem.output, torch.device(device.torch_name or "cpu"))
-        self._pack = None if shape is None else Packing(launches[-1], candidate.problem.w, shape, self.packed_dtype)
+        self._new_output = allocator(problem.output, place)
+        self._pack = None if shape is None else Packing(launches[-1], problem.w, shape, self.packed_dtype, place)
 
     @classmethod
     @abstractmethod

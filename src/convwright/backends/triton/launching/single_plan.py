@@ -27,7 +27,7 @@ class SingleKernelPlan(KernelPlan):
         self._takes_bias = candidate.problem.epilogue.bias
         self._takes_residual = candidate.problem.epilogue.residual
         self._is_forward = candidate.problem.direction is Direction.FORWARD
-        self._launch = launches[0]
+        self._launch, self._stream = launches[0], launches[0].stream
 
     @classmethod
     def steps(cls, candidate: Candidate) -> int:
@@ -46,15 +46,24 @@ class SingleKernelPlan(KernelPlan):
             raise BadInput(wrong_operands(self.candidate, bias, residual))
         if out is None:
             out = self._new_output()
-        if self._is_forward:
-            self._launch(first, second, bias, residual, out)
-        else:
-            self._launch(first, second, out)
+        if self._stream is None:
+            self._launch(*((first, second, bias, residual, out) if self._is_forward else (first, second, out)))
+            return out
+        self._run_at(
+            first.data_ptr(),
+            second.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            0 if residual is None else residual.data_ptr(),
+            out.data_ptr(),
+            self._stream(),
+        )
         return out
+
+    def _run_at(self, first: int, second: int, bias: int, residual: int, out: int, stream: int) -> None:
+        self._launch.at((first, second, bias, residual, out) if self._is_forward else (first, second, out), stream)
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
         """Run on these addresses; the weight's is that of a prepared one."""
         if bool(bias) is not self._takes_bias or bool(residual) is not self._takes_residual:
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
-        addresses = (first, second, bias, residual, out) if self._is_forward else (first, second, out)
-        self._launch.at(addresses, stream)
+        self._run_at(first, second, bias, residual, out, stream)

@@ -7,24 +7,30 @@ from torch import Tensor
 
 from convwright.backends.triton.launching.launch import Launch
 from convwright.backends.triton.operands import moves
-from convwright.core.tensor_spec import TensorSpec
-from convwright.tensors import empty, spec_of
+from convwright.core.tensor_spec import TensorSpec, dense_strides
+from convwright.tensors import empty, spec_of, strided_allocator
 
 
 class Packing:
-    """Lays weights that lie as ``spec`` says into numbers of this ``shape``."""
+    """Lays weights that lie as ``spec`` says into numbers of this ``shape``, on a GPU on ``device``."""
 
-    def __init__(self, launch: Launch, spec: TensorSpec, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def __init__(
+        self, launch: Launch, spec: TensorSpec, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.launch = launch
         self._spec, self._shape, self._dtype = spec, shape, dtype
+        self._on_gpu = strided_allocator(shape, dense_strides(shape), dtype, device)
 
     def __call__(self, weight: Tensor) -> Tensor:
         if weight.stride() != self._spec.strides and moves(spec_of(weight)) != moves(self._spec):
             weight = empty(self._spec, weight.device).copy_(weight)
-        packed = torch.empty(self._shape, dtype=self._dtype, device=weight.device)
-        if weight.is_cuda and weight.get_device() != torch.cuda.current_device():
-            with torch.cuda.device(weight.device):
-                self.launch(weight, packed)
-        else:
-            self.launch(weight, packed)
+        if not weight.is_cuda:
+            return self._into(torch.empty(self._shape, dtype=self._dtype), weight)
+        if weight.get_device() == torch._C._cuda_getDevice():
+            return self._into(self._on_gpu(), weight)
+        with torch.cuda.device(weight.device):
+            return self._into(self._on_gpu(), weight)
+
+    def _into(self, packed: Tensor, weight: Tensor) -> Tensor:
+        self.launch(weight, packed)
         return packed
