@@ -17,11 +17,11 @@ from pathlib import Path
 from pages import (
     choices,
     clinic,
-    cpu_models,
     cpu_zoo,
     few_channels,
     found,
     gtc,
+    models,
     own_kernels,
     padding_sweep,
     profiles,
@@ -55,7 +55,8 @@ class Table:
 TABLES = {
     "find": Table(found.table, "h200-find.jsonl"),
     "cpu-zoo": Table(cpu_zoo.table, "cpu-zoo.jsonl"),
-    "cpu-models": Table(cpu_models.table, "cpu-enable-models.jsonl"),
+    "cpu-models": Table(models.table, "cpu-enable-models.jsonl"),
+    "networks": Table(models.table, "h200-networks.jsonl"),
     "clinic": Table(clinic.table, "h200-wrapper-clinic.jsonl"),
     "deepbench": Table(choices.table, "h200-deepbench.jsonl"),
     "deepbench-h100": Table(choices.table, "h100-deepbench.jsonl"),

@@ -10,7 +10,7 @@ from typing import Any
 import profiled_kernels
 import pytest
 import tables
-from pages import cpu_models, cpu_zoo, few_channels, gtc, own_kernels, padding_sweep, profiles
+from pages import cpu_zoo, few_channels, gtc, models, own_kernels, padding_sweep, profiles
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,11 +58,28 @@ def test_whole_models() -> None:
         "model": "net", "batch": 1, "relative_l2": {"ours": 2e-7, "torch": 3e-7}, "ours_us": 9000.0,
         "torch_us": 10_000.0, "ratio": {"ratio": {"value": 0.9, "low": 0.89, "high": 0.91}}, "conditions": known,
     }]  # fmt: skip
-    assert cpu_models.table(lines).splitlines()[2:] == [
-        "| net | 9.00 | 10.00 | 0.900 (0.890 to 0.910) | 2.0e-07 | 3.0e-07 |", "",
-        "a cpu, threads 2, torch 2, torchvision 0, python 3, system Linux; fp32, batch 1, 224 × 224, no gradient; "
+    assert models.table(lines).splitlines()[2:] == [
+        "| net | fp32 | 9.00 | 10.00 | 0.900 (0.890 to 0.910) | 2.0e-07 | 3.0e-07 |", "",
+        "a cpu, threads 2, torch 2, torchvision 0, python 3, system Linux; batch 1, no gradient; "
         "the share of PyTorch's time is the median over rounds in which both ran.",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("autocast", "known", "told"),
+    [
+        (True, {}, "bf16, by autocast"), (True, {"cuda": "13", "tf32": "allowed"}, "fp16, by autocast"),
+        (False, {"cuda": "13", "tf32": "allowed"}, "fp32, TF32 on"),
+        (False, {"cuda": "13", "tf32": "not allowed"}, "fp32, TF32 off"),
+    ],
+)  # fmt: skip
+def test_a_model_is_told_with_what_it_was_computed_in(autocast: bool, known: dict[str, str], told: str) -> None:
+    line = {
+        "model": "net", "batch": 1, "relative_l2": {"ours": 0.0, "torch": 0.0}, "ours_us": 1.0, "torch_us": 1.0,
+        "ratio": {"ratio": {"value": 1.0, "low": 1.0, "high": 1.0}}, "autocast": autocast,
+        "conditions": {"device": "a gpu", **known},
+    }  # fmt: skip
+    assert models.table([line]).splitlines()[2].startswith(f"| net | {told} | 0.00 |")
 
 
 def test_a_table_replaces_what_stands_between_its_markers() -> None:
