@@ -78,6 +78,7 @@ def test_beside_compilers_what_a_host_seems_to_take_is_less() -> None:
     assert not decide._worth_a_look(choice(5.0, 270.0, torch_host_us=320.0))  # 27 and 5
     assert not decide._worth_a_look(choice(50.0, 160.0, 40.0, torch_host_us=320.0))  # the device's, where 40 are to win
     assert decide._worth_a_look(choice(35.0, 160.0, 40.0, torch_host_us=320.0))
+    assert decide._worth_a_look(choice(5.0, 340.0, 60.0, torch_host_us=320.0))  # 34 and 5, and the device's 60
 
 
 def test_inside_a_capture_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

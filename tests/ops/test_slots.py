@@ -177,15 +177,31 @@ def test_layers_alike_share_a_decision_and_compare_their_own_arguments(monkeypat
         assert_close(cw.conv2d(x, w, None, stride), y)
 
 
-@pytest.mark.parametrize("arguments", [([2, 1], (0, 0)), ((2, 1), [0, 0])])
-def test_what_layers_alike_are_given_as_lists_may_be_changed(arguments: tuple[Any, Any]) -> None:
-    x, one, other = randn(2, 4, 9, 8), randn(6, 4, 3, 3), randn(6, 4, 3, 3, seed=1)
-    for _ in range(2):
-        cw.conv2d(x, one, None, (2, 1), (0, 0))
-        assert_close(cw.conv2d(x, other, None, *arguments), F.conv2d(x, other, None, *arguments))
-    changed = next(each for each in arguments if isinstance(each, list))
-    changed[1] = 2
-    assert_close(cw.conv2d(x, other, None, *arguments), F.conv2d(x, other, None, *arguments))
+def test_what_layers_alike_are_given_as_lists_may_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    x, layers = randn(2, 4, 9, 8), [(randn(6, 4, 3, 3, seed=seed), [2, 1]) for seed in (1, 2)]
+    for w, stride in [*layers, *layers]:
+        assert_close(cw.conv2d(x, w, None, stride), F.conv2d(x, w, None, stride))
+    (first,), (second,) = (CONV2D.slots.latest[id(w)] for w, _ in layers)
+    assert first.decision is second.decision
+    for w, stride in layers:
+        stride[1] = 2
+        assert_close(cw.conv2d(x, w, None, stride), F.conv2d(x, w, None, stride))
+
+
+def test_a_layer_of_many_shapes_has_no_slots_made_for_it_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    images = [randn(1, 4, 9, width) for width in range(5, 11)]
+    layers = [(randn(6, 4, 3, 3, seed=seed), another(2, 1)) for seed in (1, 2)]
+
+    def all_once() -> None:
+        for x in images:
+            for w, stride in layers:
+                assert_close(cw.conv2d(x, w, None, stride), F.conv2d(x, w, None, stride))
+
+    all_once()
+    monkeypatch.setattr(slots, "copy", None)
+    all_once()
 
 
 def test_what_is_settled_of_a_decision_holds_for_all_layers_that_share_it() -> None:
@@ -422,6 +438,38 @@ def test_under_autocast_the_original_weight_finds_its_slot(algorithm: str, monke
     assert w.grad.dtype is torch.float32
     monkeypatch.undo()
     assert cw.conv2d(x, w).dtype is torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_under_autocast_to_another_dtype_what_was_asked_for_is_asked_for_again(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called, x, w = count_calls(monkeypatch), randn(2, 4, 6, 6, dtype=dtype), randn(6, 4, 3, 3, dtype=dtype)
+    for lowered in (torch.bfloat16, torch.float16, torch.bfloat16):
+        with torch.autocast("cpu", dtype=lowered):
+            for _ in range(2):
+                called.clear()
+                y = cw.conv2d(x, w, algorithm=GEMM)
+                assert called == ["forward"]
+                assert y.dtype is (dtype if dtype is torch.float64 else lowered)
+                assert_close(y.float(), F.conv2d(x, w).float(), rtol=0.05, atol=0.05)
+
+
+def test_behind_a_plan_that_fails_autocast_is_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, GEMM)
+    x, w = randn(2, 4, 6, 6, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
+
+    def fails(*_: Any) -> Tensor:
+        assert not torch.is_autocast_enabled("cpu")
+        raise ArithmeticError
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cw.conv2d(x, w)
+        monkeypatch.setattr(GemmPlan, "__call__", fails)
+        for _ in range(2):
+            with pytest.raises(ArithmeticError):
+                cw.conv2d(x, w)
+            assert torch.is_autocast_enabled("cpu")
 
 
 def test_under_autocast_a_weight_in_its_dtype_already_keeps_its_calls_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     monkeypatch.setattr(waiting, "waited_ns", lambda: {"made": int(fresh.waited_us * 1e3)})
     monkeypatch.setattr(waiting, "now_ns", lambda: int(fresh.time() * 1e3))
     monkeypatch.setattr(find, "warm_up", lambda device, store: None)
-    monkeypatch.setattr(find, "is_warm", lambda device: True)
+    monkeypatch.setattr(find, "was_asked", lambda problem, device: True)
     monkeypatch.setattr(compilers.Compilers, "compile", lambda self, candidate, device: None)
     registry.backend.cache_clear()
     yield fresh

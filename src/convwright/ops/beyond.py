@@ -226,10 +226,25 @@ def _lowered(call: Call) -> Run | None:
     given = call.x, call.w, call.bias
     x, w, bias = cast(*given)
     run = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
-    own = own_runner(call)
+    anew = _looking(call.form, call.request)
     if isinstance(run, Proving):
-        return run.instead(lowering(run.ours, given, own), own)  # the casts are a part of it
-    return None if run is None else wrapped(lowering(run, given, own), run)
+        return run.instead(lowering(run.ours, given, anew), own_runner(call))  # the casts are a part of it
+    return None if run is None else wrapped(lowering(run, given, anew), run)
+
+
+def _looking(form: Form, request: Request) -> Run:
+    """Calls that are decided anew."""
+
+    def looked_at(
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        return _looked_at(Call(form, x, w, bias, residual, out, request))
+
+    return looked_at
 
 
 def _is_promoted(call: Call) -> bool:

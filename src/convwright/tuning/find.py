@@ -35,7 +35,7 @@ from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
 from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
 from convwright.tuning.trials.verify import still_holds
-from convwright.tuning.trials.warm_up import is_warm, warm_up
+from convwright.tuning.trials.warm_up import warm_up
 
 NOT_MEASURED = "was not measured: "
 _CHAINS_IN_QUICK = 3
@@ -75,8 +75,7 @@ def find(
         search, trust=trust or settings().trust, isolate=isolate, energy=energy,
         progress=progress or NO_HOOKS.progress, kernels=compiled if mode is Mode.QUICK and not isolate else None,
     )  # fmt: skip
-    # What a library loads when it is asked for the first time is no cost of the problem that happens to come first.
-    with nullcontext() if is_warm(device) else budget.paused():
+    with nullcontext() if was_asked(problem, device) else budget.paused():
         direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
     if not search.runs:
@@ -90,6 +89,18 @@ def find(
     # Autocast around the caller would cast what is measured.
     with torch.autocast(device.kind, enabled=False), as_current(device):
         return _measured(search, candidates, refusals)
+
+
+_asked: set[tuple[object, ...]] = set()
+
+
+def was_asked(problem: ConvProblem, device: DeviceFacts) -> bool:
+    """Whether this process has asked what there is for the likes of ``problem``. The first time libraries load what
+    answers, which is no cost of the problem that happens to come first."""
+    kind = device.torch_name or device.key, problem.dtype, problem.direction
+    was = kind in _asked
+    _asked.add(kind)
+    return was
 
 
 def _measured(search: Search, candidates: list[Candidate], refusals: list[Refusal]) -> Findings:

@@ -40,12 +40,13 @@ def uncast(x: Tensor, call: Callable[[], _Result]) -> _Result:
         torch.set_autocast_enabled(kind, before)
 
 
-def lowering(run: Callable[..., Tensor], given: Operands, own: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def lowering(run: Callable[..., Tensor], given: Operands, anew: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """``run``, which was made for what autocast makes of operands like those ``given``, behind the casts that these
-    take; ``own`` where another dtype is to be computed in by now."""
+    take; ``anew`` where another dtype is to be computed in by now."""
     kind = given[0].device.type
     dtype_of, set_enabled = torch.get_autocast_dtype, torch.set_autocast_enabled
     dtype = dtype_of(kind)
+    is_cast = any(tensor is not None and tensor.dtype is not torch.float64 for tensor in given)
     x_dtype, w_dtype, bias_dtype = (_cast_to(tensor) for tensor in given)
 
     def lowered(
@@ -55,8 +56,8 @@ def lowering(run: Callable[..., Tensor], given: Operands, own: Callable[..., Ten
         residual: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        if dtype_of(kind) is not dtype:
-            return own(x, w, bias, residual, out)
+        if is_cast and dtype_of(kind) is not dtype:
+            return anew(x, w, bias, residual, out)
         if x_dtype is not None:
             x = x.to(x_dtype)
         if w_dtype is not None:

@@ -84,9 +84,11 @@ class Slot:
     def asked(self, request: Request) -> Slot:
         """The same decision for calls with these arguments, which are equal: those of another layer are other objects,
         and to compare them by value at each call would take longer than all else that is compared."""
-        kept = request.kept()
-        if kept is not request or all(mine is theirs for mine, theirs in zip(self.request, kept, strict=True)):
+        if all(mine is theirs for mine, theirs in zip(self.request, request, strict=True)):
             return self
+        kept = request.kept()
+        if kept is not request:
+            return self  # lists and what is made anew each time are compared by value in any case
         slot = copy(self)
         slot._ask(kept)
         return slot
@@ -130,12 +132,21 @@ class Slots:
         """The slot for a call with these tensors, input first; None where none stands for it."""
         for slot in self._by_shape.get(_key(weight, tensors[0], request), ()):
             if slot.stands_for(request, tensors, extra):
-                self._put_first(weight, tensors[0], slot.asked(request))
+                if extra is None:
+                    self._put_first(weight, tensors[0], self._for_layer(weight, slot, request))
                 return slot
         for slot in self._by_shape.get((weight.shape, None), ()):
             if slot.stands_for(request, tensors, extra) and slot.varied is not None and slot.varied.passes(tensors[0]):
                 return slot
         return None
+
+    def _for_layer(self, weight: Tensor, slot: Slot, request: Request) -> Slot:
+        """``slot`` as this layer asks for it; as it is, where the layer sees so many shapes that it is soon let go."""
+        known = self.latest.get(id(weight), ())
+        mine = next((other for other in known if other.decision is slot.decision), None)
+        if mine is not None or sum(other.varied is None for other in known) >= _MOST_AT_FIRST_LOOK:
+            return mine or slot
+        return slot.asked(request)
 
     def remember(self, weight: Tensor, tensors: tuple[Tensor, ...], slot: Slot) -> None:
         """Keep ``slot``, first among those of ``weight``; the oldest of these drops out."""

@@ -36,7 +36,7 @@ class HostCosts(NamedTuple):
 @lru_cache
 @torch.no_grad()
 def host_costs(kind: str) -> HostCosts:
-    """Takes some 20 ms, once per process.
+    """Takes some 50 ms, once per process, and where no fp32 was computed yet what cuDNN loads for it.
 
     As in a network, each call is that of another layer than the one before, and other layers run in between: a look at
     one layer, again and again, took an H200's host 2 µs where a look at many, with kernels launched in between, took 6.
@@ -56,13 +56,14 @@ def host_costs(kind: str) -> HostCosts:
         "bias": lambda w, *window: y.add_(bias.view(-1, 1, 1)),
     }
     company, taken_ns = Company(kind), {name: list[int]() for name in turns}
-    for (w, request), _ in zip(cycle(layers), range(_LAYERS + _REPEATS), strict=False):
-        for name, call in turns.items():
-            run = partial(call, w, *form.window(request))
-            company()
-            begun_ns = perf_counter_ns()
-            run()
-            taken_ns[name].append(perf_counter_ns() - begun_ns)
+    with torch.autocast(kind, enabled=False):
+        for (w, request), _ in zip(cycle(layers), range(_LAYERS + _REPEATS), strict=False):
+            for name, call in turns.items():
+                run = partial(call, w, *form.window(request))
+                company()
+                begun_ns = perf_counter_ns()
+                run()
+                taken_ns[name].append(perf_counter_ns() - begun_ns)
     nothing, look, own, added = (median(each[_LAYERS:]) / 1e3 for each in taken_ns.values())
     return HostCosts(max(look - nothing, 0.0), max(added - nothing, 0.0), max(own - nothing, 0.1))
 

@@ -23,29 +23,21 @@ _HEAT_US = 2000.0
 _warm: set[str] = set()
 
 
-def is_warm(device: DeviceFacts) -> bool:
-    """Whether this process has begun a search on a device."""
-    return _named(device) in _warm
-
-
 def warm_up(device: DeviceFacts, store: Store) -> None:
     """Run the first candidate of each backend on a tiny problem, once, and check and time one; what compiles is left
     out, since that helps no other. Libraries and PyTorch's own kernels, which take half a second to load, are no cost
     of the problem that happens to be met first."""
-    if is_warm(device):
+    here = device.torch_name or device.key  # two GPUs of one kind have the same key
+    if here in _warm:
         return
-    _warm.add(_named(device))
+    _warm.add(here)
     conditions(device)
     try:
         _run_tiny(device, store)
     except SHORTAGES as error:
         if not is_shortage(error):
             raise
-        _warm.discard(_named(device))
-
-
-def _named(device: DeviceFacts) -> str:
-    return device.torch_name or device.key  # two GPUs of one kind have the same key
+        _warm.discard(here)
 
 
 def _run_tiny(device: DeviceFacts, store: Store) -> None:

@@ -25,7 +25,7 @@ class Packing:
         if weight.stride() != self._spec.strides and moves(spec_of(weight)) != moves(self._spec):
             weight = empty(self._spec, weight.device).copy_(weight)
         if not weight.is_cuda:
-            return self._into(torch.empty(self._shape, dtype=self._dtype), weight)
+            return self._into(torch.empty(self._shape, dtype=self._dtype, device=weight.device), weight)
         if weight.get_device() == torch._C._cuda_getDevice():
             return self._into(self._on_gpu(), weight)
         with torch.cuda.device(weight.device):
