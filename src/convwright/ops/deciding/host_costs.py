@@ -39,7 +39,8 @@ def host_costs(kind: str) -> HostCosts:
     """Takes some 50 ms, once per process, and where no fp32 was computed yet what cuDNN loads for it.
 
     As in a network, each call is that of another layer than the one before, and other layers run in between: a look at
-    one layer, again and again, took an H200's host 2 µs where a look at many, with kernels launched in between, took 6.
+    one layer, again and again, took an H200's host 2 µs, with kernels launched in between 5 to 7, and at many layers in
+    turn another's, on which all took twice as long, 12.
     """
     from convwright.ops.enable import stand_in  # which by way of its decisions needs this
 
