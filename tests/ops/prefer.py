@@ -50,3 +50,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, method: str = "__call__") -> li
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, grad: bool = False) -> Tensor:
     made = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
     return made.requires_grad_(grad)
+
+
+def channels_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)

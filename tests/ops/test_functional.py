@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.errors import BadInput, Refused
-from ops.prefer import GEMM, RELAYOUT, TORCH, count_calls, prefer, randn
+from ops.prefer import GEMM, RELAYOUT, TORCH, channels_last, count_calls, prefer, randn
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "plain": ((2, 4, 9, 8), (6, 4, 3, 3), {}),
@@ -118,10 +118,6 @@ def test_gradients_that_are_wanted_and_no_others(
         assert called.count("forward") == 1
         assert called.count("backward_data") == needs[0]
         assert called.count("backward_weight") == needs[1]
-
-
-def channels_last(tensor: Tensor) -> Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last)
 
 
 def offset(tensor: Tensor) -> Tensor:

@@ -15,17 +15,12 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
-from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.policy import Policy, Weights
 from convwright.ops.asking.request import Request
 from convwright.ops.calls import slots
 from convwright.ops.calls.form import CONV2D
 from convwright.ops.calls.slots import Slot, Slots
-from ops.prefer import BOTH, GEMM, RELAYOUT, TORCH, count_calls, prefer, randn
-
-
-def channels_last(tensor: Tensor) -> Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last)
+from ops.prefer import BOTH, GEMM, RELAYOUT, TORCH, channels_last, count_calls, prefer, randn
 
 
 def another(*values: int) -> tuple[int, ...]:
@@ -263,115 +258,6 @@ def test_no_tensor_is_kept_alive(algorithm: str, weights: Weights, monkeypatch: 
         gc.enable()
 
 
-def test_packing_happens_at_every_call_where_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, w = randn(2, 4, 9, 8), channels_last(randn(6, 4, 3, 3))
-    cw.conv2d(x, w, algorithm=GEMM)
-    packed = count_calls(monkeypatch, "prepare")
-    CONV2D.slots.forget()
-    cw.conv2d(x, w, algorithm=GEMM)
-    packed.clear()
-    for _ in range(3):
-        cw.conv2d(x, w, algorithm=GEMM)
-    assert len(packed) == 3
-
-
-def test_constant_weights_are_packed_once_and_again_when_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = Policy(weights=Weights.CONSTANT)
-    packed = count_calls(monkeypatch, "prepare")
-    x, w = randn(2, 4, 9, 8), channels_last(randn(6, 4, 3, 3))
-
-    def call() -> int:
-        """How often the weight was packed in two calls, both of which are right."""
-        packed.clear()
-        for _ in range(2):
-            assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
-        return len(packed)
-
-    assert call() >= 1
-    assert call() == 0
-    w.mul_(2)
-    assert call() == 1
-    w[0].zero_()
-    assert call() == 1
-    w.data = channels_last(randn(6, 4, 3, 3, seed=5))
-    assert call() == 1
-    assert call() == 0
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_a_constant_weight_is_packed_again_behind_an_optimizers_step(fused: bool) -> None:
-    """A fused one writes to it without being counted."""
-    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
-    w = channels_last(randn(6, 4, 3, 3)).requires_grad_()
-    optimizer = torch.optim.AdamW([w], lr=0.1, fused=fused)
-    for _ in range(3):
-        y = cw.conv2d(x, w, algorithm=GEMM, policy=policy)
-        assert_close(y, F.conv2d(x, w))
-        y.square().mean().backward()
-        optimizer.step()
-        with torch.no_grad():
-            assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
-
-
-def test_each_constant_weight_has_its_own_packing() -> None:
-    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
-    weights = [channels_last(randn(6, 4, 3, 3, seed=i)) for i in range(4)]
-    for _ in range(3):
-        for w in weights:
-            assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
-
-
-def test_a_constant_weight_may_be_gone_and_another_come_in_its_place() -> None:
-    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
-    for i in range(30):
-        w = channels_last(randn(6, 4, 3, 3, seed=i))
-        assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
-        del w
-
-
-def test_the_packed_copy_of_a_weight_that_is_gone_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed: list[weakref.ref[Tensor]] = []
-    own = GemmPlan.prepare
-
-    def prepared(self: GemmPlan, weight: Tensor) -> Tensor:
-        made = own(self, weight).clone()
-        packed.append(weakref.ref(made))
-        return made
-
-    monkeypatch.setattr(GemmPlan, "prepare", prepared)
-    prefer(monkeypatch, GEMM)
-    policy = Policy(weights=Weights.CONSTANT)
-    weights = [randn(6, 4, 3, 3, seed=seed) for seed in range(3)]
-    for w in weights:
-        for _ in range(2):
-            cw.conv2d(randn(2, 4, 9, 8), w, policy=policy)
-    del w
-    assert sum(each() is not None for each in packed) == 3
-    del weights[1]
-    gc.collect()
-    assert sum(each() is not None for each in packed) == 2
-
-
-def test_constant_weights_under_inference_mode() -> None:
-    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8)
-    with torch.inference_mode():
-        w = channels_last(randn(6, 4, 3, 3))
-        for _ in range(3):
-            assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=policy), F.conv2d(x, w))
-            w.mul_(2)
-
-
-def test_constant_weights_may_still_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    prefer(monkeypatch, GEMM)
-    policy, x = Policy(weights=Weights.CONSTANT), randn(2, 4, 9, 8, grad=True)
-    w = channels_last(randn(6, 4, 3, 3)).requires_grad_()
-    for _ in range(3):
-        ours = torch.autograd.grad(cw.conv2d(x, w, policy=policy).square().sum(), (x, w))
-        assert_close(ours, torch.autograd.grad(F.conv2d(x, w).square().sum(), (x, w)))
-        with torch.no_grad():
-            w -= 0.1 * ours[1]
-
-
 @BOTH
 def test_many_threads_at_once(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, algorithm)
@@ -416,71 +302,6 @@ def test_a_workspace_made_in_inference_mode_serves_outside_of_it(monkeypatch: py
     torch.testing.assert_close(cw.conv2d(x, w), F.conv2d(x, w))
     grown = w.clone().requires_grad_()
     cw.conv2d(x, grown).sum().backward()
-
-
-@pytest.mark.parametrize("algorithm", [TORCH, GEMM])
-def test_under_autocast_the_original_weight_finds_its_slot(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefer(monkeypatch, algorithm)
-    x, w = randn(2, 4, 6, 6, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32, grad=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        expected = F.conv2d(x, w)
-        first = cw.conv2d(x, w)
-        kept = list(CONV2D.slots.latest)
-        monkeypatch.setattr("convwright.ops.beyond.decide", None)
-        for _ in range(3):
-            again = cw.conv2d(x, w)
-            assert again.dtype is torch.bfloat16
-            assert_close(again, expected)
-    assert first.dtype is torch.bfloat16
-    assert kept == list(CONV2D.slots.latest) == [id(w)]
-    again.sum().backward()
-    assert w.grad is not None
-    assert w.grad.dtype is torch.float32
-    monkeypatch.undo()
-    assert cw.conv2d(x, w).dtype is torch.float32
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_under_autocast_to_another_dtype_what_was_asked_for_is_asked_for_again(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called, x, w = count_calls(monkeypatch), randn(2, 4, 6, 6, dtype=dtype), randn(6, 4, 3, 3, dtype=dtype)
-    for lowered in (torch.bfloat16, torch.float16, torch.bfloat16):
-        with torch.autocast("cpu", dtype=lowered):
-            for _ in range(2):
-                called.clear()
-                y = cw.conv2d(x, w, algorithm=GEMM)
-                assert called == ["forward"]
-                assert y.dtype is (dtype if dtype is torch.float64 else lowered)
-                assert_close(y.float(), F.conv2d(x, w).float(), rtol=0.05, atol=0.05)
-
-
-def test_behind_a_plan_that_fails_autocast_is_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    prefer(monkeypatch, GEMM)
-    x, w = randn(2, 4, 6, 6, dtype=torch.float32), randn(6, 4, 3, 3, dtype=torch.float32)
-
-    def fails(*_: Any) -> Tensor:
-        assert not torch.is_autocast_enabled("cpu")
-        raise ArithmeticError
-
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        cw.conv2d(x, w)
-        monkeypatch.setattr(GemmPlan, "__call__", fails)
-        for _ in range(2):
-            with pytest.raises(ArithmeticError):
-                cw.conv2d(x, w)
-            assert torch.is_autocast_enabled("cpu")
-
-
-def test_under_autocast_a_weight_in_its_dtype_already_keeps_its_calls_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    prefer(monkeypatch, GEMM)
-    x, w = randn(2, 4, 8, 8, dtype=torch.bfloat16), randn(6, 4, 3, 3, dtype=torch.bfloat16)
-    for stride in (1, 2):
-        cw.conv2d(x, w, None, stride)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        for _ in range(2):
-            for stride in (1, 2):
-                assert_close(cw.conv2d(x, w, None, stride), F.conv2d(x, w, None, stride), rtol=0.05, atol=0.05)
 
 
 def test_a_weight_with_the_id_of_one_that_is_gone_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
