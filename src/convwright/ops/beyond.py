@@ -15,7 +15,7 @@ from convwright.errors import BadInput, NothingLeft, Refused
 from convwright.ops.asking.ambient import AUTO, freely
 from convwright.ops.asking.autocast import autocasting, cast, lowered_dtype, lowering, uncast
 from convwright.ops.asking.request import Request
-from convwright.ops.calls.call import Call, as_batch
+from convwright.ops.calls.call import Call, as_batch, per_call
 from convwright.ops.calls.form import Form
 from convwright.ops.calls.slots import Run, Slot
 from convwright.ops.calls.varied import Varied
@@ -226,25 +226,10 @@ def _lowered(call: Call) -> Run | None:
     given = call.x, call.w, call.bias
     x, w, bias = cast(*given)
     run = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
-    anew = _looking(call.form, call.request)
+    anew = per_call(call.form, call.request, _looked_at)
     if isinstance(run, Proving):
         return run.instead(lowering(run.ours, given, anew), own_runner(call))  # the casts are a part of it
     return None if run is None else wrapped(lowering(run, given, anew), run)
-
-
-def _looking(form: Form, request: Request) -> Run:
-    """Calls that are decided anew."""
-
-    def looked_at(
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        return _looked_at(Call(form, x, w, bias, residual, out, request))
-
-    return looked_at
 
 
 def _is_promoted(call: Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -80,3 +81,18 @@ class Call:
         """The layout of PyTorch's own output, for the problem that this call poses."""
         added = per_axis("output_padding", self.request.output_padding, problem.rank) if self.form.transposed else None
         return output_layout(problem, self.x, self.w, self.bias, added)
+
+
+def per_call(form: Form, request: Request, compute: Callable[[Call], Tensor]) -> Callable[..., Tensor]:
+    """``compute``, called as a candidate is: with the tensors of each call."""
+
+    def runs(
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        return compute(Call(form, x, w, bias, residual, out, request))
+
+    return runs

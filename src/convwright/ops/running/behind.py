@@ -7,7 +7,7 @@ from torch import Tensor
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.epilogue import activation_named
 from convwright.ops.asking.autocast import autocasting
-from convwright.ops.calls.call import Call
+from convwright.ops.calls.call import Call, per_call
 from convwright.ops.running.composite import composite
 from convwright.ops.running.runner import Runner
 from convwright.tensors import activate, activate_
@@ -55,14 +55,4 @@ def torchs_own(call: Call) -> Runner:
     form, request = call.form, call.request
     if not (form.transposed or call.trains or autocasting(call.x)):
         return TorchPlan(torch_candidate(call.problem())).bare
-
-    def runs(
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        return composite(Call(form, x, w, bias, residual, out, request))
-
-    return runs
+    return per_call(form, request, composite)
