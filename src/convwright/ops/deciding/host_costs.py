@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import cycle
+from itertools import cycle, islice
 from statistics import median
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -58,7 +58,7 @@ def host_costs(kind: str) -> HostCosts:
     }
     company, taken_ns = Company(kind), {name: list[int]() for name in turns}
     with torch.autocast(kind, enabled=False):
-        for (w, request), _ in zip(cycle(layers), range(_LAYERS + _REPEATS), strict=False):
+        for w, request in islice(cycle(layers), _LAYERS + _REPEATS):
             for name, call in turns.items():
                 run = partial(call, w, *form.window(request))
                 company()

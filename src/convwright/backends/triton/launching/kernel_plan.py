@@ -29,11 +29,8 @@ class KernelPlan(ABC):
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         """``launches`` are in the order in which the driver is asked for them; last of all is what packs the weight, if
         a kernel does."""
-        shape, place, problem = (
-            self.packed_shape(candidate),
-            torch.device(device.torch_name or "cpu"),
-            candidate.problem,
-        )
+        shape, problem = self.packed_shape(candidate), candidate.problem
+        place = torch.device(device.torch_name or "cpu")
         self.candidate = candidate
         self._launches = tuple(launches)
         self._new_output = allocator(problem.output, place)
