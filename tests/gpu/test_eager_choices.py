@@ -6,13 +6,13 @@ from functools import lru_cache
 
 import pytest
 import torch
+from convwright.ops.deciding.host_costs import host_costs
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
 from convwright.measuring.company import Company
 from convwright.ops.calls.form import forget
-from convwright.ops.deciding.host_costs import host_costs
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session

@@ -27,7 +27,7 @@ def with_workspace(x: Tensor, w: Tensor) -> Choice:
         measured = verdict.finding.measurement
         if measured is not None and measured.workspace_bytes > 0:
             id_ = verdict.finding.candidate.id
-            return session().choose(cw.problem(x, w), device_facts(x.device), cw.Policy(), id_)
+            return session().answer(cw.problem(x, w), device_facts(x.device), cw.Policy(), id_, None).captured
     pytest.skip("no candidate here needs a workspace")
 
 

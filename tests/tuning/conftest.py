@@ -10,6 +10,7 @@ import pytest
 from convwright.backends import registry
 from convwright.measuring.disturbances import waiting
 from convwright.tuning import budget, chains, find, listing
+from convwright.tuning import session as sessions
 from convwright.tuning.compiling import compilers
 from convwright.tuning.trials import doubt, heats, looks
 from tuning import made_backend
@@ -24,6 +25,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     own = {name: f"tuning.made_backend:{kind}" for name, kind in kinds.items()}
     for module in (registry, listing):
         monkeypatch.setattr(module, "BACKENDS", own)
+    monkeypatch.setattr(sessions, "SEARCHED", ("cpu", "cuda"))
     monkeypatch.setattr(heats, "WallClock", made_backend.MadeClock)
     monkeypatch.setattr(chains, "REWRITES", ())
     fresh = made_backend.reset()

@@ -199,11 +199,11 @@ def test_a_session_chooses_anew_when_more_is_ready(made: Made, monkeypatch: pyte
     monkeypatch.setattr(sessions, "_hearers", [news.set])
     made.quick, made.compiled = {"fast": Way(800.0)}, {"kernel": Way(500.0)}
     session = Session(Mode.QUICK, Store.open(None))
-    assert session.choose(PROBLEM, CPU, Policy(), None).candidate.id == "quick/fast"
-    asked = session.choose(PROBLEM, CPU, Policy(), "quick/fast")
+    assert session.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "quick/fast"
+    asked = session.answer(PROBLEM, CPU, Policy(), "quick/fast", None).captured
     assert news.wait(20)
-    assert session.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel"
-    assert session.choose(PROBLEM, CPU, Policy(), "quick/fast").candidate == asked.candidate
+    assert session.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel"
+    assert session.answer(PROBLEM, CPU, Policy(), "quick/fast", None).captured.candidate == asked.candidate
 
 
 def test_whoever_remembers_calls_hears_of_it() -> None:
@@ -254,8 +254,8 @@ def compilers(monkeypatch: pytest.MonkeyPatch) -> list[ConvProblem]:
 def test_who_asks_but_once_has_what_calls_have_later(made: Made) -> None:
     made.compiled = dict(KERNELS)
     here = Session(Mode.QUICK, Store.open(None))
-    assert here.choose_once(PROBLEM, CPU, Policy()).candidate.id == "compiled/kernel-3"
-    assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel-3"
+    assert here.plan(PROBLEM, CPU, Policy()).candidate.id == "compiled/kernel-3"
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel-3"
 
 
 def test_its_kernels_are_compiled_ahead_of_others(
@@ -264,8 +264,8 @@ def test_its_kernels_are_compiled_ahead_of_others(
     monkeypatch.setattr(besides, "_AT_ONCE", 1)
     made.compiled = dict(KERNELS)
     here, other = Session(Mode.QUICK, Store.open(None)), ConvProblem.parse("ic4ih11oc4kh3")
-    here.choose(other, CPU, Policy(), None)
-    here.choose_once(PROBLEM, CPU, Policy())
+    here.answer(other, CPU, Policy(), None, None)
+    here.plan(PROBLEM, CPU, Policy())
     here.wait_for_compilers()
     assert compilers == [PROBLEM] * 4 + [other] * 4
 
@@ -275,10 +275,10 @@ def test_what_comes_late_for_it_is_for_the_calls_behind(made: Made, monkeypatch:
     monkeypatch.setattr(Compilers, "compile", lambda *asked: None if may_go_on.wait(20) else "nobody let it go on")
     monkeypatch.setattr(sessions, "_PATIENCE_S", 0.1)
     here = Session(Mode.QUICK, Store.open(None))
-    assert not here.choose_once(PROBLEM, CPU, Policy()).candidate.compiles
+    assert not here.plan(PROBLEM, CPU, Policy()).candidate.compiles
     may_go_on.set()
     here.wait_for_compilers()
-    assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel-3"
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel-3"
 
 
 def test_others_are_served_while_it_waits(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,13 +287,13 @@ def test_others_are_served_while_it_waits(made: Made, monkeypatch: pytest.Monkey
     here, chosen_once = Session(Mode.QUICK, Store.open(None)), list[str]()
 
     def ask() -> None:
-        chosen_once.append(here.choose_once(PROBLEM, CPU, Policy()).candidate.id)
+        chosen_once.append(here.plan(PROBLEM, CPU, Policy()).candidate.id)
 
     asking = threading.Thread(target=ask)
     asking.start()
     until(lambda: bool(here.chosen))
     other = ConvProblem.parse("ic4ih11oc4kh3")
-    assert here.choose(other, CPU, Policy(), "torch/default").is_torch
+    assert here.answer(other, CPU, Policy(), "torch/default", None).captured.is_torch
     assert not chosen_once
     may_go_on.set()
     asking.join(20)
@@ -303,6 +303,6 @@ def test_others_are_served_while_it_waits(made: Made, monkeypatch: pytest.Monkey
 def test_what_has_to_stay_the_same_is_not_waited_for(made: Made) -> None:
     made.compiled, policy = dict(KERNELS), Policy(deterministic=True)
     here = Session(Mode.QUICK, Store.open(None))
-    first = here.choose(PROBLEM, CPU, policy, None)
-    assert here.choose_once(PROBLEM, CPU, policy) is first
+    first = here.answer(PROBLEM, CPU, policy, None, None).captured
+    assert here.plan(PROBLEM, CPU, policy).candidate == first.candidate
     here.wait_for_compilers()

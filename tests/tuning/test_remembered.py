@@ -55,7 +55,7 @@ def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def chosen(store: Store, mode: Mode = Mode.QUICK, **policy: Any) -> str:
-    return Session(mode, store).choose(PROBLEM, CPU, Policy(**policy), None).candidate.id
+    return Session(mode, store).answer(PROBLEM, CPU, Policy(**policy), None, None).captured.candidate.id
 
 
 @pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL, Mode.HEURISTIC])
@@ -69,7 +69,7 @@ def test_the_choice_is_made_without_listing_or_running_anything(
 
 
 def test_a_choice_knows_what_it_saves(store: Store, asked: list[str]) -> None:
-    choice = Session(Mode.QUICK, store).choose(PROBLEM, CPU, Policy(), None)
+    choice = Session(Mode.QUICK, store).answer(PROBLEM, CPU, Policy(), None, None).captured
     assert choice.device_us is not None
     assert choice.torch_device_us is not None
     assert choice.device_us.value == pytest.approx(480.0, rel=0.01)

@@ -72,7 +72,7 @@ def test_what_a_backend_had_no_memory_to_list_is_found_by_the_next_search(
         assert found.refusals == (short,)
         assert list(rows(found)) == ["torch/default"]
     assert not Session(mode, store).knows(PROBLEM, CPU, Policy())
-    assert Session(mode, store).choose(PROBLEM, CPU, Policy(), None).candidate.id == "quick/fast"
+    assert Session(mode, store).answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "quick/fast"
     assert Session(mode, store).knows(PROBLEM, CPU, Policy())
 
 

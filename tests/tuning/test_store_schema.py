@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS search (
 PRAGMA user_version = 1;
 """
 LOST = "no such table: finding"
-TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used", "plan"}}
+TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used", "plan", "fact"}}
 
 # Opens the store and kills itself before the statement of the given number.
 KILLED = """

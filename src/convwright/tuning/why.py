@@ -20,11 +20,10 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
-from convwright.tuning.asked import is_called, unknown
+from convwright.tuning.asked import is_called, named, unknown
 from convwright.tuning.attempt import Request
 from convwright.tuning.process import end_in_words, search_path
 from convwright.tuning.search import resolved
-from convwright.tuning.session import named
 
 COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.attempt"]
 MOST_ATTEMPT_S = 120.0

@@ -102,13 +102,6 @@ class Recall:
         """All measurements, under whatever versions they were taken."""
         return {id_: entry.measurement for id_, entry in self._stored.items() if entry.measurement is not None}
 
-    def less_bytes(self, candidate: Candidate, needed_bytes: int | None) -> int:
-        """The most workspace that is less than a candidate needs, and less than it was measured to need; none where
-        neither is known. Below 0 there is no such thing."""
-        measured = self.measured().get(candidate.id)
-        known = (needed_bytes, None if measured is None else measured.workspace_bytes)
-        return min((nbytes - 1 for nbytes in known if nbytes is not None), default=0)
-
     def record(self, fresh: Iterable[Finding]) -> None:
         """Keep what was measured, and what failed; not what is unstable, which nobody is to believe later."""
         for finding in fresh:

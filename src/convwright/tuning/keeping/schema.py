@@ -61,6 +61,12 @@ _STEPS = (
             PRIMARY KEY (problem, device, candidate)
         )""",
     ),
+    (
+        """CREATE TABLE IF NOT EXISTS fact (
+            device TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, created REAL NOT NULL,
+            PRIMARY KEY (device, name)
+        ) WITHOUT ROWID""",
+    ),
 )
 SCHEMA_VERSION = len(_STEPS)
 

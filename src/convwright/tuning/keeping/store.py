@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -55,6 +56,7 @@ class Store:
             raise BadInput(f"a store's `path` must be a path, or None for one in memory, got {path!r}")
         self._database = Database(store_place("a store", path) if isinstance(path, str) else path, tell)
         self._untold: str | None = None
+        self.recorded = 0  # findings that this process has kept
 
     @classmethod
     def open(cls, path: Path | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
@@ -120,6 +122,11 @@ class Store:
             )
 
         self._database.transaction(write)
+        self.recorded += 1
+
+    def knows(self, device_key: str) -> bool:
+        """Whether there is any finding of a device."""
+        return bool(self._database.execute("SELECT 1 FROM finding WHERE device = ? LIMIT 1", (device_key,)))
 
     def findings(self, problem_key: str, device_key: str) -> dict[str, Stored]:
         """All that is known of a problem on a device, by candidate id, whether its fingerprint still counts or not."""
@@ -184,6 +191,20 @@ class Store:
         if rows:
             self._note_use(problem_key, device_key)
         return str(rows[0][0]) if rows else None
+
+    def record_fact(self, device_key: str, name: str, body: str) -> None:
+        """Keep what is known of a device itself, such as its host costs. Export leaves it out."""
+        with self._tolerantly():
+            self._database.execute(
+                "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", (device_key, name, body, time.time())
+            )
+
+    def fact(self, device_key: str, name: str, *, younger_than_s: float = inf) -> str | None:
+        """What was kept under this name, if it is not older than that."""
+        rows = self._database.execute(
+            "SELECT body, created FROM fact WHERE device = ? AND name = ?", (device_key, name)
+        )
+        return str(rows[0][0]) if rows and 0 <= time.time() - rows[0][1] < younger_than_s else None
 
     @contextmanager
     def trying(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> Iterator[None]:
@@ -262,7 +283,7 @@ class Store:
         """Forget everything."""
 
         def delete(connection: sqlite3.Connection) -> None:
-            for table in ("search", "finding", "used", "trying", "plan"):
+            for table in ("search", "finding", "used", "trying", "plan", "fact"):
                 connection.execute(f"DELETE FROM {table}")
 
         self._database.transaction(delete)

@@ -1,4 +1,4 @@
-"""What serves in the place of a chosen candidate for which there is no memory, until there is again."""
+"""PyTorch's own call in the place of a chosen candidate for which there is no memory, until there is again."""
 
 from __future__ import annotations
 
@@ -14,42 +14,39 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy, Weights
 from convwright.errors import MemoryWarning
 from convwright.measuring.hardware.machine import free_memory_bytes
+from convwright.ops.latest import latest
 from convwright.ops.running.runner import Operands, Runner, runner
 from convwright.shortage import SHORTAGES, OutOfMemory, is_shortage, shortage
-from convwright.tuning.session import Choice, capturing, session
+from convwright.tuning import listing
+from convwright.tuning.search import resolved
+from convwright.tuning.session import Choice, capturing
 
 # Memory is looked at again after twice as many calls each time, and in the end after so many. To ask for what cannot be
 # had makes PyTorch give back all that it keeps ready, so that is done only where enough seems to be free.
 _MOST_BETWEEN = 1024
 
 
-class Relief:
-    """Stands beside a candidate that is ``demanded`` by name, or free to be replaced; ``serving`` is what computes
-    while memory is short. Nothing of a call's tensors is kept."""
+class OomFallback:
+    """Stands beside a candidate that is ``demanded`` by name, or free to be replaced. ``serving`` computes while memory
+    is short. Nothing of a call's tensors is kept."""
 
-    __slots__ = (
-        "_calls", "_choice", "_demanded", "_hurried", "_needed_bytes", "_next_look", "_policy", "_stand_in", "_told",
-        "serving",
-    )  # fmt: skip
+    __slots__ = ("_calls", "_choice", "_demanded", "_needed_bytes", "_next_look", "_policy", "_told", "serving")
 
     def __init__(self, choice: Choice, policy: Policy, *, demanded: bool) -> None:
         self._choice, self._policy, self._demanded = choice, policy, demanded
-        self._calls, self._next_look, self._needed_bytes = 0, 1, 0
-        self._told = self._hurried = False
-        self._stand_in: Choice | None = None
-        self.serving: Runner = _torchs_own(choice)
+        self._calls, self._next_look, self._needed_bytes, self._told = 0, 1, 0, False
+        self.serving: Runner = TorchPlan(torch_candidate(choice.candidate.problem))
 
     def lasts(self) -> bool:
         """Whether this call, too, is not the candidate's."""
         self._calls += 1
         if self._calls < self._next_look or not self._may_fit():
             return True
-        if session().last is self._stand_in:
-            session().last = self._choice
+        latest.choice = self._choice
         return False
 
-    def begin(self, error: BaseException, operands: Operands, needed_bytes: int | None) -> None:
-        """Find what serves from now on, where ``error`` says that there is no memory; any other is raised again.
+    def begin(self, error: BaseException, needed_bytes: int | None) -> None:
+        """Let PyTorch's own call serve from now on, where ``error`` says that there is no memory; any other is raised.
 
         Without ``needed_bytes`` the candidate could not be built, and nobody knows what for.
         """
@@ -60,23 +57,22 @@ class Relief:
             raise OutOfMemory(why) from error
         if self._has_to_stay():
             raise OutOfMemory(f"{why}; nothing else may serve where equal calls have to give equal bits") from error
-        self._needed_bytes, self._hurried = needed_bytes or 0, capturing(self._choice.device)
-        # Inside a capture nothing is read, built or told, any of which could break it.
-        smaller = self._at_once() if self._hurried else session().smaller(self._choice, self._policy, needed_bytes)
-        if smaller is None:
+        if not self._own_is_allowed():
             raise OutOfMemory(f"{why}; nothing that needs less is allowed") from error
-        self._next_look = self._calls + (1 if self._hurried else min(self._calls + 1, _MOST_BETWEEN))
-        self._stand_in = session().last = replace(smaller, note=why)
-        if not self._hurried:
-            self.serving = bound(smaller, operands, self._policy, demanded=False)
-            self._tell(f"{smaller.candidate.id} serves: {why}")
+        self._needed_bytes = needed_bytes or 0
+        self._next_look = self._calls + min(self._calls + 1, _MOST_BETWEEN)
+        own = torch_candidate(self._choice.candidate.problem)
+        latest.choice = replace(self._choice, candidate=own, device_us=self._choice.torch_device_us, note=why)
+        if not (self._told or capturing(self._choice.device)):
+            self._told = True
+            warnings.warn(f"{own.id} serves: {why}", MemoryWarning, stacklevel=3)
 
     def candidates(self, operands: Operands) -> Runner:
         """The candidate itself, built and bound to calls with operands like these."""
         return runner(
-            self._choice.plan(), operands, _torchs_own(self._choice),
+            self._choice.plan(), operands, self.serving,
             weights_constant=self._policy.weights is Weights.CONSTANT,
-            stays=self._demanded or self._has_to_stay() or self._policy.arithmetic is not None, relief=self,
+            stays=self._demanded or self._has_to_stay() or self._policy.arithmetic is not None, fallback=self,
         )  # fmt: skip
 
     def until_built(self) -> Runner:
@@ -93,33 +89,28 @@ class Relief:
         ) -> Tensor:
             nonlocal candidates
             if candidates is None and not self.lasts():
-                operands = (first, second, bias, residual)
                 try:
-                    candidates = self.candidates(operands)
+                    candidates = self.candidates((first, second, bias, residual))
                 except SHORTAGES as error:
-                    self.begin(error, operands, _bytes_to_build(self._choice))
+                    self.begin(error, self._choice.candidate.workspace_bytes or None)
             return (candidates or self.serving)(first, second, bias, residual, out)
 
         return run
 
-    def _at_once(self) -> Choice | None:
-        """What is ready: what has served before, or else PyTorch's own call."""
-        return self._stand_in or session().smaller(self._choice, self._policy, 0)
+    def _own_is_allowed(self) -> bool:
+        candidate, device = self._choice.candidate, self._choice.device
+        if candidate.problem.dtype.narrow:
+            return False
+        permitted = resolved(self._policy, candidate.problem, device)
+        return listing.objection(torch_candidate(candidate.problem, cpu=device.kind == "cpu"), permitted) is None
 
     def _has_to_stay(self) -> bool:
         """Whether a call has to be computed as the one before it, by the candidate or by what serves in its place."""
         return self._policy.deterministic or flags.deterministic()
 
-    def _tell(self, said: str) -> None:
-        if not self._told:
-            self._told = True
-            warnings.warn(said, MemoryWarning, stacklevel=3)
-
     def _may_fit(self) -> bool:
         if self._has_to_stay() or capturing(self._choice.device):
             return False  # what a graph is captured with stays in it
-        if self._hurried:
-            return True  # and if it does not, the best that needs less is looked for only then
         self._next_look = self._calls + min(self._calls + 1, _MOST_BETWEEN)
         free = free_memory_bytes(self._choice.device)
         return free is None or free >= self._needed_bytes
@@ -127,21 +118,12 @@ class Relief:
 
 def bound(choice: Choice, operands: Operands, policy: Policy, *, demanded: bool) -> Runner:
     """A choice bound to calls with operands like these, and what serves in its place where it has no memory."""
-    relief = Relief(choice, policy, demanded=demanded)
+    fallback = OomFallback(choice, policy, demanded=demanded)
     try:
-        return relief.candidates(operands)
+        return fallback.candidates(operands)
     except SHORTAGES as error:
-        relief.begin(error, operands, _bytes_to_build(choice))
-    return relief.until_built()
-
-
-def _bytes_to_build(choice: Choice) -> int | None:
-    """What is known to be needed of a candidate that cannot be built: where it is not its workspace, nothing is."""
-    return choice.candidate.workspace_bytes or None
-
-
-def _torchs_own(choice: Choice) -> TorchPlan:
-    return TorchPlan(torch_candidate(choice.candidate.problem))
+        fallback.begin(error, choice.candidate.workspace_bytes or None)
+    return fallback.until_built()
 
 
 def short_of(candidate: Candidate, device: DeviceFacts, needed_bytes: int, error: BaseException) -> OutOfMemory:

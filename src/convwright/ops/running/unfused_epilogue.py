@@ -1,4 +1,4 @@
-"""Runners for what comes behind a convolution and is not fused into it."""
+"""Runners for an epilogue that is not fused into its convolution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convwright.ops.running.runner import Runner
 from convwright.tensors import activate, activate_
 
 
-def behind(run: Runner, call: Call) -> Runner:
+def unfused_epilogue(run: Runner, call: Call) -> Runner:
     """``run``, which convolves only, and then residual, bias and activation, added in place."""
     activation, shape = activation_named(call.request.activation), (-1, *[1] * call.form.rank)
 
@@ -50,7 +50,7 @@ def activated(run: Runner | None, call: Call) -> Runner:
     return runs
 
 
-def torchs_own(call: Call) -> Runner:
+def torchs_functions(call: Call) -> Runner:
     """PyTorch's own functions for a call with more to it than ``F.conv2d`` takes."""
     form, request = call.form, call.request
     if not (form.transposed or call.trains or autocasting(call.x)):
