@@ -9,7 +9,7 @@ import pytest
 
 from convwright.backends import registry
 from convwright.measuring.disturbances import waiting
-from convwright.tuning import budget, chains, find, listing
+from convwright.tuning import budget, chains, find, listing, workers
 from convwright.tuning.compiling import compilers
 from convwright.tuning.trials import doubt, heats, looks
 from tuning import made_backend
@@ -44,7 +44,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 def fatal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The backend whose compiler does as it is told, here and in the processes that compile."""
     monkeypatch.setitem(registry.BACKENDS, "fatal", "tuning.made_backend:Fatal")
-    monkeypatch.setattr(compilers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
+    monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
     registry.backend.cache_clear()
     yield
     registry.backend.cache_clear()

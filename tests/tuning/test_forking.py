@@ -247,12 +247,12 @@ def test_compilers_stay_those_of_the_parent(fatal: None, tmp_path: Path) -> None
 
     def child() -> str:
         files = len(os.listdir("/proc/self/fd"))
-        said = f"{asked._resting} {asked.compile(kernel(tmp_path / 'child'), CPU)}"
-        asked._resting.pop().kill()
+        said = f"{asked.workers.idle} {asked.compile(kernel(tmp_path / 'child'), CPU)}"
+        asked.workers._idle.pop().end()
         return f"{said} {len(os.listdir('/proc/self/fd')) - files}"
 
-    with held(asked._places):
-        assert in_child(child) == "[] None 0"
+    with held(asked.workers._places):
+        assert in_child(child) == "() None 0"
     assert asked.compile(kernel(tmp_path / "after"), CPU) is None
     processes = [written(tmp_path / name)[0] for name in ("before", "child", "after")]
     assert processes[0] == processes[2] != processes[1]

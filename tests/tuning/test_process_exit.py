@@ -24,12 +24,12 @@ x, w = torch.randn(2, 4, 16, 16), torch.randn(6, 4, 3, 3)
 """
 FATAL = """
 from convwright.backends import registry
-from convwright.tuning.compiling import compilers
+from convwright.tuning import workers
 from convwright.tuning.compiling.compilers import Compilers
 from tuning.fatal import SERVE, kernel
 from tuning.made import CPU
 registry.BACKENDS["fatal"] = "tuning.made_backend:Fatal"
-compilers.COMMAND = [sys.executable, "-c", SERVE.format(paths=sys.path)]
+workers.COMMAND = [sys.executable, "-c", SERVE.format(paths=sys.path)]
 """
 COMPILES = """
 from convwright.tuning.compiling import beside
@@ -72,7 +72,7 @@ assert Compilers(1).compile(kernel(here / "compiled"), CPU) is None
     "with a compiler that is asked from another thread": FATAL + """
 asked = Compilers(1)
 threading.Thread(target=asked.compile, args=(kernel("hangs"), CPU), daemon=True).start()
-while not asked._places._value == 0:
+while not asked.workers._places._value == 0:
     time.sleep(0.01)
 time.sleep(5.0)  # until it compiles, which it begins late beside other tests
 """,
