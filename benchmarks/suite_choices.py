@@ -91,14 +91,14 @@ def policy(options: argparse.Namespace) -> Policy:
 
 def compiling(options: argparse.Namespace, say: Say, question: Answer) -> Answer:
     """The first process: kernels of the rows in their order, for as long as it is let; it says each row."""
-    compilers, device = kernels_ahead.compilers(), device_facts(options.device)
+    device = device_facts(options.device)
 
     one_flag = Lock()
 
     def compiled(asked: Asked) -> Answer:
         with one_flag:
             kernels = kernels_ahead.kernels_of(flagged(asked.question), device, policy(options))
-        kernels_ahead.compile_kernels(kernels[: options.kernels], device, compilers)
+        kernels_ahead.compile_kernels(kernels[: options.kernels], device)
         return asked.question
 
     # A row whose slowest kernel takes long leaves processors idle, to which the next rows' kernels go.

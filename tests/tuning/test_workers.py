@@ -17,15 +17,21 @@ from convwright.backends import registry
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.tuning import listing, workers
-from convwright.tuning.compiling import compilers
-from convwright.tuning.compiling.compilers import Compilers
 from convwright.tuning.workers import Abandoned, TaskFailed, Worker, WorkerDied, WorkerNotStarted, WorkerPool
 from opened import opened
 from tuning.fatal import kernel, written
-from tuning.made import CPU, PROBLEM
-from tuning.made_backend import RUINOUS, offer
+from tuning.made import CPU
 
 MOST_NICENESS = 19
+
+
+def compiled(pool: WorkerPool, what: object, **how: Any) -> bool:
+    """Whether a worker could be had that compiles."""
+    try:
+        pool.ask("compile", kernel(what), CPU, **how)
+    except WorkerNotStarted:
+        return False
+    return True
 
 
 def none_left() -> tuple[int, int]:
@@ -33,8 +39,8 @@ def none_left() -> tuple[int, int]:
 
 
 def test_one_process_compiles_all_that_is_asked_for_in_turn(fatal: None, tmp_path: Path) -> None:
-    asked = Compilers(4, niceness=3)
-    assert [asked.compile(kernel(tmp_path / str(i)), CPU) for i in range(3)] == [None] * 3
+    asked = WorkerPool(4, niceness=3)
+    assert [compiled(asked, tmp_path / str(i)) for i in range(3)] == [True] * 3
     said = {written(tmp_path / str(i))[:2] for i in range(3)}
     assert len(said) == 1
     ((process, niceness),) = said
@@ -43,72 +49,29 @@ def test_one_process_compiles_all_that_is_asked_for_in_turn(fatal: None, tmp_pat
 
 
 def test_several_at_once_but_no_more_than_are_allowed(fatal: None, tmp_path: Path) -> None:
-    asked = Compilers(2)
+    asked = WorkerPool(2)
     with ThreadPoolExecutor(6) as threads:
-        list(threads.map(lambda i: asked.compile(kernel(tmp_path / str(i)), CPU), range(6)))
+        list(threads.map(lambda i: compiled(asked, tmp_path / str(i)), range(6)))
     assert 1 <= len({written(tmp_path / str(i))[0] for i in range(6)}) <= 2
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "end"),
-    [
-        ("segfault", "its compiler died of SIGSEGV"),
-        ("killed", "its compiler died of SIGKILL"),
-        ("exits", "its compiler ended with code 3"),
-    ],
-)
-def test_what_a_compiler_dies_of_is_told_and_another_follows(
-    fatal: None, tmp_path: Path, algorithm: str, end: str
-) -> None:
-    asked = Compilers(1)
-    assert asked.compile(kernel(tmp_path / "before"), CPU) is None
-    assert asked.compile(kernel(algorithm), CPU) == end
-    assert asked.compile(kernel(tmp_path / "after"), CPU) is None
-    assert written(tmp_path / "before")[0] != written(tmp_path / "after")[0]
-
-
-def test_one_that_hangs_is_ended(fatal: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilers, "MOST_COMPILING_S", 0.5)
-    assert Compilers(1).compile(kernel("hangs"), CPU) == "its compiler did not answer within 0.5 s"
-    assert "hangs" in RUINOUS
-
-
-def test_what_is_refused_is_left_to_whoever_builds_it(fatal: None, tmp_path: Path) -> None:
-    asked = Compilers(1)
-    assert asked.compile(kernel("refused"), CPU) is None
-    assert asked.compile(kernel(tmp_path / "next"), CPU) is None
-
-
 def test_one_that_nobody_asked_for_a_while_is_followed_by_another(fatal: None, tmp_path: Path) -> None:
-    asked = Compilers(1, idle_s=0.05)
-    assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    asked = WorkerPool(1, idle_s=0.05)
+    assert compiled(asked, tmp_path / "first")
     time.sleep(1.0)
-    assert asked.compile(kernel(tmp_path / "second"), CPU) is None
+    assert compiled(asked, tmp_path / "second")
     assert written(tmp_path / "first")[0] != written(tmp_path / "second")[0]
 
 
 @pytest.mark.parametrize(
     "command", [["/nowhere/python"], ["", "-c"], ["/usr/bin/uwsgi"], [sys.executable, "-c", "raise SystemExit(1)"]]
 )
-def test_without_a_process_nothing_is_said(fatal: None, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+def test_without_a_process_that_is_said(fatal: None, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     monkeypatch.setattr(workers, "COMMAND", command)
-    asked = Compilers(1)
-    assert asked.compile(kernel("anything"), CPU) is None
+    asked = WorkerPool(1)
+    assert not compiled(asked, "anything")
     monkeypatch.setattr(subprocess, "Popen", None)
-    assert asked.compile(kernel("anything"), CPU) is None
-
-
-def test_a_backend_that_cannot_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess, "Popen", None)
-    assert Compilers(1).compile(offer(PROBLEM, "torch/default"), CPU) is None
-
-
-def test_nobody_waits_when_it_is_over(fatal: None) -> None:
-    over = threading.Event()
-    threading.Timer(1.0, over.set).start()
-    begun = time.perf_counter()
-    assert Compilers(1, is_over=over.is_set).compile(kernel("hangs"), CPU) is None
-    assert time.perf_counter() - begun < 30
+    assert not compiled(asked, "anything")
 
 
 def test_a_kernel_of_tritons_is_compiled_for_a_gpu_that_is_elsewhere(
@@ -120,7 +83,7 @@ def test_a_kernel_of_tritons_is_compiled_for_a_gpu_that_is_elsewhere(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     problem, device = ConvProblem.parse("mb1ic16ih8oc16kh3 dt:fp16 tag:nhwc"), profile("h200")
     offered = listing.candidates(registry.backend("triton").candidates(problem, device, listing.Policy()))
-    assert Compilers(1).compile(offered[0], device) is None
+    WorkerPool(1).ask("compile", offered[0], device)
     assert len([*tmp_path.rglob("*.cubin")]) == 1
 
 
@@ -130,21 +93,16 @@ def test_the_process_that_compiles_loads_no_pytorch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-def test_without_room_for_pipes_nothing_is_said(fatal: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "pipe", none_left)
-    assert Compilers(1).compile(kernel("anything"), CPU) is None
-
-
 def test_one_that_could_not_be_started_is_tried_again_after_a_pause(
     fatal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "PAUSE_S", 0.2)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pipe", none_left)
-        asked = Compilers(1)
-        assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+        asked = WorkerPool(1)
+        assert not compiled(asked, tmp_path / "first")
     time.sleep(0.2)
-    assert asked.compile(kernel(tmp_path / "second"), CPU) is None
+    assert compiled(asked, tmp_path / "second")
     assert not (tmp_path / "first").exists()
     assert written(tmp_path / "second")[0] != os.getpid()
 
@@ -157,12 +115,12 @@ def test_the_pause_grows_until_one_is_started(fatal: None, tmp_path: Path, monke
         tried.append(now_s)
         return none_left()
 
-    asked = Compilers(1)
+    asked = WorkerPool(1)
     with monkeypatch.context() as patch:
         patch.setattr(workers, "perf_counter", lambda: now_s)
         patch.setattr(os, "pipe", none_left_at)
         while now_s < 110.0:
-            asked.compile(kernel(tmp_path / "none"), CPU)
+            compiled(asked, tmp_path / "none")
             now_s += 0.5
     assert tried == [100.0, 101.0, 103.0, 107.0]
 
@@ -171,23 +129,23 @@ def test_where_python_is_no_program_nothing_is_ever_tried(fatal: None, monkeypat
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(subprocess, "Popen", None)
     monkeypatch.setattr(workers, "PAUSE_S", 0.0)
-    asked = Compilers(1)
-    assert [asked.compile(kernel("anything"), CPU) for _ in range(2)] == [None, None]
+    asked = WorkerPool(1)
+    assert [compiled(asked, "anything") for _ in range(2)] == [False, False]
 
 
 def test_who_interrupts_this_process_does_not_mean_the_compiler(fatal: None, tmp_path: Path) -> None:
-    asked = Compilers(1)
-    assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    asked = WorkerPool(1)
+    assert compiled(asked, tmp_path / "first")
     assert os.getpgid(written(tmp_path / "first")[0]) != os.getpgid(0)
 
 
 def test_one_that_has_ended_leaves_nothing_behind(fatal: None, tmp_path: Path) -> None:
     before = opened()
-    asked = Compilers(1, idle_s=0.05)
-    assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    asked = WorkerPool(1, idle_s=0.05)
+    assert compiled(asked, tmp_path / "first")
     process = written(tmp_path / "first")[0]
     for _ in range(200):
-        if not asked.workers.idle:
+        if not asked.idle:
             break
         time.sleep(0.05)
     time.sleep(0.1)
@@ -202,31 +160,24 @@ def test_the_last_one_that_rests_may_end_while_it_is_asked_for(fatal: None, tmp_
         def __bool__(self) -> bool:
             return True
 
-    asked = Compilers(1)
-    asked.workers._idle = Emptied()
-    assert asked.compile(kernel(tmp_path / "first"), CPU) is None
+    asked = WorkerPool(1)
+    asked._idle = Emptied()
+    assert compiled(asked, tmp_path / "first")
     assert written(tmp_path / "first")[0] != os.getpid()
 
 
 def test_those_that_were_started_before_are_the_ones_that_compile(fatal: None, tmp_path: Path) -> None:
-    asked = Compilers(2)
+    asked = WorkerPool(2)
     asked.start(5)
     until_s = time.monotonic() + 20
-    while len(asked.workers.idle) < 2 and time.monotonic() < until_s:
+    while len(asked.idle) < 2 and time.monotonic() < until_s:
         time.sleep(0.05)
-    ready = set(asked.workers.idle)
+    ready = set(asked.idle)
     assert len(ready) == 2
     asked.start(5)
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(lambda i: asked.compile(kernel(tmp_path / str(i)), CPU), range(4)))
+        list(threads.map(lambda i: compiled(asked, tmp_path / str(i)), range(4)))
     assert {written(tmp_path / str(i))[0] for i in range(4)} <= ready
-
-
-def test_none_is_started_where_nobody_waits_any_more(fatal: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess, "Popen", None)
-    asked = Compilers(2, is_over=lambda: True)
-    asked.start(2)
-    assert asked.compile(kernel("anything"), CPU) is None
 
 
 TASKS = """
@@ -317,11 +268,7 @@ def test_the_pause_after_a_failed_start_ends_with_the_next_success(
     now_s, pool = 100.0, WorkerPool(1)
 
     def ask() -> bool:
-        try:
-            pool.ask("compile", kernel(tmp_path / "any"), CPU)
-        except WorkerNotStarted:
-            return False
-        return True
+        return compiled(pool, tmp_path / "any")
 
     def fails() -> None:
         with monkeypatch.context() as patch:
@@ -346,11 +293,10 @@ def test_what_loads_triton_loads_all_that_a_kernel_needs() -> None:
     pytest.importorskip("triton")
     told = """
 import sys
-from convwright.tuning.compiling.compilers import load, loaded
-load("torch")
+from convwright.tuning.worker import load_compilers
+load_compilers(print, ["torch"])
 assert "triton" not in sys.modules
-load("triton")
-assert loaded() == ["triton"]
+load_compilers(print, ["triton"])
 before = {name for name in sys.modules if name.startswith("triton")}
 import convwright.backends.triton.implicit_gemm.call, convwright.backends.triton.weight_gradient.call
 print(len(before) > 50, {name for name in sys.modules if name.startswith("triton")} - before)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from convwright.tuning import listing
 from convwright.tuning.asked import named as named
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import device_us, host_us, is_torch, rival
-from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.keeping.stored_plan import stored_plan
@@ -91,6 +91,8 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 def _begin_in_child() -> None:
     for each in list(_sessions):
         each.begin_in_child()
+    for then in compile_queue().lost():
+        then()
 
 
 in_child(_begin_in_child)
@@ -111,7 +113,6 @@ class Session:
         self._too_long: dict[Question, float] = {}
         self._longer_us: dict[Question, float] = {}
         self._one_search_at_a_time = threading.RLock()
-        self._beside = Beside(self._reconsider)
         _sessions.add(self)
 
     def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
@@ -136,7 +137,7 @@ class Session:
     def choose_once(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """The same for who asks but once: what has yet to be compiled, which calls try later, is waited for."""
         choice, key = self.choose(problem, device, policy, None), _question(problem, device, policy, None)
-        if key.fixed or capturing(device) or not self._beside.wait_for(problem, device, _PATIENCE_S):
+        if key.fixed or capturing(device) or not compile_queue().hurry(problem, _PATIENCE_S):
             return choice
         with self._one_search_at_a_time:
             self._doubted.add(key)
@@ -190,7 +191,7 @@ class Session:
 
     def wait_for_compilers(self) -> None:
         """Until all that searches behind calls left to be compiled is there."""
-        self._beside.wait()
+        compile_queue().wait_for_all()
 
     def forget(self) -> None:
         """Choose anew, from what the store knows by now."""
@@ -212,9 +213,6 @@ class Session:
     def begin_in_child(self) -> None:
         """Go on in a child that was forked off: the threads that search and compile are its parent's."""
         self._one_search_at_a_time = threading.RLock()
-        before, self._beside = self._beside, Beside(self._reconsider)
-        for problem in before.unfinished():
-            self._reconsider(problem)
 
     def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
         """What was chosen before, be it in doubt by now, or PyTorch's own call for this once: nothing can be measured
@@ -266,8 +264,10 @@ class Session:
             return known
         key = _question(problem, device, policy, None)
         longer_us = self._longer_us.get(key)
-        with self._beside.searching():
-            found = find(problem, device, policy, mode=mode, store=self.store, beside=self._beside, budget_us=longer_us)
+        found = find(
+            problem, device, policy, mode=mode, store=self.store, budget_us=longer_us,
+            then=partial(self._reconsider, problem),
+        )  # fmt: skip
         self._leave_open(key, found)
         return self._chosen_of(found, policy)
 

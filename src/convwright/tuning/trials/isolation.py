@@ -21,7 +21,7 @@ from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials.candidates import measure_candidates as measure
-from convwright.tuning.trials.contest import NO_HOOKS, Hooks
+from convwright.tuning.trials.contest import NO_HOOKS, Hooks, passed_over
 from convwright.tuning.workers import TaskFailed, Worker, WorkerDied, WorkerNotStarted
 
 # So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
@@ -102,7 +102,14 @@ def measure_candidates(
     """As ``candidates`` does, in other processes: one that dies is followed by another, without the candidate that it
     died of. The budget is that of each; starting them takes some seconds more."""
     assert device.torch_name is not None
-    left, failed = dict.fromkeys(candidates), dict[Candidate, Finding]()
+    left, failed = dict[Candidate, None](), dict[Candidate, Finding]()
+    passed: list[Finding] = []
+    for candidate in candidates:
+        reason = hooks.later(candidate) if candidate.compiles and hooks.later is not None else None
+        if reason is None:
+            left[candidate] = None
+        else:
+            passed.append(passed_over(candidate, reason))
     own = {} if baseline is None or baseline.id not in known else {baseline.id: known[baseline.id]}
     while left:
         request = Request(
@@ -113,7 +120,7 @@ def measure_candidates(
         try:
             with budget.paused(), Worker(environment={"CONVWRIGHT_STORE": "none"}) as worker:
                 found: list[Finding] = worker.ask("measure", request, hear=tried.hear, patience_s=tried.patience_s)
-            return [*found, *failed.values()]
+            return [*found, *failed.values(), *passed]
         except WorkerNotStarted as error:
             raise BackendError(f"the process that measures candidates {error}") from error
         except TaskFailed as error:
@@ -121,10 +128,10 @@ def measure_candidates(
         except WorkerDied as died:
             if tried.candidate is None:
                 note = f"was not measured: its process {died} while candidates were timed side by side"
-                return [*(Finding(candidate, note=note) for candidate in left), *failed.values()]
+                return [*(Finding(candidate, note=note) for candidate in left), *failed.values(), *passed]
             failed[tried.candidate] = Finding(tried.candidate, failure=f"failed: its process {died}")
             left.pop(tried.candidate, None)
-    return list(failed.values())
+    return [*failed.values(), *passed]
 
 
 class _Tried:
