@@ -65,11 +65,14 @@ class Compiled:
     def __init__(self, id_: str) -> None:
         self._id = id_
 
-    def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+    def is_built(self, candidate: Candidate) -> bool:
         return candidate.leaf.id == self._id
 
-    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
-        return None if self.is_built(candidate, device) else "others promised more"
+    def reason_to_pass(self, candidate: Candidate) -> str | None:
+        return None if self.is_built(candidate) else "others promised more"
+
+    def wait(self) -> bool:
+        return False
 
 
 class FakeTuner:

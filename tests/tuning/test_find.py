@@ -24,7 +24,6 @@ from convwright.naming import singular
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning import run as tuner
-from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
@@ -270,7 +269,7 @@ def test_operands_that_fit_into_no_memory_are_never_made(store: Store, fake: Fak
 
 
 def test_a_call_whose_operands_cannot_be_made_twice_is_left_to_pytorch(store: Store, fake: FakeTuner) -> None:
-    found = search(store, device=replace(CPU, memory_bytes=1000), beside=Beside(lambda _problem: None))
+    found = search(store, device=replace(CPU, memory_bytes=1000), then=lambda: None)
     assert fake.calls == []
     assert (found.choice, found.mode) == (None, Mode.HEURISTIC)
     rows = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}

@@ -19,9 +19,10 @@ from convwright.core.policy import Policy
 from convwright.errors import BackendError
 from convwright.settings import Mode, Trust, settings
 from convwright.shortage import OutOfMemory, is_shortage, needing, shortage
-from convwright.tuning.compiling.beside import BEING_COMPILED, Beside
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.kernels import BEING_COMPILED
 from convwright.tuning.session import Session
 from convwright.tuning.trials import confirm, full, trial, verify, warm_up
 from tuning.made import CPU, PROBLEM
@@ -132,17 +133,15 @@ def test_a_cold_process_without_memory_stays_cold(store: Store, monkeypatch: pyt
     assert CPU.torch_name in warm_up._warm
 
 
-def test_what_is_compiled_beside_and_has_no_memory_is_tried_another_time(made: Made, store: Store) -> None:
+def test_what_is_compiled_for_a_call_and_has_no_memory_is_tried_another_time(made: Made, store: Store) -> None:
     made.compiled = {"kernel": Way(500.0)}
     made.compiler = no_memory
-    beside = Beside(lambda problem: None, quiet_s=0.0)
-    assert rows(search(store, beside=beside))["compiled/kernel"].note == BEING_COMPILED
-    beside.wait()
-    note = rows(search(store, beside=beside))["compiled/kernel"].note
+    assert rows(search(store, then=lambda: None))["compiled/kernel"].note == BEING_COMPILED
+    compile_queue().wait_for_all()
+    note = rows(search(store, then=lambda: None))["compiled/kernel"].note
     assert note == "out of memory: CUDA out of memory. Tried to allocate 9.00 GiB."
     made.compiler = lambda id_: None
-    found = search(store, beside=Beside(lambda problem: None, quiet_s=0.0))
-    assert rows(found)["compiled/kernel"].note == BEING_COMPILED
+    assert rows(search(store))["compiled/kernel"].measurement is not None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from convwright.tuning import listing
 from convwright.tuning.asked import named
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Eager, call_us, choose, is_torch
-from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.keeping.stored_plan import stored_plan
@@ -114,6 +114,8 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 def _begin_in_child() -> None:
     for each in list(_sessions):
         each.begin_in_child()
+    for then in compile_queue().lost():
+        then()
 
 
 in_child(_begin_in_child)
@@ -129,7 +131,6 @@ class Session:
         self._records: dict[Question, _Record] = {}
         self._known_devices: dict[str, tuple[int, bool]] = {}
         self._measuring: dict[str | None, threading.RLock] = {}
-        self._beside = Beside(self._reconsider)
         _sessions.add(self)
 
     def answer(
@@ -160,7 +161,7 @@ class Session:
         """A plan for who asks but once: searched for on any device, and what has yet to be compiled is waited for."""
         answer = self.answer(problem, device, policy, None, None, search=True)
         key = self._question(problem, device, policy, None, search=True)
-        if not key.fixed and not capturing(device) and self._beside.wait_for(problem, device, _PATIENCE_S):
+        if not key.fixed and not capturing(device) and compile_queue().hurry(problem, _PATIENCE_S):
             self._records[key].stale = True
             answer = self.answer(problem, device, policy, None, None, search=True)
         return answer.captured.plan()
@@ -191,16 +192,13 @@ class Session:
 
     def wait_for_compilers(self) -> None:
         """Until all that searches inside calls left to be compiled is there."""
-        self._beside.wait()
+        compile_queue().wait_for_all()
 
     def begin_in_child(self) -> None:
         """Go on in a child that was forked off: the threads that search and compile are its parent's."""
         self._measuring.clear()
         for record in self._records.values():
             record.lock = threading.RLock()
-        before, self._beside = self._beside, Beside(self._reconsider)
-        for problem in before.unfinished():
-            self._reconsider(problem)
 
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
         """PyTorch's own call as its flags make it; None where it has no call."""
@@ -235,9 +233,10 @@ class Session:
 
     def _searched(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
         """What a search finds. Searches of one device wait for each other."""
-        with self._measuring.setdefault(device.torch_name, threading.RLock()), self._beside.searching():
+        again = partial(self._reconsider, key.problem)
+        with self._measuring.setdefault(device.torch_name, threading.RLock()):
             begun_s = perf_counter()
-            found = find(key.problem, device, key.policy, mode=self.mode, store=self.store, beside=self._beside)
+            found = find(key.problem, device, key.policy, mode=self.mode, store=self.store, then=again)
             self.spent_us += (perf_counter() - begun_s) * 1e6
         answer = self._found(found, key, eager)
         if found.unstable is not None and answer.captured.is_torch:

@@ -24,7 +24,7 @@ from convwright.report.words.too_large import print_too_large
 from convwright.report.words.unstable import print_unstable
 from convwright.settings import Mode
 from convwright.tuning.choose import call_us
-from convwright.tuning.compiling.beside import BEING_COMPILED
+from convwright.tuning.kernels import BEING_COMPILED
 
 _LEFT = ("layers", "problem", "candidate")
 _COLUMNS = ("layers", "problem", "calls", "candidate", "µs", "torch µs", "workspace", "search s")
