@@ -16,7 +16,7 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.calls.form import forget
 from convwright.ops.running import runner as runners
 from convwright.ops.running import workspace as workspaces
-from convwright.tuning.session import Choice, Session, session
+from convwright.tuning.session import Answer, Choice, Session, session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
 
@@ -34,7 +34,7 @@ def with_workspace(x: Tensor, w: Tensor) -> Choice:
 def test_a_shortage_inside_a_capture_leaves_it_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = torch.randn(4, 32, 28, 28, device="cuda"), torch.randn(48, 32, 3, 3, device="cuda")
     chosen = with_workspace(x, w)
-    monkeypatch.setattr(Session, "choose", lambda self, problem, device, policy, name: chosen)
+    monkeypatch.setattr(Session, "answer", lambda *_: Answer(chosen, chosen))
 
     def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
         give = workspaces.workspace(nbytes, device)
