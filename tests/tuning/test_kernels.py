@@ -449,7 +449,7 @@ def test_whoever_remembers_calls_hears_of_it() -> None:
 def test_who_asks_but_once_has_what_calls_have_later(made: Made) -> None:
     made.compiled = ways()
     here = Session(Mode.QUICK, Store.open(None))
-    assert here.choose_once(PROBLEM, CPU, Policy()).candidate.id == "compiled/kernel-3"
+    assert here.plan(PROBLEM, CPU, Policy()).candidate.id == "compiled/kernel-3"
     assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel-3"
 
 
@@ -458,7 +458,7 @@ def test_what_comes_late_for_it_is_for_later_calls(made: Made, monkeypatch: pyte
     made.compiler = lambda id_: go.wait(20) and None
     monkeypatch.setattr(sessions, "_PATIENCE_S", 0.1)
     here = Session(Mode.QUICK, Store.open(None))
-    assert not here.choose_once(PROBLEM, CPU, Policy()).candidate.compiles
+    assert not here.plan(PROBLEM, CPU, Policy()).candidate.compiles
     go.set()
     here.wait_for_compilers()
     assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel-3"
@@ -468,7 +468,7 @@ def test_others_are_served_while_it_waits(made: Made) -> None:
     made.compiled, go = ways(), threading.Event()
     made.compiler = lambda id_: go.wait(20) and None
     here, chosen_once = Session(Mode.QUICK, Store.open(None)), list[str]()
-    asking = threading.Thread(target=lambda: chosen_once.append(here.choose_once(PROBLEM, CPU, Policy()).candidate.id))
+    asking = threading.Thread(target=lambda: chosen_once.append(here.plan(PROBLEM, CPU, Policy()).candidate.id))
     asking.start()
     until_s = time.monotonic() + 20
     while not here.chosen and time.monotonic() < until_s:
@@ -485,5 +485,5 @@ def test_what_has_to_stay_the_same_is_not_waited_for(made: Made) -> None:
     made.compiled, policy = ways(), Policy(deterministic=True)
     here = Session(Mode.QUICK, Store.open(None))
     first = here.answer(PROBLEM, CPU, policy, None, None).captured
-    assert here.choose_once(PROBLEM, CPU, policy) is first
+    assert here.plan(PROBLEM, CPU, policy).candidate == first.candidate
     here.wait_for_compilers()
