@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from convwright import flags
+from convwright.backends.torch_native.onednn_faults import fault
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -89,7 +90,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     if problem.c == problem.groups == 1 and strided:
         # Seen of packed weights in PyTorch 2.13 with oneDNN 3.12: results change from call to call.
         return f"computes wrong from one channel where an output of 1 has stride {strided[0]}"
-    return None
+    return fault(problem)
 
 
 class OneDnnPlan:

@@ -1,0 +1,88 @@
+"""What oneDNN, as PyTorch ships it for CPUs, crashes on or computes wrong: no search may run it.
+
+Seen with PyTorch 2.13 and oneDNN 3.12 on an Intel Xeon with AMX. The conditions are those that a campaign of random
+degenerate problems (``benchmarks/degenerate.py``) needs to find nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from convwright import flags
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType
+from convwright.core.geometry import Axis
+from convwright.core.problem import ConvProblem
+from convwright.tensors import torch_dtype
+
+_select: Any = torch._C._select_conv_backend
+_SERVED = (DType.FP32, DType.FP16, DType.BF16)
+
+
+def fault(problem: ConvProblem) -> str | None:
+    """Why oneDNN must not compute ``problem``, or None where nothing is known against it."""
+    if problem.dtype not in _SERVED:
+        return None
+    axes = _seen(problem)
+    if problem.direction is Direction.FORWARD:
+        return _crash(axes) or (_garbage_forward(axes) if problem.dtype is DType.BF16 else None)
+    if problem.direction is Direction.BACKWARD_WEIGHT and problem.dtype is DType.BF16:
+        return _garbage_backward_weight(axes[-1])
+    return None
+
+
+def fault_of_pytorchs_call(problem: ConvProblem) -> str | None:
+    """The same of PyTorch's own call, which asks oneDNN for some problems only."""
+    reason = fault(problem) if flags.onednn_enabled() else None
+    return reason if reason is not None and _is_pytorchs_choice(problem) else None
+
+
+def _seen(problem: ConvProblem) -> tuple[Axis, ...]:
+    """The dimensions as oneDNN sees them: padding that differs from side to side is part of the input by then."""
+    if problem.symmetric_padding is not None:
+        return problem.axes
+    return tuple(
+        Axis(axis.size + sum(axis.pad), axis.taps, axis.stride, (0, 0), axis.dilation) for axis in problem.axes
+    )
+
+
+def _crash(axes: tuple[Axis, ...]) -> str | None:
+    for axis in axes:
+        unmet = axis.out - axis.outputs_met()
+        if unmet:
+            return f"crashes where outputs read nothing but padding, as {unmet} of {axis.out} along one dimension do"
+    return None
+
+
+def _garbage_forward(axes: tuple[Axis, ...]) -> str | None:
+    *others, last = axes
+    if last.out == 1 < min(last.stride, last.taps) and any(axis.out > 1 for axis in others):
+        return f"reads memory that nobody wrote where an output that is 1 wide has stride {last.stride}, in bf16"
+    if len(axes) == 3 and axes[0].size == 1 < axes[0].taps:
+        return f"reads memory that nobody wrote where {axes[0].taps} taps meet an input that is 1 deep, in bf16"
+    return None
+
+
+def _garbage_backward_weight(last: Axis) -> str | None:
+    if min(last.stride, last.taps) > 1 and (last.out == 1 or last.size < last.reach):
+        size, reach, stride = last.size, last.reach, last.stride
+        return (
+            "reads memory that nobody wrote in bf16 where the output is 1 wide or the input narrower than the filter, "
+            f"got output {last.out}, input {size}, filter {reach} and stride {stride}"
+        )
+    return None
+
+
+def _is_pytorchs_choice(problem: ConvProblem) -> bool:
+    """Whether PyTorch's call hands the problem over to oneDNN."""
+    sizes = (
+        (*problem.x.shape[:2], *(axis.size for axis in _seen(problem))),
+        problem.w.shape,
+    )  # fmt: skip
+    x, w = (torch.empty(shape, dtype=torch_dtype(problem.dtype)) for shape in sizes)
+    nothing = (0,) * problem.rank
+    padding = problem.symmetric_padding or nothing
+    chosen = _select(x, w, None, problem.stride, padding, problem.dilation, False, nothing, problem.groups)
+    return str(chosen.name) == "Mkldnn"
