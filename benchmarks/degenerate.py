@@ -300,6 +300,7 @@ class Campaign:
                 listed = child.ask({"problem": problem}, patience_s=STARTING_S)
                 if "candidates" not in listed:
                     self.report.tried(problem, LISTING, listed)
+                    child.end()
                     continue
                 self.report.listed(listed)
                 fresh = False  # a child that follows one that died has to start first
@@ -308,6 +309,8 @@ class Campaign:
                     answer = child.ask({"problem": problem, "candidate": candidate}, patience_s=patience_s)
                     self.report.tried(problem, candidate, answer)
                     fresh = "failure" in answer
+                    if fresh:
+                        child.end()
 
 
 if __name__ == "__main__":
