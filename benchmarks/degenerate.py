@@ -23,7 +23,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -36,19 +36,21 @@ import torch
 from common.degenerate_problems import problems
 from common.few_tiles import few_tiles
 from common.stages import Answer, Stage, serve
+from torch import Tensor
 
 from convwright import flags
 from convwright.core.candidate import Candidate
-from convwright.core.direction import Direction
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Activation
 from convwright.core.error_rule import exact_bound, rare_roundings, scaled_bound
-from convwright.core.finding import KindError
 from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import ConvwrightError, first_line
-from convwright.measuring.checking.data import FINITE_KINDS, Kind
+from convwright.measuring.checking.data import NON_FINITE_KINDS, Kind
 from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.checking.reference import Reference
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
@@ -60,7 +62,7 @@ from convwright.tuning.trials.trial import Bench, Trial
 STARTING_S = 180.0
 # Kinds of data: the finite ones tell wrong values, and NaN is what a candidate may trip over.
 KINDS = (Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.LARGE, Kind.NAN)
-# What multiplies less often than the problem says may lose so much of a result, in relative L2, and is not wrong.
+# What multiplies less often than the problem says may lose so much of a result, beside its scale, and is not wrong.
 SAVING = 1e-2
 # Roundings of an epilogue that is not fused: a sum, a bias, a residual.
 UNFUSED = 3
@@ -130,51 +132,57 @@ class Child:
             chosen = [each for each in listed if each.id == self._only]
         else:
             chosen = few_tiles(each for each in listed if self._compiled or not each.leaf.compiles)
-        # Large data makes dy so small that an epilogue of its own rounds it to fewer bits.
-        kinds = [kind for kind in KINDS if kind is not Kind.LARGE or not is_rare(problem)]
-        check = ErrorCheck(problem, str(self._facts.torch_name), kinds=kinds, seed=1)
-        bench = Bench(problem, self._facts, Mode.FULL, seed=1)
-        return Subject({each.id: each for each in chosen}, len(offers) - len(listed), bench, check)
+        return Subject(problem, self._facts, chosen, len(offers) - len(listed))
 
 
-@dataclass(frozen=True, slots=True)
 class Subject:
     """A problem with its candidates by id, and what they are checked on."""
 
-    candidates: dict[str, Candidate]
-    refused: int
-    bench: Bench
-    check: ErrorCheck
+    def __init__(self, problem: ConvProblem, device: DeviceFacts, candidates: list[Candidate], refused: int) -> None:
+        self.candidates = {candidate.id: candidate for candidate in candidates}
+        self.refused = refused
+        self._bench = Bench(problem, device, Mode.FULL, seed=1)
+        # Large data makes dy so small that an epilogue of its own rounds it to fewer bits.
+        kinds = [kind for kind in KINDS if kind is not Kind.LARGE or not is_rare(problem)]
+        self._check = ErrorCheck(problem, self._bench.device, kinds=kinds, seed=1, reference=self._remembered)
+        self._references: list[Reference] = []  # one for each kind of data, in their order
+
+    def _remembered(self, problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Reference:
+        self._references.append(Reference.of(problem, tensors))
+        return self._references[-1]
 
     def objection(self, candidate: Candidate) -> str | None:
         """What is wrong with a candidate's results, or None."""
-        trial = Trial(candidate, self.bench)
-        device = self.bench.device
+        trial, results = Trial(candidate, self._bench), list[Tensor]()
 
-        def run(given: Any) -> torch.Tensor:
-            spoil_freed(device)
-            result = trial.run(given)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            return result
+        def run(given: dict[Role, Tensor]) -> Tensor:
+            spoil_freed(self._bench.device)
+            results.append(trial.run(given))
+            if self._bench.device.type == "cuda":
+                torch.cuda.synchronize(self._bench.device)
+            return results[-1]
 
-        finite = [error for error in self.check.errors(run) if error.kind in FINITE_KINDS]
-        return next(filter(None, (_objection(candidate, error) for error in finite)), None)
+        errors = self._check.errors(run)
+        allowed = bound(candidate)
+        for error, result, reference in zip(errors, results, self._references, strict=True):
+            if error.kind in NON_FINITE_KINDS or error.scaled_max <= allowed:
+                continue
+            if candidate.leaf.saves_products and lost(result, reference) <= SAVING:
+                continue
+            return f"scaled error {error.scaled_max:.2g}, at most {allowed:.2g} is explained, on {error.kind} data"
+        return None
+
+
+def lost(result: Tensor, reference: Reference) -> float:
+    """The error of a whole result beside its scale."""
+    got = reference.sample.take(reference.role, result.detach()).double()
+    return float((got - reference.y64).norm() / reference.scale.norm())
 
 
 def spoil_freed(device: torch.device) -> None:
     """Fill memory with NaN and give it back, for whoever allocates next and reads what nobody wrote."""
     made = [torch.empty(size // 4, device=device).fill_(torch.nan) for size in _SPOILED_BYTES for _ in range(4)]
     made.clear()
-
-
-def _objection(candidate: Candidate, error: KindError) -> str | None:
-    allowed = bound(candidate)
-    if error.scaled_max <= allowed:
-        return None
-    if candidate.leaf.saves_products and error.relative_l2 <= SAVING:
-        return None
-    return f"scaled error {error.scaled_max:.2g} (at most {allowed:.2g}), L2 {error.relative_l2:.2g}, {error.kind} data"
 
 
 def bound(candidate: Candidate) -> float:

@@ -16,9 +16,9 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 
 # What one problem may hold at most, so that thousands of candidates can be checked.
-MOST_ELEMENTS, MOST_FLOPS = 30_000, 2e6
+MOST_ELEMENTS, MOST_FLOPS = 60_000, 4e6
 _DTYPES = ["fp32"] * 5 + ["bf16"] * 3 + ["fp16"] * 3 + ["fp64"] * 2 + ["int8", "fp8_e4m3", "fp8_e5m2"]
-_SIZES = [1, 1, 1, 1, 2, 3, 4, 5, 7, 9, 17]
+_SIZES = [1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 7, 9, 17, 33]
 _TAPS = [1, 1, 1, 2, 2, 3, 3, 4, 5, 7, 11]
 _STRIDES = [1, 1, 1, 1, 2, 2, 3, 5]
 _DILATIONS = [1, 1, 1, 2, 2, 3, 5, 17]

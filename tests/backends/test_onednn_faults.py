@@ -55,6 +55,16 @@ CASES = [
     ("ic3id1ih5iw9oc4kd3kh3kw3sd1sh3sw3pd2ph2pw1 dt:bf16", GARBAGE),
     ("ic3id2ih5iw9oc4kd3kh3kw3sd1sh3sw3pd2ph2pw1 dt:bf16", None),
     ("ic3id1ih5iw9oc4kd1kh3kw3sd1sh3sw3pd0ph2pw1 dt:bf16", None),
+    ("g17ic17oc17id1ih3iw1kd2kh3kw2sd1sh5sw1pd1ph1pw3dd0dh0dw2 dt:bf16 dir:backward_weight tag:nhwc", GARBAGE),
+    # Gradients of inputs in bf16: there is nothing to multiply, or no output reads the last plane.
+    ("ic4oc8ih3iw5kh4kw1sh1sw1ph26pw0dh16dw0 dt:bf16 dir:backward_data", "meets padding alone"),
+    ("ic4oc8ih3iw5kh4kw1sh1sw1ph26pw0dh16dw0 dt:fp16 dir:backward_data", None),
+    ("ic4oc8ih30iw5kh4kw1sh1sw1ph26pw0dh16dw0 dt:bf16 dir:backward_data", None),
+    ("ic8oc5id9ih31iw31kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:bf16 dir:backward_data", "the last 1 of 9 in depth"),
+    ("ic8oc5id8ih8iw31kd4kh3kw3sd4sh2sw2pd1ph1pw1 dt:bf16 dir:backward_data", "the last 1 of 8 in depth"),
+    ("ic8oc5id9ih31iw31kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:fp16 dir:backward_data", None),
+    ("ic8oc5id8ih31iw31kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:bf16 dir:backward_data", None),
+    ("ic8oc5id4ih8iw31kd1kh3kw1sd2sh1sw1pd0ph1pw0 dt:bf16 dir:backward_data", None),
     # Gradients of weights in bf16.
     ("ic64ih1oc64kh3sh2ph1 dt:bf16 dir:backward_weight", GARBAGE),
     ("ic8ih5iw1oc8kh3kw3sh2sw2ph1pw1 dt:bf16 dir:backward_weight", GARBAGE),

@@ -1,7 +1,7 @@
 """What oneDNN, as PyTorch ships it for CPUs, crashes on or computes wrong: no search may run it.
 
-Seen with PyTorch 2.13 and oneDNN 3.12 on an Intel Xeon with AMX. The conditions are those that a campaign of random
-degenerate problems (``benchmarks/degenerate.py``) needs to find nothing else.
+Seen with PyTorch 2.13 and oneDNN 3.12 on an Intel Xeon with AMX. With these conditions a
+campaign of random degenerate problems (``benchmarks/degenerate.py``) finds nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from convwright.tensors import torch_dtype
 
 _select: Any = torch._C._select_conv_backend
 _SERVED = (DType.FP32, DType.FP16, DType.BF16)
+_GARBAGE = "reads memory that nobody wrote, in bf16,"
 
 
 def fault(problem: ConvProblem) -> str | None:
@@ -26,11 +27,15 @@ def fault(problem: ConvProblem) -> str | None:
     if problem.dtype not in _SERVED:
         return None
     axes = _seen(problem)
-    if problem.direction is Direction.FORWARD:
-        return _crash(axes) or (_garbage_forward(axes) if problem.dtype is DType.BF16 else None)
-    if problem.direction is Direction.BACKWARD_WEIGHT and problem.dtype is DType.BF16:
-        return _garbage_backward_weight(axes[-1])
-    return None
+    reason = _crash(axes) if problem.direction is Direction.FORWARD else None
+    return reason or (_fault_in_bf16(problem.direction, axes) if problem.dtype is DType.BF16 else None)
+
+
+def _fault_in_bf16(direction: Direction, axes: tuple[Axis, ...]) -> str | None:
+    if direction is Direction.BACKWARD_DATA:
+        return _crash_without_products(axes) or _unwritten_depth(axes)
+    garbage = _garbage_forward(axes) if direction is Direction.FORWARD else _garbage_backward_weight(axes[-1])
+    return garbage or _flat_depth(axes)
 
 
 def fault_of_pytorchs_call(problem: ConvProblem) -> str | None:
@@ -56,22 +61,40 @@ def _crash(axes: tuple[Axis, ...]) -> str | None:
     return None
 
 
+def _crash_without_products(axes: tuple[Axis, ...]) -> str | None:
+    if any(axis.outputs_met() == 0 for axis in axes):
+        return "crashes in bf16 where every tap along one dimension meets padding alone"
+    return None
+
+
 def _garbage_forward(axes: tuple[Axis, ...]) -> str | None:
     *others, last = axes
     if last.out == 1 < min(last.stride, last.taps) and any(axis.out > 1 for axis in others):
-        return f"reads memory that nobody wrote where an output that is 1 wide has stride {last.stride}, in bf16"
-    if len(axes) == 3 and axes[0].size == 1 < axes[0].taps:
-        return f"reads memory that nobody wrote where {axes[0].taps} taps meet an input that is 1 deep, in bf16"
+        return f"{_GARBAGE} where an output that is 1 wide has stride {last.stride}"
     return None
 
 
 def _garbage_backward_weight(last: Axis) -> str | None:
     if min(last.stride, last.taps) > 1 and (last.out == 1 or last.size < last.reach):
-        size, reach, stride = last.size, last.reach, last.stride
         return (
-            "reads memory that nobody wrote in bf16 where the output is 1 wide or the input narrower than the filter, "
-            f"got output {last.out}, input {size}, filter {reach} and stride {stride}"
+            f"{_GARBAGE} where the output is 1 wide or the input narrower than the filter, "
+            f"got output {last.out}, input {last.size}, filter {last.reach} and stride {last.stride}"
         )
+    return None
+
+
+def _flat_depth(axes: tuple[Axis, ...]) -> str | None:
+    if len(axes) == 3 and axes[0].size == 1 < axes[0].taps:
+        return f"{_GARBAGE} where {axes[0].taps} taps meet an input that is 1 deep"
+    return None
+
+
+def _unwritten_depth(axes: tuple[Axis, ...]) -> str | None:
+    """Where windows that follow each other closely leave the end of the input unread, its gradient is not set to 0."""
+    depth = axes[0]
+    left = depth.size + depth.pad[0] - (depth.out - 1) * depth.stride - depth.reach
+    if len(axes) == 3 and left > 0 and 1 < depth.stride <= depth.reach:
+        return f"leaves the gradient unwritten in bf16 where no output reads the last {left} of {depth.size} in depth"
     return None
 
 
