@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from convwright.errors import StoreError
+from convwright.naming import printable
 from convwright.writable import is_writable
 
 if sys.platform != "win32":
@@ -285,12 +286,12 @@ def _foreign_mark(connection: sqlite3.Connection, names: set[str], version: int)
     if not names:
         return "it has no tables yet, but a version or an application's number"
     if "finding" not in names or version < 1:
-        return f"its tables are {', '.join(sorted(names))}"
+        return f"its tables are {printable(', '.join(sorted(names)))}"
     for table, columns in _columns_of_version(min(version, SCHEMA_VERSION)).items():
         found = _columns(connection, table)
         as_ours = columns == found or (version > SCHEMA_VERSION and {*columns} <= {*found})
         if table in names and not as_ours:
-            return f"its table {table} has the columns {', '.join(found)}"
+            return f"its table {table} has the columns {printable(', '.join(found))}"
     return None
 
 
