@@ -65,6 +65,10 @@ CASES = [
     ("ic8oc5id9ih31iw31kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:fp16 dir:backward_data", None),
     ("ic8oc5id8ih31iw31kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:bf16 dir:backward_data", None),
     ("ic8oc5id4ih8iw31kd1kh3kw1sd2sh1sw1pd0ph1pw0 dt:bf16 dir:backward_data", None),
+    # Steps that are counted one by one.
+    ("ic1oc2ih2iw2kh3kw3sh1sw715827883ph5pw6dh4dw2 dt:bf16 dir:backward_data", "at most, got 715,827,883"),
+    ("ic4oc4ih5kh1sh1dh70000", "at most, got 70,001"),
+    ("ic4oc4ih5kh1sh3dh1000", None),
     # Gradients of weights in bf16.
     ("ic64ih1oc64kh3sh2ph1 dt:bf16 dir:backward_weight", GARBAGE),
     ("ic8ih5iw1oc8kh3kw3sh2sw2ph1pw1 dt:bf16 dir:backward_weight", GARBAGE),

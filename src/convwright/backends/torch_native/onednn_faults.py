@@ -19,6 +19,8 @@ from convwright.tensors import torch_dtype
 
 _select: Any = torch._C._select_conv_backend
 _SERVED = (DType.FP32, DType.FP16, DType.BF16)
+# One of 715,827,883 was not counted up to within a minute; sizes of oneDNN's kernels are C ints.
+_MOST_STEP = 2**16
 _GARBAGE = "reads memory that nobody wrote, in bf16,"
 
 
@@ -26,7 +28,9 @@ def fault(problem: ConvProblem) -> str | None:
     """Why oneDNN must not compute ``problem``, or None where nothing is known against it."""
     if problem.dtype not in _SERVED:
         return None
-    axes = _seen(problem)
+    axes, step = _seen(problem), max(*problem.stride, *problem.dilation)
+    if step > _MOST_STEP:
+        return f"counts up to a stride or a dilation, which may be {_MOST_STEP:,} at most, got {step:,}"
     reason = _crash(axes) if problem.direction is Direction.FORWARD else None
     return reason or (_fault_in_bf16(problem.direction, axes) if problem.dtype is DType.BF16 else None)
 
