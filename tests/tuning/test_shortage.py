@@ -159,6 +159,8 @@ def test_what_failed_so_under_an_earlier_version_is_tried_again(failure: str, ma
         assert fresh["quick/fast"].measurement is not None
         for id_, said in (("quick/fast", failure), ("quick/broken", "failed: it gives NaN")):
             store.record(PROBLEM.key, CPU.key, id_, prints["quick/fast"], None, said)
+        assert not Session(Mode.QUICK, store).knows(PROBLEM, CPU, Policy())
+        assert store.findings(PROBLEM.key, CPU.key)["quick/fast"].failure == failure, "who reads deletes nothing"
         found = search(store)
         assert found.choice is not None
         assert (found.choice.candidate.id, found.choice.remembered) == ("quick/fast", False)

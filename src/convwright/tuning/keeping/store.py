@@ -130,17 +130,18 @@ class Store:
 
     def findings(self, problem_key: str, device_key: str) -> dict[str, Stored]:
         """All that is known of a problem on a device, by candidate id, whether its fingerprint still counts or not."""
+        entries = self.entries(problem_key, device_key)
+        return {candidate: stored for candidate, stored in entries.items() if stored is not None}
+
+    def entries(self, problem_key: str, device_key: str) -> dict[str, Stored | None]:
+        """The same with None for what cannot be read. It stays, until a search ends or the store is pruned."""
         rows = self._database.execute(
             f"SELECT candidate, fingerprint, measurement, failure, created FROM finding {_OF_SUBJECT}",
             (problem_key, device_key),
         )
         if rows:
             self._note_use(problem_key, device_key)
-        known = {candidate: _stored(*columns) for candidate, *columns in rows}
-        unreadable = [candidate for candidate, stored in known.items() if stored is None]
-        if unreadable:
-            self.forget(problem_key, device_key, unreadable)
-        return {candidate: stored for candidate, stored in known.items() if stored is not None}
+        return {candidate: _stored(*columns) for candidate, *columns in rows}
 
     def forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
         """Make findings as if they had never been, and so the searches that rest on them."""
@@ -155,13 +156,15 @@ class Store:
 
     def record_search(self, problem_key: str, device_key: str, scope: str, candidate_ids: Iterable[str]) -> None:
         """Keep that, within ``scope``, these candidates were tried to the end, so that nobody need search again."""
+        quarantine.tidy(self._database)
         self._database.execute(
             "INSERT OR REPLACE INTO search VALUES (?, ?, ?, ?, ?)",
             (problem_key, device_key, scope, json.dumps(list(candidate_ids)), time.time()),
         )
 
     def search(self, problem_key: str, device_key: str, scope: str) -> tuple[str, ...] | None:
-        """What a finished search within ``scope`` has tried, in its order; None where there was no such search."""
+        """What a finished search within ``scope`` has tried, in its order; None where there was no such search. It does
+        not count where one of the ``entries`` cannot be read."""
         rows = self._database.execute(
             f"SELECT candidates FROM search {_OF_SUBJECT} AND scope = ?", (problem_key, device_key, scope)
         )
@@ -236,6 +239,7 @@ class Store:
         self, problem_key: str | None = None, device_key: str | None = None, candidate_id: str | None = None
     ) -> int:
         """Take candidates out of quarantine, and say how many; None means any problem, device or candidate."""
+        quarantine.tidy(self._database)
         found = quarantine.entries(self._database, problem_key, device_key, candidate_id)
         return quarantine.forget(self._database, found)
 
@@ -257,15 +261,18 @@ class Store:
     def prune(
         self, older_than_s: float | None = None, *, keep_fingerprints: Mapping[str, Collection[str]] | None = None
     ) -> int:
-        """Remove findings that nobody has made or used for so long, or whose fingerprint does not count; how many. Kept
-        plans go with them, and so do those without a finding of which the same is true.
+        """Remove findings that nobody has made or used for so long, whose fingerprint does not count, or that cannot be
+        read; how many. Kept plans go with them, and so do those without a finding of which the same is true.
 
         ``keep_fingerprints`` names by device key what counts; findings about other devices are left alone. What is
         quarantined stays so, however old.
         """
         if older_than_s is not None:
             check_not_below_0("`older_than_s`", older_than_s)
-        return self._database.transaction(lambda connection: upkeep.prune(connection, older_than_s, keep_fingerprints))
+        quarantine.tidy(self._database)
+        return self._database.transaction(
+            lambda connection: upkeep.prune(connection, older_than_s, keep_fingerprints, is_readable)
+        )
 
     def summary(self) -> Summary:
         """What there is in the store."""
@@ -318,6 +325,11 @@ class Store:
 
 def _is_same_file(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
+
+
+def is_readable(measurement: str | None) -> bool:
+    """Whether a measurement is such as this version of convwright keeps."""
+    return measurement is None or _stored("", measurement, None, 0.0) is not None
 
 
 def _stored(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored | None:
