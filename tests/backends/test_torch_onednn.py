@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from convwright.backends.registry import backend
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.epilogue import Activation
-from convwright.core.error_rule import scaled_bound
+from convwright.core.error_bound import scaled_bound
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import FINITE_KINDS, NON_FINITE_KINDS
