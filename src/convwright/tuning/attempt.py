@@ -15,8 +15,8 @@ from typing import Any
 
 from convwright.backends.registry import backend
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Explains
-from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, ConvwrightError
 
 
@@ -26,13 +26,13 @@ class Request:
 
     backend: str
     algorithm: str
-    problem: ConvProblem
+    problem: Problem
     device: DeviceFacts
 
 
 def serve(request: Request) -> dict[str, Any]:
     """What the library answers: a workspace, a refusal, or that there is no such thing to be asked about."""
-    member = backend(request.backend)
+    member = backend(request.backend, request.problem.kind)
     assert isinstance(member, Explains)
     try:
         return {"workspace_bytes": member.attempt(request.problem, request.algorithm, request.device)}

@@ -34,7 +34,7 @@ def main() -> None:
             candidate, device = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        member = backend(candidate.backend)
+        member = backend(candidate.backend, candidate.problem.kind)
         assert isinstance(member, Compiles)
         with suppress(Exception):  # compilers have no common one; who builds the candidate will hear it
             member.compile(candidate, device)

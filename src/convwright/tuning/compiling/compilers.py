@@ -37,7 +37,8 @@ _POLL_MS = 200
 
 def elsewhere(candidate: Candidate) -> bool:
     """Whether what compiles a candidate can do so in another process."""
-    return isinstance(backend(candidate.leaf.backend), Compiles)
+    leaf = candidate.leaf
+    return isinstance(backend(leaf.backend, leaf.problem.kind), Compiles)
 
 
 _loaded: set[str] = set()

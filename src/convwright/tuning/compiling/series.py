@@ -16,9 +16,9 @@ from time import perf_counter
 from convwright.backends.registry import backends
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.measuring.disturbances.background import processors
 from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning import listing
@@ -48,19 +48,19 @@ class Series:
 
     def __init__(
         self,
-        problems: Iterable[ConvProblem],
+        problems: Iterable[Problem],
         device: DeviceFacts,
         policy: Policy,
         *,
         mode: Mode,
         store: Store,
         budget_us: float | None = None,
-        kernels: Mapping[ConvProblem, Sequence[Candidate]] | None = None,
+        kernels: Mapping[Problem, Sequence[Candidate]] | None = None,
     ) -> None:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
         self._budget_us, self._given = budget_us or BUDGETS_US.get(mode, 0.0), kernels or {}
-        self._wanted: dict[ConvProblem, list[Candidate]] = {}
+        self._wanted: dict[Problem, list[Candidate]] = {}
         self._waiting: deque[Candidate] = deque()
         self._came: dict[Candidate, str | None] = {}  # of each that has ended what its compiler died of, or None
         self._changed = threading.Condition()
@@ -76,7 +76,7 @@ class Series:
                 with self._changed:
                     self._is_over = True
 
-    def ready(self, problem: ConvProblem, told: Progress = NO_HOOKS.progress) -> Kernels | None:
+    def ready(self, problem: Problem, told: Progress = NO_HOOKS.progress) -> Kernels | None:
         """To be asked right before ``problem`` is searched: who knows what a quick search has compiled; None where a
         search has time to wait for its own. Of those that are waited for ``told`` is told how many there are."""
         if self._mode not in _MOST or not self._device.present:
@@ -127,7 +127,7 @@ class Series:
             return self._came[leaf]
         return BEING_COMPILED if leaf in self._wanted.get(candidate.problem, ()) else NO_TIME
 
-    def _want(self, problem: ConvProblem) -> None:
+    def _want(self, problem: Problem) -> None:
         """Have the kernels of a problem compiled."""
         given = self._given.get(problem)
         kernels = [*(self._promising(problem) if given is None else given)][: _MOST[self._mode]]
@@ -147,12 +147,12 @@ class Series:
             with self._changed:
                 self._working -= missing - begun
 
-    def _promising(self, problem: ConvProblem) -> list[Candidate]:
+    def _promising(self, problem: Problem) -> list[Candidate]:
         """The most promising kernels of a problem that was not searched before."""
         search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         if search.recall().is_settled(self._mode):
             return []
-        asked = (member for member in backends() if isinstance(member, Compiles))
+        asked = (member for member in backends(problem.kind) if isinstance(member, Compiles))
         offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
         return promising(search, listing.candidates(offers))
 

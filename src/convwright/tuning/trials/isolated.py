@@ -20,8 +20,8 @@ import torch
 from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
@@ -37,7 +37,7 @@ class Request:
     """What is to be measured, and how PyTorch was set where it was asked for. ``avoid`` names what took an earlier
     process with it."""
 
-    problem: ConvProblem
+    problem: Problem
     device: str
     policy: Policy
     candidates: tuple[str, ...]

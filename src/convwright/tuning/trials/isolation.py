@@ -17,8 +17,8 @@ import torch
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Measurement
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.settings import Mode
 from convwright.tuning import listing
@@ -36,7 +36,7 @@ def measure_candidates(
     candidates: Iterable[Candidate],
     baseline: Candidate | None,
     known: Mapping[str, Finding],
-    problem: ConvProblem,
+    problem: Problem,
     device: DeviceFacts,
     policy: Policy,
     *,
