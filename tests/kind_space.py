@@ -5,8 +5,11 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from convwright.core.dtype import IN_PYTORCH, DType
+from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.kinds import expression as tree
+from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand
+from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.operators import OPERATORS
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.tensor_spec import ALIGNMENTS, Layout, TensorSpec, dense_strides
@@ -62,3 +65,27 @@ def pointwise_problems(
         own = tuple(size if draw(st.booleans()) else 1 for size in shape)
         inputs.append((name, draw(strided(own, draw(st.sampled_from(dtypes))))))
     return PointwiseProblem(expression, tuple(inputs), draw(strided(shape, draw(st.sampled_from(dtypes)))))
+
+
+@st.composite
+def copy_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH, *, margins: bool = True) -> CopyProblem:
+    """Any relayout, cast, pad and slice."""
+    shape = draw(shapes)
+    pairs = []
+    for size in shape:
+        before = draw(st.integers(-size, 3)) if margins else 0
+        after = draw(st.integers(-size - min(before, 0), 3)) if margins else 0
+        pairs.append((before, after))
+    y_shape = tuple(size + before + after for size, (before, after) in zip(shape, pairs, strict=True))
+    x, y = (draw(strided(each, draw(st.sampled_from(dtypes)))) for each in (shape, y_shape))
+    return CopyProblem(x, y, tuple(pairs))
+
+
+@st.composite
+def linear_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH) -> LinearProblem:
+    """Any matrix product with what it fuses."""
+    rows, inputs, outputs = (draw(st.integers(1, 12)) for _ in range(3))
+    dtype = draw(st.sampled_from(dtypes))
+    x, w, y = (draw(strided(shape, dtype)) for shape in ((rows, inputs), (outputs, inputs), (rows, outputs)))
+    flags = {name: draw(st.booleans()) for name in ("bias", "residual")}
+    return LinearProblem(x, w, y, Epilogue(activation=draw(st.sampled_from(tuple(Activation))), **flags))

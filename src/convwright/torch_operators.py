@@ -59,8 +59,10 @@ FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
 }
 
 
-def compiled(expression: Expression) -> Callable[[Mapping[str, Tensor]], Tensor]:
+def compiled(expression: Expression, dtype: torch.dtype = torch.float32) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """``expression`` as a function of its operands by name, which calls PyTorch's functions one after the other.
+
+    What is chosen among numbers alone is stored in ``dtype``.
 
     >>> from convwright.core.kinds.expression_text import parse
     >>> compiled(parse("maximum(a, 2 - 1) * 3"))({"a": torch.tensor([0.0, 5.0])})
@@ -68,20 +70,21 @@ def compiled(expression: Expression) -> Callable[[Mapping[str, Tensor]], Tensor]
     """
     order = steps(expression)
     places = {step: place for place, step in enumerate(order)}
-    program = [(_computing(step), [places[argument] for argument in arguments_of(step)]) for step in order]
+    program = [(_computing(step, dtype), [places[argument] for argument in arguments_of(step)]) for step in order]
 
     def compute(operands: Mapping[str, Tensor]) -> Tensor:
         values: list[Value] = []
         for function, arguments in program:
             values.append(function(operands, *[values[place] for place in arguments]))
         result = values[-1]
-        # A choice between numbers may be a number.
-        return result if isinstance(result, Tensor) else next(iter(operands.values())).new_tensor(result)
+        if isinstance(result, Tensor):
+            return result
+        return torch.full((), result, dtype=dtype, device=next(iter(operands.values())).device)
 
     return compute
 
 
-def _computing(step: Expression) -> Callable[..., Value]:
+def _computing(step: Expression, dtype: torch.dtype) -> Callable[..., Value]:
     """What gives a step's value from the operands and the values of its arguments."""
     if isinstance(step, Operand):
         name = step.name
@@ -91,15 +94,15 @@ def _computing(step: Expression) -> Callable[..., Value]:
         return lambda operands: value
     if isinstance(step, Cast):
         return lambda operands, argument: cast(argument, torch_dtype(step.dtype))
-    return _applying(step)
+    return _applying(step, dtype)
 
 
-def _applying(step: Apply) -> Callable[..., Value]:
+def _applying(step: Apply, dtype: torch.dtype) -> Callable[..., Value]:
     function = FUNCTIONS[step.operator]
 
     def apply(operands: Mapping[str, Tensor], *arguments: Value) -> Value:
         if any(isinstance(argument, Tensor) for argument in arguments):
-            return function(*arguments) if step.operator != "where" else _chosen(*arguments)
+            return function(*arguments) if step.operator != "where" else _chosen(dtype, *arguments)
         # Of numbers alone, computed as exactly as the reference does.
         kinds = (torch.bool if isinstance(argument, bool) else torch.float64 for argument in arguments)
         exact = [torch.tensor(argument, dtype=kind) for argument, kind in zip(arguments, kinds, strict=True)]
@@ -108,8 +111,10 @@ def _applying(step: Apply) -> Callable[..., Value]:
     return apply
 
 
-def _chosen(condition: Value, one: Value, other: Value) -> Value:
+def _chosen(dtype: torch.dtype, condition: Value, one: Value, other: Value) -> Value:
     if isinstance(condition, Tensor):
+        if not isinstance(one, Tensor) and not isinstance(other, Tensor):
+            one = torch.full((), one, dtype=dtype, device=condition.device)
         return torch.where(condition, one, other)
     return one if condition else other
 

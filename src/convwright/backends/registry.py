@@ -17,6 +17,12 @@ BACKENDS = {
 }
 # The same for other kinds of problems than convolutions.
 _OF_KIND: Mapping[str, Mapping[str, str]] = {
+    "linear": {
+        "torch": "convwright.backends.torch_native.linear:TorchLinear",
+    },
+    "copy": {
+        "torch": "convwright.backends.torch_native.copying:TorchCopy",
+    },
     "pointwise": {
         "torch": "convwright.backends.torch_native.pointwise:TorchPointwise",
     },

@@ -112,7 +112,7 @@ def resolved(policy: Policy, problem: Problem, device: DeviceFacts) -> Policy:
     if workspace is None:
         free = free_memory_bytes(device)
         workspace = min(DEFAULT_WORKSPACE_BYTES, free // 10) if free is not None else DEFAULT_WORKSPACE_BYTES
-    return flags.completed(replace(policy, max_workspace_bytes=workspace), problem.dtype, device)
+    return flags.completed(replace(policy, max_workspace_bytes=workspace), problem.dtype, device, kind=problem.kind)
 
 
 def baseline_of(listed: Sequence[Candidate], policy: Policy) -> Candidate | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import torch
 from torch import Tensor
 
 from convwright.backends.torch_native.whole import torch_version, why_not_asked
 from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import Arithmetic, DType
+from convwright.core.dtype import DType, plain_arithmetic
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.policy import Policy
 from convwright.tensors import laid_, torch_dtype
@@ -30,7 +31,7 @@ class TorchPointwise:
         if reason is not None:
             yield Refusal("torch/default", reason)
             return
-        arithmetic = Arithmetic.FP64 if problem.dtype is DType.FP64 else Arithmetic.FP32
+        arithmetic = plain_arithmetic(problem.dtype)
         yield Candidate(problem, "torch", "default", (), arithmetic, 0, True, Source.RULE)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> TorchPointwisePlan:
@@ -45,7 +46,8 @@ class TorchPointwisePlan(RolePlan):
     def __init__(self, candidate: Candidate) -> None:
         problem: PointwiseProblem = candidate.problem
         self.candidate = candidate
-        self._compute, self._y = compiled(problem.expression), problem.y
+        inside = torch.float64 if problem.dtype is DType.FP64 else torch.float32
+        self._compute, self._y = compiled(problem.expression, inside), problem.y
         self._dtype = torch_dtype(problem.y.dtype)
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from convwright.core.kinds import pointwise_text
+from convwright.core.kinds import copy_text, linear_text, pointwise_text
 from convwright.core.kinds.problem import Problem
 from convwright.core.notation import parse as parse_convolution
 from convwright.errors import BadInput
 
 # By the first word. A text that begins with none of these is a convolution's.
 _PARSERS: Mapping[str, Callable[[str], Problem]] = {
+    "linear": linear_text.parse,
     "pointwise": pointwise_text.parse,
+    "copy": copy_text.parse,
 }
 KINDS = ("conv", *_PARSERS)
 

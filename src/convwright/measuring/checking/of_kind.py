@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from convwright.core.kinds.problem import Problem
-from convwright.measuring.checking import elements, pointwise, reference
+from convwright.measuring.checking import copying, elements, linear, pointwise, reference
 from convwright.measuring.checking.reference import Reference
 
 
@@ -26,6 +26,8 @@ class Checks:
 
 _OF_KIND: Mapping[str, Checks] = {
     "conv": Checks(Reference.of, elements.sampled_convolution, reference.convolution_us),
+    "linear": Checks(linear.whole, linear.sampled, linear.whole_us),
+    "copy": Checks(copying.whole, copying.sampled, copying.whole_us),
     "pointwise": Checks(pointwise.whole, pointwise.sampled, pointwise.whole_us),
 }
 

@@ -31,7 +31,7 @@ class Slices:
         kept = []
         for size in shape:
             some = _spread(size, share)
-            share *= size / max(len(some), 1)
+            share *= max(size, 1) / max(len(some), 1)
             kept.append(some)
         return cls(tuple(kept))
 
@@ -55,9 +55,9 @@ class Points:
     places: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], device: torch.device, *, seed: int = 0) -> Points:
-        """Corners, the middle with its neighbours, where the one infinity or NaN lies, and others drawn at random."""
-        return _points(shape, device, seed)
+    def of(cls, shape: tuple[int, ...], device: torch.device, *, seed: int = 0, most: int = _POINTS) -> Points:
+        """About so many: corners, the middle with its neighbours, where the one infinity or NaN lies, and others."""
+        return _points(shape, device, seed, min(most, _POINTS))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,15 +71,15 @@ class Points:
 
 
 @lru_cache(maxsize=4)
-def _points(shape: tuple[int, ...], device: torch.device, seed: int) -> Points:
+def _points(shape: tuple[int, ...], device: torch.device, seed: int, most: int) -> Points:
     random, centre = Random(seed), middle(shape)
     rows: list[tuple[int, ...]] = []
     if _count(shape):
         ends = list(product(*(sorted({0, size - 1}) for size in shape)))
-        rows += [*random.sample(ends, min(len(ends), _CORNERS)), centre]
+        rows += [*random.sample(ends, min(len(ends), _CORNERS, most // 4)), centre]
         for dim, size in enumerate(shape):
             rows += [(*centre[:dim], near, *centre[dim + 1 :]) for near in _around(centre[dim], size)]
-        rows += [tuple(random.randrange(size) for size in shape) for _ in range(_POINTS - len(rows))]
+        rows += [tuple(random.randrange(size) for size in shape) for _ in range(max(most - len(rows), most // 2))]
     columns = zip(*rows, strict=True) if rows else ([] for _ in shape)
     return Points(tuple(torch.tensor(list(column), dtype=torch.int64, device=device) for column in columns))
 

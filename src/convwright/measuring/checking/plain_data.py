@@ -12,6 +12,8 @@ from convwright.measuring.checking import drawing
 from convwright.measuring.checking.kind import CHANNEL_DECADES, LARGE_EXPONENT, NON_FINITE_KINDS, Kind
 from convwright.measuring.checking.placing import channel_factors
 
+_SPREAD = 48.0  # of integers of 8 bits
+
 
 def plain_values(problem: Problem, role: str, spec: TensorSpec, kind: Kind, generator: torch.Generator) -> Tensor:
     """Values of the operand ``role``. Only the first operand is large, so that it meets others of usual size; all of
@@ -19,6 +21,8 @@ def plain_values(problem: Problem, role: str, spec: TensorSpec, kind: Kind, gene
     if kind is Kind.INTEGERS:
         return torch.randint(-2, 3, spec.shape, generator=generator, device=generator.device).float()
     values = drawing.normal(spec.shape, generator, torch.float64 if spec.dtype is DType.FP64 else torch.float32)
+    if spec.dtype is DType.INT8:
+        return (values * _SPREAD).round().clamp(-127, 127)
     if kind is Kind.POSITIVE:
         return values.abs()
     if kind is Kind.LARGE and role == next(iter(problem.operands)):
