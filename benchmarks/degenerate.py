@@ -43,7 +43,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Activation
-from convwright.core.error_rule import exact_bound, rare_roundings, scaled_bound
+from convwright.core.error_bound import exact_bound, rare_roundings, scaled_bound
 from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem

@@ -56,8 +56,8 @@ from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.measuring.cache import Cache
 from convwright.measuring.checking.data import Kind, kinds_of, operands
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import errors_of
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_together
 from convwright.ops.decision import choices_for

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from convwright.backends.registry import backend
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.epilogue import Activation
-from convwright.core.error_rule import scaled_bound
+from convwright.core.error_bound import scaled_bound
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import FINITE_KINDS, NON_FINITE_KINDS
@@ -136,9 +136,9 @@ def test_it_is_not_offered_where_it_is_switched_off() -> None:
 
 
 def test_every_activation_has_a_name_in_onednn() -> None:
-    from convwright.backends.torch_native.onednn import _ATTRIBUTE
+    from convwright.backends.torch_native.onednn import ATTRIBUTE
 
-    assert set(_ATTRIBUTE) == set(Activation)
+    assert set(ATTRIBUTE) == set(Activation)
 
 
 @pytest.mark.parametrize("bias", [torch.randn(8, 2)[:, 1], torch.randn(1).expand(8), torch.randn(16)[::2]])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import convwright as cw
-from convwright.core.error_rule import exact_bound
+from convwright.core.error_bound import exact_bound
 from convwright.errors import BadInput
 from convwright.network.quantizing.int8_layer import Int8Conv
 from convwright.network.seeing.merged import Merged

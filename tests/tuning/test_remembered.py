@@ -89,7 +89,7 @@ def test_where_backends_are_others_now_everything_is_listed(store: Store, monkey
 @pytest.mark.usefixtures("asked")
 def test_where_another_backend_is_there_now_everything_is_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     more = [*listing.fingerprints(CPU), "another (1)"]
-    monkeypatch.setattr(listing, "fingerprints", lambda device: more)
+    monkeypatch.setattr(listing, "fingerprints", lambda device, kind: more)
     with pytest.raises(AssertionError, match="everything is listed"):
         chosen(store)
 

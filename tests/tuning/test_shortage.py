@@ -207,7 +207,7 @@ def test_slow_ones_that_run_out_of_memory_end_nothing(
 
 
 def test_a_reference_that_has_no_room_gives_way_to_some_elements(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full.Reference, "of", no_memory)
+    monkeypatch.setattr(full, "whole_reference", no_memory)
     found = search(store, Mode.FULL)
     assert found.choice is not None
     assert found.baseline is not None

@@ -50,7 +50,7 @@ def eager_rule(device: DeviceFacts, policy: Policy) -> Eager:
 
 def launches_of(candidate: Candidate, *, packs: bool) -> int:
     """Kernels of ours that one call launches, 0 where a library launches its own."""
-    member = backend(candidate.leaf.backend)
+    member = backend(candidate.leaf.backend, candidate.leaf.problem.kind)
     return member.launches(candidate.leaf, packs=packs) if isinstance(member, Launches) else 0
 
 

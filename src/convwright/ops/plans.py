@@ -106,7 +106,8 @@ class BoundPlan:
 
     @property
     def problem(self) -> ConvProblem:
-        return self.candidate.problem
+        posed: ConvProblem = self.candidate.problem
+        return posed
 
     @property
     def workspace_bytes(self) -> int:

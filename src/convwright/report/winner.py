@@ -54,7 +54,7 @@ def _without_winner(found: Findings) -> tuple[str, ...]:
     lines = ["Nothing that was measured under the present versions is kept, so what is fastest is not known."]
     if found.device.present:
         lines.append("What other work on the machine disturbed is not kept: it has to be measured again.")
-    if found.device.present and not found.problem.dtype.narrow:
+    if found.device.present and found.problem.kind == "conv" and not found.problem.dtype.narrow:
         lines.append(
             "The second call of conv2d on such operands searches for about 200 ms and keeps what it finds "
             "(CONVWRIGHT_MODE=quick, the default). Without a search PyTorch's own call runs where it is allowed."

@@ -26,7 +26,7 @@ NAME, FUSED = "onednn", "onednn-fused"
 _ops: Any = torch.ops
 _nn: Any = torch._C._nn
 _mkldnn: Any = torch.backends.mkldnn
-_ATTRIBUTE = {
+ATTRIBUTE = {
     Activation.NONE: "none",
     Activation.RELU: "relu",
     Activation.SILU: "swish",
@@ -42,6 +42,19 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     for name in (NAME, FUSED):
         reason = general or (_refusal_to_fuse(problem) if name == FUSED else None)
         yield Refusal(f"torch/{name}", reason) if reason else _candidate(problem, name)
+
+
+def why_no_onednn(dtype: DType, device: DeviceFacts) -> str | None:
+    """Why oneDNN cannot compute anything in ``dtype`` on ``device``; None where it can."""
+    return _refusal_here(device) or _refusal_of(dtype)
+
+
+def _refusal_of(dtype: DType) -> str | None:
+    if dtype is DType.FP64:
+        return "computes fp32, fp16 and bf16, not fp64"
+    if dtype in _HALF_SUPPORT and not getattr(_ops.mkldnn, _HALF_SUPPORT[dtype])():
+        return f"this CPU has no instructions for {dtype} that oneDNN uses"
+    return None
 
 
 def _refusal_here(device: DeviceFacts) -> str | None:
@@ -85,10 +98,8 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         return "serves 2 or 3 spatial dimensions, got 1"
     if problem.symmetric_padding is None:
         return f"needs the same padding on both sides, got {problem.padding}"
-    if problem.dtype is DType.FP64:
-        return "computes fp32, fp16 and bf16, not fp64"
-    if problem.dtype in _HALF_SUPPORT and not getattr(_ops.mkldnn, _HALF_SUPPORT[problem.dtype])():
-        return f"this CPU has no instructions for {problem.dtype} that oneDNN uses"
+    if (reason := _refusal_of(problem.dtype)) is not None:
+        return reason
     sizes = zip(problem.y.shape[2:], problem.stride, problem.w.shape[2:], strict=True)
     strided = [stride for y, stride, taps in sizes if y == 1 < min(stride, taps)]
     if problem.c == problem.groups == 1 and strided:
@@ -110,7 +121,7 @@ class OneDnnPlan:
         self._window = (problem.symmetric_padding, problem.stride, problem.dilation, problem.groups)
         fused = candidate.algorithm == FUSED
         self._behind = Activation.NONE if fused else problem.epilogue.activation
-        self._fused = _ATTRIBUTE[problem.epilogue.activation if fused else Activation.NONE]
+        self._fused = ATTRIBUTE[problem.epilogue.activation if fused else Activation.NONE]
         self._reorder = (_nn.mkldnn_reorder_conv2d_weight, _nn.mkldnn_reorder_conv3d_weight)[problem.rank - 2]
 
     def prepare(self, weight: Tensor) -> Tensor:

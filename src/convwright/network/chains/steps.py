@@ -33,7 +33,8 @@ class Step:
 
     @property
     def problem(self) -> ConvProblem:
-        return self.choice.candidate.problem
+        posed: ConvProblem = self.choice.candidate.problem
+        return posed
 
     def run(self, x: Tensor, out: Tensor, workspace: Tensor | None) -> None:
         self.plan(x, self.weight, self.bias, None, out, workspace)

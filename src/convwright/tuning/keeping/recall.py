@@ -9,9 +9,9 @@ from dataclasses import replace
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Measurement, says_out_of_memory
+from convwright.core.kinds.problem import Problem
 from convwright.core.once import once
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
@@ -28,7 +28,7 @@ class Recall:
 
     def __init__(
         self,
-        problem: ConvProblem,
+        problem: Problem,
         device: DeviceFacts,
         policy: Policy,
         store: Store,
@@ -76,7 +76,7 @@ class Recall:
         done = [ids for had_us, ids in self._done(mode) if had_us >= self._budget_us]
         if not done:
             return None  # and nobody need be asked what is installed, which may load libraries
-        stamps = {*listing.fingerprints(self.device), *map(self._stamp, direct)}
+        stamps = {*listing.fingerprints(self.device, self.problem.kind), *map(self._stamp, direct)}
         return next((ids for ids in done if stamps <= set(ids)), None)
 
     def was_hurried(self, mode: Mode) -> bool:
@@ -114,7 +114,7 @@ class Recall:
         void = [id_ for id_, entry in entries.items() if _is_void(entry)]
         if void:
             self.store.forget(self.problem.key, self.device.key, void)
-        stamps = [*listing.fingerprints(self.device), self._limit, *map(self._stamp, listed)]
+        stamps = [*listing.fingerprints(self.device, self.problem.kind), self._limit, *map(self._stamp, listed)]
         stamps.append(f"{_WITHIN}{self._budget_us}")
         scope = self._scope(mode, self._magnitude if self._follows_memory else self._limit)
         self.store.record_search(self.problem.key, self.device.key, scope, stamps)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials.contest import NO_HOOKS, Contest, Hooks
@@ -20,7 +20,7 @@ def measure_candidates(
     candidates: Iterable[Candidate],
     baseline: Candidate | None,
     known: Mapping[str, Finding],
-    problem: ConvProblem,
+    problem: Problem,
     device: DeviceFacts,
     policy: Policy,
     *,

@@ -9,8 +9,8 @@ from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Policy
 from convwright.measuring.checking.data import Kind, kinds_of
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials.looks import FAILURES, failure
 from convwright.tuning.trials.trial import Bench, Trial

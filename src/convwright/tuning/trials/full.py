@@ -11,9 +11,8 @@ from convwright.core.candidate import Candidate
 from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Objective
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import ErrorCheck
-from convwright.measuring.checking.reference import Reference, reference_us
+from convwright.measuring.checking.of_kind import reference_us, sampled_reference, whole_reference
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Verdict, choose, may_be_better
@@ -217,7 +216,7 @@ class _Full:
         sampled = ErrorCheck(problem, where, seed=SEED, reference=sampled_reference), "some elements of the output"
         if reference_us(problem, where) * len(sampled[0].kinds) > _REFERENCE * self.budget.total_us:
             return sampled, sampled
-        return (ErrorCheck(problem, where, seed=SEED, reference=Reference.of), "the output"), sampled
+        return (ErrorCheck(problem, where, seed=SEED, reference=whole_reference), "the output"), sampled
 
     def time_all(self, errors: dict[Candidate, _Checked]) -> None:
         """Those that were checked side by side, as many as have time; the others by their looks."""

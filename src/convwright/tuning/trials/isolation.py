@@ -13,8 +13,8 @@ from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
@@ -66,7 +66,7 @@ class Request:
     """What is to be measured, and how PyTorch was set where it was asked for. ``avoid`` names what took an earlier
     process with it."""
 
-    problem: ConvProblem
+    problem: Problem
     device: str
     policy: Policy
     candidates: tuple[Candidate, ...]
@@ -91,7 +91,7 @@ def measure_candidates(
     candidates: Iterable[Candidate],
     baseline: Candidate | None,
     known: Mapping[str, Finding],
-    problem: ConvProblem,
+    problem: Problem,
     device: DeviceFacts,
     policy: Policy,
     *,
