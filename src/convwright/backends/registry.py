@@ -22,9 +22,11 @@ _OF_KIND: Mapping[str, Mapping[str, str]] = {
     },
     "copy": {
         "torch": "convwright.backends.torch_native.copying:TorchCopy",
+        "triton": "convwright.backends.triton.elementwise.backend:TritonElementwise",
     },
     "pointwise": {
         "torch": "convwright.backends.torch_native.pointwise:TorchPointwise",
+        "triton": "convwright.backends.triton.elementwise.backend:TritonElementwise",
     },
 }
 

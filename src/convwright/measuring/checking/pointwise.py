@@ -16,6 +16,7 @@ from convwright.measuring.checking.reference import Reference
 from convwright.tensors import torch_dtype
 from convwright.torch_operators import FUNCTIONS
 
+_EXPONENTIAL = frozenset({"exp", "sigmoid", "silu"})
 _EXACT = frozenset({"neg", "abs", "maximum", "minimum", "relu", "where"})
 # Roundoffs of fp32 that a good implementation of a function adds by itself; the others' operators are rounded once.
 # Divisions and roots are rounded twice on some GPUs; exponentials lose bits of a large argument.
@@ -82,6 +83,9 @@ def _applied(step: Apply, given: list[Pair], unit: float) -> Pair:
     error = _PROPAGATED[step.operator](result, given)
     if step.operator not in _EXACT:
         error = error + _own(step.operator, result, values) * unit
+    if step.operator in _EXPONENTIAL:
+        # A result below the least normal number is zero where its exponential, or the reciprocal of one, overflows.
+        error = error + (1 + values[0].abs()) * (2.0**-1022 if unit == 2.0**-53 else 2.0**-126)
     # An infinity or a NaN is right or wrong, and so is what one of them leaves finite, such as exp(-inf).
     return result, torch.where(result.isfinite() & ~error.isnan(), error, 0.0)
 
