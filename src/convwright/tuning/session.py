@@ -229,10 +229,13 @@ class Session:
         return self._chosen.setdefault(key, own) if key.fixed else own
 
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
-        """PyTorch's own call as its flags make it; None where it has no call."""
+        """PyTorch's own call as its flags make it; None where it has no call, or one that is known to go wrong."""
         if problem.dtype.narrow:
             return None
-        return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+        try:
+            return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+        except Refused:
+            return None
 
     def smaller(self, choice: Choice, policy: Policy, needed_bytes: int | None) -> Choice | None:
         """What may serve with less workspace in the place of a choice that needs so much: the best that was measured,
