@@ -33,7 +33,7 @@ class EmittedC(Record):
     def write(self, folder: str | PathLike[str] = ".") -> tuple[Path, Path]:
         """Write both files into ``folder``, which is made, and return their paths, the source's first.
 
-        What an earlier call wrote is replaced; any other file of that name is not, nor is a link out of the folder
+        What an earlier call wrote is replaced, any other file of that name is not. No link out of the folder is
         followed.
         """
         if not isinstance(folder, str | PathLike):

@@ -201,10 +201,13 @@ class Session:
             record.lock = threading.RLock()
 
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
-        """PyTorch's own call as its flags make it; None where it has no call."""
+        """PyTorch's own call as its flags make it; None where it has no call, or one that is known to go wrong."""
         if problem.dtype.narrow:
             return None
-        return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+        try:
+            return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+        except Refused:
+            return None
 
     def _answered(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
         """What was asked for by name, what the store knows, what a search finds, or PyTorch's own call."""
