@@ -38,7 +38,6 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.calls.posed import Wanted, gradient_problems
 from convwright.ops.gradients.fused_gradients import fused_problems
 from convwright.report.benchmarks.lines import Lines
-from convwright.tuning.compiling.compilers import Compilers
 
 WHATS = ("forward", "forward and backward")
 # Calls are replayed from CUDA graphs, where the host's time does not count.
@@ -85,11 +84,11 @@ def problems(point: Point, device: str) -> list[ConvProblem]:
     return list(dict.fromkeys(each for each in (problem, *gradients, *fused) if each is not None))
 
 
-def compile_kernels(point: Point, options: argparse.Namespace, compilers: Compilers) -> None:
+def compile_kernels(point: Point, options: argparse.Namespace) -> None:
     device = device_facts(options.device)
     for problem in problems(point, options.device):
         kernels = kernels_ahead.kernels_of(problem, device, POLICY)
-        kernels_ahead.compile_kernels(kernels[: options.kernels], device, compilers)
+        kernels_ahead.compile_kernels(kernels[: options.kernels], device)
 
 
 def searched(point: Point, options: argparse.Namespace) -> dict[str, str | None]:
@@ -183,8 +182,8 @@ def main() -> None:
     done = {(line["figure"], line["at"]) for line in kept if line["what"] == WHATS[-1]}
     wanted, pace = [point for point in POINTS if (point.figure, point.at) not in done], Pace(options.limit_s)
     known = dict(conditions(device_facts(options.device))) | {"mode": "full", "cache": options.cache}
-    left, ahead, compilers = list(wanted), ThreadPoolExecutor(1), kernels_ahead.compilers()
-    compiled = {point: ahead.submit(compile_kernels, point, options, compilers) for point in wanted}
+    left, ahead = list(wanted), ThreadPoolExecutor(1)
+    compiled = {point: ahead.submit(compile_kernels, point, options) for point in wanted}
     for point in pace.rows(wanted):
         compiled[point].result()
         chosen = searched(point, options)

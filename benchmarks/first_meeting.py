@@ -28,7 +28,7 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
-from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 
@@ -52,20 +52,16 @@ PROBLEMS = [
 def meet(text: str, device: DeviceFacts, budget_us: float, folder: Path) -> dict[str, Any]:
     """A quick search of a problem that nobody has seen, and another one when more is compiled."""
     problem, ready = ConvProblem.parse(text), Event()
-    beside = Beside(lambda _: ready.set())
     with Store.open(folder / f"{time.time_ns()}.sqlite") as store:
 
         def search() -> tuple[Findings, float]:
             begun = time.perf_counter()
-            with beside.searching():
-                found = find(
-                    problem, device, Policy(), mode=Mode.QUICK, store=store, budget_us=budget_us, beside=beside
-                )
+            found = find(problem, device, Policy(), mode=Mode.QUICK, store=store, budget_us=budget_us, then=ready.set)
             return found, (time.perf_counter() - begun) * 1e6
 
         found, spent_us = search()
         again_us = None
-        if beside.is_waited_for(problem, device) and ready.wait(60):
+        if compile_queue().missing(problem) and ready.wait(60):
             found, again_us = search()
     rows = [verdict.finding for verdict in found.verdicts]
     timed = {row.candidate.id: row.measurement for row in rows if row.measurement is not None}

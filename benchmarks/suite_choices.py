@@ -42,7 +42,7 @@ from common.asked_rows import Asked, picked, rows
 from common.choices_summary import missing, summary, told
 from common.pace import Pace
 from common.retiming import OURS, attempts, narrowest
-from common.stages import Answer, Stage, answers, serve, tell
+from common.stages import Answer, Stage, serve, serve_saying
 from common.torch_autotuning import Autotuners, caches
 from torch import Tensor
 
@@ -60,10 +60,12 @@ from convwright.measuring.checking.error import errors_of
 from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_together
+from convwright.ops.decision import choices_for
 from convwright.report.benchmarks.lines import Lines
 from convwright.tuning.choose import Verdict
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.session import Choice, session
+from convwright.tuning.session import Choice
+from convwright.tuning.worker import Say
 
 # Not the seed of any search.
 SEED = 20261121
@@ -88,22 +90,23 @@ def policy(options: argparse.Namespace) -> Policy:
     return Policy(objective=Objective.DEVICE_TIME, weights=options.weights, finite_inputs=options.finite_inputs)
 
 
-def compiling(options: argparse.Namespace) -> None:
-    """The first process: kernels of the rows in their order, for as long as it is let; it tells of each row."""
-    compilers, device, told = kernels_ahead.compilers(), device_facts(options.device), answers()
+def compiling(options: argparse.Namespace, say: Say, question: Answer) -> Answer:
+    """The first process: kernels of the rows in their order, for as long as it is let; it says each row."""
+    device = device_facts(options.device)
 
     one_flag = Lock()
 
     def compiled(asked: Asked) -> Answer:
         with one_flag:
             kernels = kernels_ahead.kernels_of(flagged(asked.question), device, policy(options))
-        kernels_ahead.compile_kernels(kernels[: options.kernels], device, compilers)
+        kernels_ahead.compile_kernels(kernels[: options.kernels], device)
         return asked.question
 
     # A row whose slowest kernel takes long leaves processors idle, to which the next rows' kernels go.
     with ThreadPoolExecutor(_ROWS_AT_ONCE) as threads:
-        for question in threads.map(compiled, rows(options)):
-            tell(question, told)
+        for row in threads.map(compiled, rows(options)):
+            say(row)
+    return {}
 
 
 def wait_for_kernels(asked: Asked, compiler: Stage, wait_s: float) -> None:
@@ -150,7 +153,7 @@ def _entry(verdict: Verdict) -> Answer:
 def retimed(options: argparse.Namespace, question: Answer) -> Answer:
     """The third process: new inputs, and nothing known but the store."""
     begun_s, problem, device = perf_counter(), flagged(question), device_facts(options.device)
-    choice = session().choose(problem, device, policy(options), None)
+    choice = choices_for(problem, device, policy(options), None).captured
     given = operands(problem, Kind.NORMAL, options.device, seed=SEED)
     calls = {OURS: ours(choice, problem, given, Weights(options.weights))}
     calls |= torch_calls.calls(options.beside, problem, given)
@@ -252,7 +255,7 @@ def everything(options: argparse.Namespace) -> None:
         # Nothing is measured in the process that times, but by its timer.
         retimer = Stage("retime", environment | {"CONVWRIGHT_MODE": "heuristic"})
         with Stage("compile", environment) as compiler, Stage("search", environment) as searcher, retimer:
-            compiler.start()
+            compiler.begin({})
             for asked in pace.rows(wanted):
                 loading_s = _LOADING_S if options.wait_s and not done else 0.0
                 wait_for_kernels(asked, compiler, options.wait_s + loading_s)
@@ -343,7 +346,7 @@ def main() -> None:
     if options.read:
         print(summary([line for path in options.read for line in Lines(path).read()]))
     elif options.stage == "compile":
-        compiling(options)
+        serve_saying(partial(compiling, options))
     elif options.stage:
         serve(partial(STAGES[options.stage], options))
     else:

@@ -116,31 +116,34 @@ def test_a_stage_answers_and_is_started_again_where_it_ended(tmp_path: Path) -> 
     assert len({*pids[2::2]}) == 4, "anything else may have"
     assert [answer["failure"] for answer in answers[1::2]] == [
         "BadInput: no such thing", "RuntimeError: a fault", "its process ended with code 3",
-        "it gave no answer within 1 s",
+        "its process did not answer within 1 s",
     ]  # fmt: skip
 
 
-TELLS = """
+SAYS = """
 import json, sys
-from common.stages import Stage, answers, tell
+from common.stages import Stage, serve_saying
+
+def answer(say, question):
+    print("noise")
+    for row in range(question["rows"]):
+        say({"row": row})
+    return {}
 
 if "--stage" in sys.argv:
-    told = answers()
-    print("noise")
-    for row in range(3):
-        tell({"row": row}, told)
+    serve_saying(answer)
 else:
     with Stage("any", {}) as stage:
-        stage.start()
+        stage.begin({"rows": 3})
         print(json.dumps([stage.hear(patience_s=60.0) for _ in range(5)]))
 """
 
 
-def test_a_stage_tells_without_being_asked_until_it_ends(tmp_path: Path) -> None:
+def test_a_stage_says_what_it_has_done_until_it_answers(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(f"import sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\n{TELLS}")
-    told = json.loads(run(str(script), folder=tmp_path).stdout)
-    assert told == [{"row": 0}, {"row": 1}, {"row": 2}, None, None]
+    script.write_text(f"import sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\n{SAYS}")
+    said = json.loads(run(str(script), folder=tmp_path).stdout)
+    assert said == [{"row": 0}, {"row": 1}, {"row": 2}, None, None]
 
 
 def test_a_stage_is_left_time_to_end_what_it_has_begun(tmp_path: Path) -> None:

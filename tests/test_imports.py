@@ -36,7 +36,7 @@ ORDER = [
 # The same for the rooms inside of a room, below what stands in it openly.
 INNER_ORDER = {
     "measuring": [{"hardware", "checking"}, {"disturbances"}],
-    "ops": [{"asking"}, {"calls"}, {"running"}, {"gradients"}, {"deciding"}],
+    "ops": [{"asking"}, {"calls"}, {"running"}, {"gradients"}],
     "report": [{"words"}, {"tables", "benchmarks"}],
     "network": [{"telling", "seeing", "chains"}, {"converting"}, {"quantizing", "advising"}],
 }

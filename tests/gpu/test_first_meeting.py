@@ -16,7 +16,7 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
-from convwright.tuning.compiling.beside import Beside
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
@@ -33,23 +33,21 @@ def problem(channels: int) -> ConvProblem:
 
 def test_what_has_to_be_compiled_is_tried_at_a_later_call() -> None:
     device, ready, store = device_facts("cuda:0"), threading.Event(), Store.open(None)
-    beside, asked = Beside(lambda _: ready.set()), problem(72)
+    asked = problem(72)
 
     def search(asked: ConvProblem) -> tuple[dict[str, str], float]:
         begun_s = time.perf_counter()
-        with beside.searching():
-            found = find(asked, device, Policy(), mode=Mode.QUICK, store=store, budget_us=BUDGET_US, beside=beside)
+        found = find(asked, device, Policy(), mode=Mode.QUICK, store=store, budget_us=BUDGET_US, then=ready.set)
         rows = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
         return rows, (time.perf_counter() - begun_s) * 1e6
 
     search(problem(64))  # what a process does once
     rows, spent_us = search(asked)
-    waiting = {id_ for id_, reason in rows.items() if "is being compiled beside" in reason}
+    waiting = {id_ for id_, reason in rows.items() if "is being compiled in the background" in reason}
     assert 1 <= len(waiting) <= 4
     assert spent_us < 1.5 * BUDGET_US
     assert ready.wait(60)
-    while beside.is_waited_for(asked, device):
-        time.sleep(0.05)
+    compile_queue().wait_for_all()
     rows, spent_us = search(asked)
     assert not any("is being compiled" in reason for reason in rows.values())
     assert not any("failed" in rows[id_] for id_ in waiting)
@@ -63,7 +61,7 @@ def test_a_layer_is_decided_anew_and_stays_right(monkeypatch: pytest.MonkeyPatch
     made = Session(Mode.QUICK, Store.open(None))
     news = threading.Event()
     sessions.when_news(news.set)
-    for module in ("convwright.ops.deciding.decide", "convwright.ops.deciding.meetings", "convwright.tuning.session"):
+    for module in ("convwright.ops.decision", "convwright.ops.scheduler", "convwright.tuning.session"):
         monkeypatch.setattr(f"{module}.session", lru_cache(lambda: made))
     x = torch.randn(3, 88, 21, 21, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.randn(88, 88, 3, 3, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -73,4 +71,4 @@ def test_a_layer_is_decided_anew_and_stays_right(monkeypatch: pytest.MonkeyPatch
     assert news.wait(60)
     for _ in range(3):
         assert_close(cw.conv2d(x, w, padding=1).double(), exact, rtol=1e-2, atol=1e-1)
-    assert made.last is not None
+    assert cw.last_choice() is not None

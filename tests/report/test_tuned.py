@@ -21,8 +21,8 @@ from convwright.network.tuned import Tuned, TunedProblem, tune
 from convwright.report.tables.tuned import print_tuned
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
-from convwright.tuning.compiling.beside import BEING_COMPILED
 from convwright.tuning.find import Findings
+from convwright.tuning.kernels import BEING_COMPILED
 from tuning.made import CPU, PROBLEM, candidate, finding
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tune.md"

@@ -9,8 +9,9 @@ import pytest
 
 from convwright.backends import registry
 from convwright.measuring.disturbances import waiting
-from convwright.tuning import budget, chains, find
-from convwright.tuning.compiling import compilers
+from convwright.tuning import budget, chains, find, workers
+from convwright.tuning import compile_queue as queues
+from convwright.tuning import session as sessions
 from convwright.tuning.trials import doubt, heats, looks
 from tuning import made_backend
 from tuning.fatal import SERVE
@@ -23,6 +24,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     kinds = {"torch": "MadeTorch", "quick": "MadeQuick", "compiled": "MadeCompiled"}
     own = {name: f"tuning.made_backend:{kind}" for name, kind in kinds.items()}
     monkeypatch.setattr(registry, "BACKENDS", own)
+    monkeypatch.setattr(sessions, "SEARCHED", ("cpu", "cuda"))
     monkeypatch.setattr(heats, "WallClock", made_backend.MadeClock)
     monkeypatch.setattr(chains, "REWRITES", ())
     fresh = made_backend.reset()
@@ -33,9 +35,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     monkeypatch.setattr(waiting, "now_ns", lambda: int(fresh.time() * 1e3))
     monkeypatch.setattr(find, "warm_up", lambda device, store: None)
     monkeypatch.setattr(find, "was_asked", lambda problem, device: True)
-    monkeypatch.setattr(compilers.Compilers, "compile", lambda self, candidate, device: None)
+    monkeypatch.setattr(workers.WorkerPool, "ask", lambda self, task, *asked, **how: None)
     registry.backend.cache_clear()
+    queues.compile_queue.cache_clear()
+    queues.compile_queue().most, queues.compile_queue().quiet_s = 4, 0.01
     yield fresh
+    queues.compile_queue.cache_clear()
     registry.backend.cache_clear()
 
 
@@ -43,7 +48,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 def fatal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The backend whose compiler does as it is told, here and in the processes that compile."""
     monkeypatch.setitem(registry.BACKENDS, "fatal", "tuning.made_backend:Fatal")
-    monkeypatch.setattr(compilers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
+    monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
     registry.backend.cache_clear()
     yield
     registry.backend.cache_clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
@@ -14,6 +15,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.problem import ConvProblem
 from convwright.tuning import run as tuner
+from convwright.tuning import session as sessions
 from convwright.tuning.findings import Findings
 
 PROBLEM = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), padding=1)
@@ -63,11 +65,14 @@ class Compiled:
     def __init__(self, id_: str) -> None:
         self._id = id_
 
-    def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+    def is_built(self, candidate: Candidate) -> bool:
         return candidate.leaf.id == self._id
 
-    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
-        return None if self.is_built(candidate, device) else "others promised more"
+    def reason_to_pass(self, candidate: Candidate) -> str | None:
+        return None if self.is_built(candidate) else "others promised more"
+
+    def wait(self) -> bool:
+        return False
 
 
 class FakeTuner:
@@ -80,6 +85,7 @@ class FakeTuner:
     def __init__(self, times_us: Mapping[str, float] | None = None) -> None:
         self.times_us = dict(times_us or {})
         self.unchecked: set[str] = set()
+        self.doubt: str | None = None
         self.calls: list[list[str]] = []
 
     def __call__(
@@ -91,7 +97,8 @@ class FakeTuner:
         return [Finding(each, self._measured(each)) for each in listed]
 
     def in_place(self, monkeypatch: pytest.MonkeyPatch) -> Self:
-        """Searches measure by this from now on."""
+        """Searches measure by this from now on, also those of calls on a CPU."""
+        monkeypatch.setattr(sessions, "SEARCHED", ("cpu", "cuda"))
         monkeypatch.setattr(tuner, "measure_candidates", self)
         monkeypatch.setattr(tuner, "glance", self.glance)
         return self
@@ -103,7 +110,8 @@ class FakeTuner:
     def _measured(self, each: Candidate) -> Measurement:
         errors = () if each.id in self.unchecked else GOOD
         time_us = self.times_us.get(each.id, 100.0)
-        return measurement(time_us, errors=errors, workspace_bytes=each.workspace_bytes or 0)
+        made = measurement(time_us, errors=errors, workspace_bytes=each.workspace_bytes or 0)
+        return replace(made, doubt=self.doubt)
 
 
 def chosen(found: Findings) -> str | None:

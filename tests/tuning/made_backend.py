@@ -235,15 +235,15 @@ class Ruinous(MadeTorch):
 
 
 def serve_ruinous() -> None:
-    """What the other process does instead of its own ``main``."""
+    """What the process that measures does."""
     from convwright.backends.registry import BACKENDS
-    from convwright.tuning.trials import isolated
+    from convwright.tuning.worker import serve
 
     torch.set_num_threads(1)
     for name in [name for name in BACKENDS if name != "torch"]:
         del BACKENDS[name]
     BACKENDS["ruinous"] = "tuning.made_backend:Ruinous"
-    isolated.main()
+    serve()
 
 
 class Fatal(MadeTorch):
@@ -265,10 +265,9 @@ class Fatal(MadeTorch):
 
 
 def serve_fatal() -> None:
-    """What a process that compiles does instead of its own ``main``."""
+    """What a process that compiles does."""
     from convwright.backends.registry import BACKENDS
-    from convwright.tuning.compiling import compiler
+    from convwright.tuning.worker import serve
 
     BACKENDS["fatal"] = "tuning.made_backend:Fatal"
-    compiler.IDLE_S = float(os.environ.get("IDLE_S", "20"))
-    compiler.main()
+    serve()

@@ -24,7 +24,6 @@ from convwright.naming import singular
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning import run as tuner
-from convwright.tuning.compiling.beside import Beside
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
@@ -270,7 +269,7 @@ def test_operands_that_fit_into_no_memory_are_never_made(store: Store, fake: Fak
 
 
 def test_a_call_whose_operands_cannot_be_made_twice_is_left_to_pytorch(store: Store, fake: FakeTuner) -> None:
-    found = search(store, device=replace(CPU, memory_bytes=1000), beside=Beside(lambda _problem: None))
+    found = search(store, device=replace(CPU, memory_bytes=1000), then=lambda: None)
     assert fake.calls == []
     assert (found.choice, found.mode) == (None, Mode.HEURISTIC)
     rows = {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
@@ -297,7 +296,7 @@ def test_everything_is_data(store: Store, fake: FakeTuner) -> None:
     assert (data["problem"], data["device"], data["mode"]) == (PROBLEM.key, singular(CPU.key), "quick")
     assert (data["choice"], data["baseline"]) == (GEMM, "torch/default")
     first = data["candidates"][0]
-    assert (first["id"], first["eager_us"], first["arithmetic"]) == (GEMM, 10.0, "fp32")
+    assert (first["id"], first["call_us"], first["arithmetic"]) == (GEMM, 10.0, "fp32")
     assert first["measurement"]["device_us"]["value"] == 10.0
     assert data["refusals"][0].keys() == {"id", "reason"}
 

@@ -29,11 +29,10 @@ from convwright.ops import enable
 from convwright.ops.asking import ambient
 from convwright.ops.calls.form import CONV2D
 from convwright.settings import Mode
-from convwright.tuning.compiling import beside as besides
-from convwright.tuning.compiling.beside import Beside
-from convwright.tuning.compiling.compilers import Compilers
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session, session
+from convwright.tuning.workers import WorkerPool
 from forked import PATIENCE_S, in_child
 from tuning.fatal import kernel, written
 from tuning.made import CPU, PROBLEM
@@ -104,8 +103,8 @@ def test_after_it_was_used_in_the_parent() -> None:
 
 def lock_of(name: str) -> AbstractContextManager[Any]:
     locks = {
-        "session": lambda: session()._one_search_at_a_time,
-        "beside": lambda: session()._beside._changing,
+        "session": lambda: session()._measuring.setdefault("cpu", threading.RLock()),
+        "compile queue": lambda: compile_queue()._changed,
         "contexts": lambda: ambient.contexts._lock,
         "enable": lambda: enable._lock,
         "waiting": lambda: waiting._reading,
@@ -114,7 +113,7 @@ def lock_of(name: str) -> AbstractContextManager[Any]:
     return lock
 
 
-@pytest.mark.parametrize("name", ["session", "beside", "contexts", "enable", "waiting"])
+@pytest.mark.parametrize("name", ["session", "compile queue", "contexts", "enable", "waiting"])
 def test_while_another_thread_holds_a_lock(name: str) -> None:
     used()
     with held(lock_of(name)):
@@ -221,45 +220,40 @@ def test_what_the_parent_is_compiling_is_asked_for_anew(made: Made, monkeypatch:
         blocked.wait(PATIENCE_S)
 
     made.compiler = compiler
-    monkeypatch.setattr(besides, "_QUIET_S", 0.0)
     here = Session(Mode.QUICK, Store.open(None))
     monkeypatch.setattr("convwright.tuning.session.session", lru_cache(lambda: here))
-    assert here.choose(PROBLEM, CPU, Policy(), None).is_torch
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.is_torch
     assert at_it.wait(PATIENCE_S)
 
     def child() -> str:
         made.compiler = lambda id_: None
-        assert here.choose(PROBLEM, CPU, Policy(), None).is_torch
+        assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.is_torch
         here.wait_for_compilers()
-        return here.choose(PROBLEM, CPU, Policy(), None).candidate.id
+        return here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id
 
     try:
         assert in_child(child) == "compiled/kernel"
     finally:
         blocked.set()
         here.wait_for_compilers()
-    assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel"
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel"
 
 
 def test_compilers_stay_those_of_the_parent(fatal: None, tmp_path: Path) -> None:
-    asked = Compilers(1)
-    assert asked.compile(kernel(tmp_path / "before"), CPU) is None
+    asked = WorkerPool(1)
+    asked.ask("compile", kernel(tmp_path / "before"), CPU)
 
     def child() -> str:
         files = len(os.listdir("/proc/self/fd"))
-        said = f"{asked._resting} {asked.compile(kernel(tmp_path / 'child'), CPU)}"
-        asked._resting.pop().kill()
+        said = f"{asked.idle} {asked.ask('compile', kernel(tmp_path / 'child'), CPU)}"
+        asked._idle.pop().end()
         return f"{said} {len(os.listdir('/proc/self/fd')) - files}"
 
     with held(asked._places):
-        assert in_child(child) == "[] None 0"
-    assert asked.compile(kernel(tmp_path / "after"), CPU) is None
+        assert in_child(child) == "() None 0"
+    asked.ask("compile", kernel(tmp_path / "after"), CPU)
     processes = [written(tmp_path / name)[0] for name in ("before", "child", "after")]
     assert processes[0] == processes[2] != processes[1]
-
-
-def test_a_beside_of_nobodys_is_left_alone() -> None:
-    assert Beside(lambda problem: None).unfinished() == []
 
 
 def test_slots_of_a_gpu_are_dropped_and_others_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,5 +285,5 @@ def test_the_workers_of_a_data_loader() -> None:
     items = Convolved()
     expected = [items[index] for index in range(len(items))]
     loader = DataLoader(items, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=PATIENCE_S)
-    with held(session()._one_search_at_a_time):
+    with held(session()._measuring.setdefault("cpu", threading.RLock())):
         assert_close(list(loader), expected, rtol=1e-4, atol=1e-4)

@@ -14,10 +14,10 @@ import convwright as cw
 from convwright.backends import registry
 from convwright.errors import BackendError
 from convwright.measuring.hardware.machine import device_facts
-from convwright.tuning import chains
+from convwright.tuning import chains, workers
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials import isolation
-from convwright.tuning.trials.isolated import Switches
+from convwright.tuning.trials.isolation import Switches
 from opened import opened
 
 ROOT = Path(cw.__file__).parents[1]
@@ -30,7 +30,7 @@ def _ruinous(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "BACKENDS", own)
     monkeypatch.setattr(chains, "REWRITES", ())
     monkeypatch.setattr(
-        isolation, "COMMAND", [sys.executable, "-c", "from tuning.made_backend import serve_ruinous; serve_ruinous()"]
+        workers, "COMMAND", [sys.executable, "-c", "from tuning.made_backend import serve_ruinous; serve_ruinous()"]
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(TESTS))))
 
@@ -45,8 +45,8 @@ def test_a_crash_a_hang_and_an_end_are_failures_in_words(monkeypatch: pytest.Mon
     assert {name: rows[f"ruinous/{name}"].reason for name in ("killed", "segfault", "exits", "hangs")} == {
         "killed": "failed: its process died of SIGKILL",
         "segfault": "failed: its process died of SIGSEGV",
-        "exits": "failed: its process ended with code 3: without a word",
-        "hangs": "failed: did not return within 5 s, in a process of its own",
+        "exits": "failed: its process ended with code 3",
+        "hangs": "failed: its process did not answer within 5 s",
     }
     assert stored["ruinous/segfault"].failure == "failed: its process died of SIGSEGV"
     for name in ("torch/default", "ruinous/fine"):
@@ -65,15 +65,18 @@ def test_what_is_found_in_another_process_is_found_as_here() -> None:
     assert {v.finding.candidate.id for v in ran} >= {"torch/default"}
 
 
+BROKEN = "from convwright.tuning.worker import serve; serve({'measure': lambda say, request: {}['no such thing']})"
+
+
 @pytest.mark.usefixtures("_ruinous")
 def test_an_error_of_the_other_process_itself_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "COMMAND", [sys.executable, "-c", "raise KeyError('no such thing')"])
+    monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", BROKEN])
     with pytest.raises(BackendError, match="the process that measures candidates failed: KeyError"):
         cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None))
 
 
 def test_a_process_that_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "COMMAND", ["/no such python"])
+    monkeypatch.setattr(workers, "COMMAND", ["/no such python"])
     before = opened()
     with pytest.raises(BackendError, match=r"the process that measures candidates could not be started: .*/no such py"):
         cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None))
@@ -82,7 +85,7 @@ def test_a_process_that_cannot_be_started_is_one_sentence(monkeypatch: pytest.Mo
 
 SET = """
 import pickle, sys, torch
-from convwright.tuning.trials.isolated import Switches
+from convwright.tuning.trials.isolation import Switches
 torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.rnn.fp32_precision = "ieee", "tf32"
 before = Switches.now()
 for switches in pickle.loads(bytes.fromhex(sys.argv[1])):
@@ -104,8 +107,8 @@ def test_switches_are_carried_over_whatever_they_are() -> None:
 
 
 def test_what_a_process_says_by_the_way_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    loud = "import sys; sys.stderr.write('a warning ' * 100_000); from convwright.tuning.trials import isolated; "
-    monkeypatch.setattr(isolation, "COMMAND", [sys.executable, "-c", f"{loud}isolated.main()"])
+    loud = "import sys; sys.stderr.write('a warning ' * 100_000); from convwright.tuning.worker import serve; serve()"
+    monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", loud])
     monkeypatch.setattr(isolation, "MOST_SILENT_S", 30.0)
     found = cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=Store.open(None), budget_us=1e6)
     assert [v.finding.failure for v in found.verdicts if v.finding.candidate.id == "torch/default"] == [None]

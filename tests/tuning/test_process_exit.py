@@ -24,18 +24,16 @@ x, w = torch.randn(2, 4, 16, 16), torch.randn(6, 4, 3, 3)
 """
 FATAL = """
 from convwright.backends import registry
-from convwright.tuning.compiling import compilers
-from convwright.tuning.compiling.compilers import Compilers
+from convwright.tuning import workers
+from convwright.tuning.compile_queue import CompileQueue, Priority
+from convwright.tuning.workers import WorkerPool
 from tuning.fatal import SERVE, kernel
 from tuning.made import CPU
 registry.BACKENDS["fatal"] = "tuning.made_backend:Fatal"
-compilers.COMMAND = [sys.executable, "-c", SERVE.format(paths=sys.path)]
+workers.COMMAND = [sys.executable, "-c", SERVE.format(paths=sys.path)]
 """
 COMPILES = """
-from convwright.tuning.compiling import beside
-from convwright.tuning.compiling.beside import Beside
-asked = Beside(lambda problem: None, quiet_s=0.0)
-asked.under(cw.Policy()).reason_to_wait(kernel("hangs"), CPU)
+CompileQueue(most=1, quiet_s=0.0).want([kernel("hangs")], CPU, Priority.BACKGROUND)
 children = Path("/proc/self/task")
 while not any((task / "children").read_text() for task in children.iterdir()):
     time.sleep(0.01)
@@ -67,11 +65,11 @@ torch.nn.functional.conv2d(x, w)
 """,
     "while something is compiled": FATAL + COMPILES,
     "beside a compiler that rests": FATAL + """
-assert Compilers(1).compile(kernel(here / "compiled"), CPU) is None
+WorkerPool(1).ask("compile", kernel(here / "compiled"), CPU)
 """,
     "with a compiler that is asked from another thread": FATAL + """
-asked = Compilers(1)
-threading.Thread(target=asked.compile, args=(kernel("hangs"), CPU), daemon=True).start()
+asked = WorkerPool(1)
+threading.Thread(target=asked.ask, args=("compile", kernel("hangs"), CPU), daemon=True).start()
 while not asked._places._value == 0:
     time.sleep(0.01)
 time.sleep(5.0)  # until it compiles, which it begins late beside other tests
@@ -120,16 +118,16 @@ def test_a_search_that_is_interrupted_while_it_compiles(tmp_path: Path) -> None:
         FATAL
         + """
 from dataclasses import replace
-from convwright.tuning.compiling import ahead
-from convwright.tuning.search import Search, resolved
+from convwright.tuning.kernels import compiling
+from convwright.tuning.search import Search
 from convwright.tuning.budget import Budget
 from convwright.tuning.keeping.store import Store
 from convwright.settings import Mode
 search = Search(kernel("hangs").problem, CPU, cw.Policy(), Mode.FULL, Store.open(None), Budget(60e6))
 try:
-    with ahead.compiling_ahead(search, [kernel("hangs")], 0) as ready:
+    with compiling(search, [kernel("hangs")], 0, afresh=False, then=None) as ready:
         (here / "begun").touch()
-        ready.reason_to_wait(kernel("hangs"), CPU)
+        ready.wait()
 except KeyboardInterrupt:
     sys.exit(0)
 sys.exit(7)

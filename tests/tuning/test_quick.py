@@ -6,7 +6,6 @@ Time passes only while something made is built or runs, so what is found out is 
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -14,16 +13,12 @@ import pytest
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.trials import isolation
-from convwright.tuning.trials.candidates import measure_candidates
-from convwright.tuning.trials.contest import Hooks
 from tuning.made import CPU, PROBLEM, chosen, reasons
 from tuning.made_backend import Made, Way
 from tuning.vague import be_vague
@@ -35,16 +30,6 @@ OWN = "torch/default"
 def search(store: Store | None = None, **changed: Any) -> Findings:
     asked: dict[str, Any] = {"mode": Mode.QUICK, "store": store or Store.open(None), "budget_us": BUDGET_US}
     return find(PROBLEM, CPU, Policy(), **(asked | changed))
-
-
-@pytest.fixture
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search in a process of its own, which compiles what it looks at, in this one."""
-
-    def measured(*asked: Any, hooks: Hooks, **how: Any) -> list[Finding]:
-        return measure_candidates(*asked, hooks=replace(hooks, later=None), **how)
-
-    monkeypatch.setattr(isolation, "measure_candidates", measured)
 
 
 def test_the_fastest_wins_and_is_known_precisely(made: Made) -> None:
@@ -235,15 +220,6 @@ def test_what_pytorchs_own_call_takes_only_once_is_not_its_time(made: Made) -> N
     assert chosen(search()) == "quick/fast"
 
 
-def test_what_is_quick_to_build_comes_before_what_compiles(made: Made, apart: None) -> None:
-    made.quick = {f"way-{i}": Way(900.0 - i, build_us=2000.0) for i in range(5)}
-    made.compiled = {"a": Way(300.0, build_us=20_000.0)}
-    found = search(isolate=True)
-    assert chosen(found) == "compiled/a"
-    assert made.built.index("compiled/a") > max(made.built.index(name) for name in made.built if "quick" in name)
-    assert made.time() <= BUDGET_US
-
-
 def test_what_cannot_win_for_all_that_it_moves_is_not_loaded(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
         return 2000.0 if candidate.id == "quick/huge" else 1000.0
@@ -254,25 +230,6 @@ def test_what_cannot_win_for_all_that_it_moves_is_not_loaded(made: Made, monkeyp
     assert chosen(found) == "quick/late"
     assert "quick/huge" not in made.built
     assert reasons(found)["quick/huge"] == "was not tried: it needs 2e+03 µs to move its data, 500 µs were seen"
-
-
-def test_one_compilation_may_overshoot_and_no_other_is_begun(made: Made, apart: None) -> None:
-    made.quick = {"fast": Way(500.0)}
-    made.compiled = {name: Way(300.0, build_us=400_000.0) for name in "abc"}
-    found = search(isolate=True)
-    assert chosen(found) == "compiled/a"
-    assert not {"compiled/b", "compiled/c"} & set(made.built)
-    assert reasons(found)["compiled/b"] == "was not tried: the budget was spent"
-    assert made.time() <= BUDGET_US + 400_000.0
-
-
-def test_nothing_is_compiled_when_half_the_budget_is_gone(made: Made, apart: None) -> None:
-    made.quick = {f"way-{i}": Way(900.0, build_us=20_000.0) for i in range(20)}
-    made.compiled = {"a": Way(300.0, build_us=400_000.0)}
-    made.own_us = 5000.0
-    search(isolate=True, budget_us=100_000.0)
-    assert "compiled/a" not in made.built
-    assert made.time() <= 100_000.0
 
 
 def test_a_wrong_candidate_is_reported_as_wrong_and_the_next_right_one_wins(made: Made) -> None:

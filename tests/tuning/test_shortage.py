@@ -19,9 +19,10 @@ from convwright.core.policy import Policy
 from convwright.errors import BackendError
 from convwright.settings import Mode, Trust, settings
 from convwright.shortage import OutOfMemory, is_shortage, needing, shortage
-from convwright.tuning.compiling.beside import BEING_COMPILED, Beside
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.kernels import BEING_COMPILED
 from convwright.tuning.session import Session
 from convwright.tuning.trials import confirm, full, trial, verify, warm_up
 from tuning.made import CPU, PROBLEM
@@ -72,7 +73,7 @@ def test_what_a_backend_had_no_memory_to_list_is_found_by_the_next_search(
         assert found.refusals == (short,)
         assert list(rows(found)) == ["torch/default"]
     assert not Session(mode, store).knows(PROBLEM, CPU, Policy())
-    assert Session(mode, store).choose(PROBLEM, CPU, Policy(), None).candidate.id == "quick/fast"
+    assert Session(mode, store).answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "quick/fast"
     assert Session(mode, store).knows(PROBLEM, CPU, Policy())
 
 
@@ -132,17 +133,15 @@ def test_a_cold_process_without_memory_stays_cold(store: Store, monkeypatch: pyt
     assert CPU.torch_name in warm_up._warm
 
 
-def test_what_is_compiled_beside_and_has_no_memory_is_tried_another_time(made: Made, store: Store) -> None:
+def test_what_is_compiled_for_a_call_and_has_no_memory_is_tried_another_time(made: Made, store: Store) -> None:
     made.compiled = {"kernel": Way(500.0)}
     made.compiler = no_memory
-    beside = Beside(lambda problem: None, quiet_s=0.0)
-    assert rows(search(store, beside=beside))["compiled/kernel"].note == BEING_COMPILED
-    beside.wait()
-    note = rows(search(store, beside=beside))["compiled/kernel"].note
+    assert rows(search(store, then=lambda: None))["compiled/kernel"].note == BEING_COMPILED
+    compile_queue().wait_for_all()
+    note = rows(search(store, then=lambda: None))["compiled/kernel"].note
     assert note == "out of memory: CUDA out of memory. Tried to allocate 9.00 GiB."
     made.compiler = lambda id_: None
-    found = search(store, beside=Beside(lambda problem: None, quiet_s=0.0))
-    assert rows(found)["compiled/kernel"].note == BEING_COMPILED
+    assert rows(search(store))["compiled/kernel"].measurement is not None
 
 
 @pytest.mark.parametrize(
@@ -160,6 +159,8 @@ def test_what_failed_so_under_an_earlier_version_is_tried_again(failure: str, ma
         assert fresh["quick/fast"].measurement is not None
         for id_, said in (("quick/fast", failure), ("quick/broken", "failed: it gives NaN")):
             store.record(PROBLEM.key, CPU.key, id_, prints["quick/fast"], None, said)
+        assert not Session(Mode.QUICK, store).knows(PROBLEM, CPU, Policy())
+        assert store.findings(PROBLEM.key, CPU.key)["quick/fast"].failure == failure, "who reads deletes nothing"
         found = search(store)
         assert found.choice is not None
         assert (found.choice.candidate.id, found.choice.remembered) == ("quick/fast", False)

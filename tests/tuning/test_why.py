@@ -13,6 +13,7 @@ from convwright.backends.cudnn.library import Missing, load
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput
 from convwright.tuning import why as module
+from convwright.tuning import workers
 
 needs_cudnn = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 
@@ -145,30 +146,30 @@ def test_mistakes(problem: str, algorithm: str, sentence: str) -> None:
         cw.why(problem, algorithm, "cpu")
 
 
-def child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    monkeypatch.setattr(module, "COMMAND", [sys.executable, "-c", script])
+def child(monkeypatch: pytest.MonkeyPatch, attempt: str) -> None:
+    script = f"import os, time; from convwright.tuning.worker import serve; serve({{'attempt': lambda *_: {attempt}}})"
+    monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", script])
 
 
 def test_a_process_that_dies_of_it_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    child(monkeypatch, "import os; os.kill(os.getpid(), 9)")
+    child(monkeypatch, "os.kill(os.getpid(), 9)")
     assert cw.why(RESNET, "engine-20", "h200").sentence == "its process died of SIGKILL"
 
 
 def test_one_that_hangs_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    child(monkeypatch, "import time; time.sleep(60)")
+    child(monkeypatch, "time.sleep(60)")
     monkeypatch.setattr(module, "MOST_ATTEMPT_S", 0.5)
-    sentence = cw.why(RESNET, "engine-20", "h200").sentence
-    assert sentence == "it did not answer within 0.5 s, in a process of its own"
+    assert cw.why(RESNET, "engine-20", "h200").sentence == "its process did not answer within 0.5 s"
 
 
 def test_a_mistake_of_ours_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    child(monkeypatch, "raise KeyError('no such thing')")
-    with pytest.raises(BackendError, match="the process that asks cudnn ended with code 1: KeyError"):
+    child(monkeypatch, "{}['no such thing']")
+    with pytest.raises(BackendError, match="the process that asks cudnn failed: KeyError: 'no such thing'"):
         cw.why(RESNET, "engine-20", "h200")
 
 
 def test_one_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMMAND", ["/nowhere/python"])
+    monkeypatch.setattr(workers, "COMMAND", ["/nowhere/python"])
     with pytest.raises(BackendError, match="the process that asks cudnn could not be started"):
         cw.why(RESNET, "engine-20", "h200")
 

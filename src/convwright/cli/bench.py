@@ -76,6 +76,7 @@ def bench(
     from convwright import suites
     from convwright.cli.plots import Plots
     from convwright.core.policy import Objective, Policy
+    from convwright.core.problem import ConvProblem
     from convwright.measuring.hardware.machine import device_facts
     from convwright.naming import between_commas, check_above_0
     from convwright.ops.face import refuse_ignored, why_nothing_is_measured
@@ -84,11 +85,11 @@ def bench(
     from convwright.report.benchmarks.under_way import Run
     from convwright.settings import Mode
     from convwright.suites.sweep import Sweep, swept
-    from convwright.tuning.compiling.series import Series
-    from convwright.tuning.find import find
+    from convwright.tuning.find import Findings, find
     from convwright.tuning.keeping.store import Store
     from convwright.tuning.listing import spaced
     from convwright.tuning.session import using
+    from convwright.tuning.upcoming import Upcoming
 
     for option, given in (("--limit", limit), ("--batch", batch), ("--budget", budget)):
         if given is not None:
@@ -124,16 +125,14 @@ def bench(
         budget_us = None if budget is None else budget * 1e6
         with using(Store.open(None) if fresh else None) as store:
             problems = [row.problem for row in suite.rows]
-            series = Series(problems, asked.device, policy, mode=wanted, store=store, budget_us=budget_us)
-            run = Run(
-                suite, asked,
-                lambda problem: find(
-                    problem, asked.device, policy, mode=wanted, store=store, budget_us=budget_us,
-                    kernels=series.ready(problem),
-                ),
-                Lines(out) if out is not None else None,
-            )  # fmt: skip
-            with series.compiling():
+            upcoming = Upcoming(problems, asked.device, policy, mode=wanted, store=store, budget_us=budget_us)
+
+            def searched(problem: ConvProblem) -> Findings:
+                upcoming.at(problem)
+                return find(problem, asked.device, policy, mode=wanted, store=store, budget_us=budget_us)
+
+            run = Run(suite, asked, searched, Lines(out) if out is not None else None)
+            with upcoming.compiling():
                 interrupted = _run(run, resume=resume)
         _print(run, as_json=as_json)
         if interrupted is not None:

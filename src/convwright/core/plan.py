@@ -99,6 +99,15 @@ class Compiles(Protocol):
 
 
 @runtime_checkable
+class Launches(Protocol):
+    """A backend that launches kernels by itself, and knows how many a call takes before anything is built."""
+
+    def launches(self, candidate: Candidate, *, packs: bool) -> int:
+        """Kernels that one call of ``candidate`` launches; where it ``packs``, with those that pack its weight."""
+        ...
+
+
+@runtime_checkable
 class Configurable(Protocol):
     """A backend that has more configurations of its algorithms than it lists, or other names for them."""
 

@@ -22,12 +22,12 @@ from convwright.network.telling.progress import Progress, progress_to
 from convwright.ops.calls.form import forget
 from convwright.ops.face import refuse_ignored
 from convwright.settings import Mode
-from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.listing import objection
 from convwright.tuning.session import session, using
+from convwright.tuning.upcoming import Upcoming
 from convwright.uncompiled import uncompiled
 
 
@@ -187,14 +187,13 @@ def tune(
     problems = [each.problem for each in everything]
     with (
         using(store) as kept,
-        Series(problems, facts, policy, mode=wanted, store=kept, budget_us=budget_us).compiling() as series,
+        Upcoming(problems, facts, policy, mode=wanted, store=kept, budget_us=budget_us).compiling() as upcoming,
     ):
         for done, posed in enumerate(everything):
             tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
             start, problem = perf_counter(), posed.problem
-            findings = find(
-                problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us, kernels=series.ready(problem)
-            )
+            upcoming.at(problem)
+            findings = find(problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us)
             found.append(TunedProblem(posed, findings, perf_counter() - start))
         nothing_new = wanted is Mode.HEURISTIC or (kept.reads_file and all(each.known for each in found))
         unkept = None if nothing_new else kept.unkept

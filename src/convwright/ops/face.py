@@ -19,13 +19,14 @@ from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_above_0, one_of
+from convwright.ops.latest import latest
 from convwright.ops.posing import problem
 from convwright.settings import Mode, Trust
 from convwright.tuning import find as tuner
 from convwright.tuning.find import Findings
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.launches import check_launches, with_kernels
-from convwright.tuning.session import Choice, session, using
+from convwright.tuning.session import Choice, using
 from convwright.tuning.trials.contest import Progress
 from convwright.tuning.why import Reason
 from convwright.tuning.why import why as reason_of
@@ -158,4 +159,4 @@ def _device_of(what: object) -> str | None:
 @uncompiled()
 def last_choice() -> Choice | None:
     """What was chosen at the latest first meeting of a problem in this process, or None."""
-    return session().last
+    return latest.choice

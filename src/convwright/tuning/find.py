@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -22,15 +22,13 @@ from convwright.settings import BUDGETS_US, Mode, Trust, settings
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.compiling.ahead import compiling_ahead, is_long, worth_waiting_for
-from convwright.tuning.compiling.beside import Beside
-from convwright.tuning.compiling.series import Series
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.prediction import by_promise
+from convwright.tuning.kernels import compiling
 from convwright.tuning.run import Run
-from convwright.tuning.search import Kernels, Search, check_objective, search_for
+from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
 from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
@@ -53,8 +51,7 @@ def find(
     isolate: bool = False,
     energy: bool = False,
     progress: Progress | None = None,
-    beside: Beside | None = None,
-    kernels: Kernels | None = None,
+    then: Callable[[], None] | None = None,
 ) -> Findings:
     """Search for the best candidate. What the store already knows is not measured again.
 
@@ -69,12 +66,13 @@ def find(
     budget = Budget(budget_us or BUDGETS_US.get(mode, 0.0))
     with budget.paused():
         listing.load(device)
-    search = search_for(problem, device, policy, mode, store, budget)
-    compiled = kernels or (None if beside is None else beside.under(search.policy))
     search = replace(
-        search, trust=trust or settings().trust, isolate=isolate, energy=energy,
-        progress=progress or NO_HOOKS.progress, kernels=compiled if mode is Mode.QUICK and not isolate else None,
+        search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,
+        energy=energy, progress=progress or NO_HOOKS.progress,
     )  # fmt: skip
+    if then is None and search.runs and not search.recall().is_settled(mode):
+        with budget.paused():
+            compile_queue().start(device)
     with nullcontext() if was_asked(problem, device) else budget.paused():
         direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
@@ -82,13 +80,13 @@ def find(
         return _listed(search, candidates, refusals, _why_nothing_runs(search))
     if reason := too_large(problem, device):
         why = f"{reason}: {problem.key}"
-        if beside is None:
+        if then is None:
             raise BadInput(why)
         # A call brings its operands along, however they fit: what cannot be measured beside them is PyTorch's.
         return _listed(search, candidates, refusals, why)
     # Autocast around the caller would cast what is measured.
     with torch.autocast(device.kind, enabled=False), as_current(device):
-        return _measured(search, candidates, refusals)
+        return _measured(search, candidates, refusals, then)
 
 
 _asked: set[tuple[object, ...]] = set()
@@ -103,14 +101,16 @@ def was_asked(problem: Problem, device: DeviceFacts) -> bool:
     return was
 
 
-def _measured(search: Search, candidates: list[Candidate], refusals: list[Refusal]) -> Findings:
+def _measured(
+    search: Search, candidates: list[Candidate], refusals: list[Refusal], then: Callable[[], None] | None
+) -> Findings:
     """What an earlier search found out, or a new one does."""
     recall = search.recall()
     if recall.tried(search.mode, candidates) is None:
-        return _searched(search, candidates, refusals, afresh=recall.was_hurried(search.mode))
+        return _searched(search, candidates, refusals, then, afresh=recall.was_hurried(search.mode))
     found = _remembered(search, candidates, refusals)
     if search.trust is Trust.VERIFY and found.choice is not None and not still_holds(found, search.budget):
-        return _searched(search, candidates, refusals, afresh=True)
+        return _searched(search, candidates, refusals, then, afresh=True)
     return found
 
 
@@ -136,7 +136,7 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
 
 def _ordered(search: Search, listed: list[Candidate]) -> list[Candidate]:
     """What promises most first, or what needs the least workspace, where that is made least."""
-    promising = by_promise(listed, search.device)
+    promising = search.rank(listed, search.device)
     if search.policy.objective is not Objective.WORKSPACE:
         return promising
     return sorted(promising, key=lambda each: inf if each.workspace_bytes is None else each.workspace_bytes)
@@ -150,7 +150,13 @@ def _remembered(search: Search, direct: list[Candidate], refusals: list[Refusal]
 
 
 def _searched(
-    search: Search, direct: list[Candidate], refusals: list[Refusal], *, rewrites: bool = True, afresh: bool = False
+    search: Search,
+    direct: list[Candidate],
+    refusals: list[Refusal],
+    then: Callable[[], None] | None = None,
+    *,
+    rewrites: bool = True,
+    afresh: bool = False,
 ) -> Findings:
     """A new search. What is settled by earlier ones is not measured again, unless it is done afresh."""
     check_objective(search.policy, search.device, search.mode, energy=search.energy)
@@ -158,7 +164,8 @@ def _searched(
         with search.budget.paused():
             warm_up(search.device, search.store)
     most_chains = 0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None
-    with _compiling(search, direct, most_chains, afresh=afresh) as kernels:
+    compiled = compiling(search, direct, most_chains, afresh=afresh, then=then)
+    with compiled if search.kernels is None else nullcontext(search.kernels) as kernels:
         search = replace(search, kernels=kernels)
         promising: listing.Promising = partial(known_best, search)
         if search.mode is Mode.FULL and rewrites:
@@ -166,28 +173,6 @@ def _searched(
         run = Run(search, direct, promising, rewrites=rewrites, most_chains=most_chains, afresh=afresh)
         known = run.measure()
     return _ranked(search, _rows(run.listed, known, SPENT), [*refusals, *run.refusals])
-
-
-@contextmanager
-def _compiling(
-    search: Search, direct: list[Candidate], most_chains: int | None, *, afresh: bool
-) -> Iterator[Kernels | None]:
-    """Who knows what is compiled: who was given, or what is compiled beside a long search, or ahead of a short one."""
-    if search.kernels is None and is_long(search):
-        with compiling_ahead(search, direct, most_chains) as ahead:
-            yield ahead
-    elif search.kernels is None and search.mode is Mode.QUICK and not search.isolate:
-        with search.budget.paused():
-            kernels = {search.problem: worth_waiting_for(search, direct, most_chains, afresh=afresh)}
-        alone = Series(
-            [search.problem], search.device, search.policy, mode=search.mode, store=search.store, kernels=kernels
-        )
-        with alone.compiling():
-            with search.budget.paused():
-                alone.ready(search.problem, search.progress)
-            yield alone
-    else:
-        yield search.kernels
 
 
 def _glanced(inner: Search, direct: list[Candidate]) -> list[Candidate]:

@@ -90,7 +90,7 @@ def _row(verdict: Verdict, device: DeviceFacts, policy: Policy) -> dict[str, Any
         "source": candidate.source,
         "bytes_limit_us": bound.bytes_us,
         "arithmetic_limit_us": bound.arithmetic_us,
-        "eager_us": verdict.eager_us,
+        "call_us": verdict.call_us,
         "remembered": verdict.finding.remembered,
         "permitted": listing.objection(candidate, policy) is None,  # measured or not
         "allowed": verdict.allowed,

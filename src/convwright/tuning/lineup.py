@@ -13,14 +13,13 @@ from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.chains import chains
 from convwright.tuning.prediction import by_promise
+from convwright.tuning.search import Rank
 
 # So many candidates of the problem itself come before the first rewritten one; where all chains of rewrites are
 # planned, as many as there are within this share of the budget. Where only some are planned, that is as long as so much
 # is left: planning one asks every backend about another problem.
 _BEFORE_REWRITES, _BEFORE_ALL = 8, 0.15
 _LEAST_LEFT = 0.6
-# Of what has to be compiled so many are asked after at each turn.
-_ASKED_AFTER = 8
 
 
 @dataclass(slots=True)
@@ -42,7 +41,8 @@ class Lineup:
     and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
     was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are
     known of so far, and ``refusals`` what cannot be. ``most_chains`` is how many chains of rewrites are planned, None
-    all there are; ``is_built`` tells what is compiled by now, and ``is_allowed`` what may be chosen.
+    all there are; ``is_built`` tells what is compiled by now, ``wait`` waits for more of it, and
+    ``is_allowed`` tells what may be chosen.
     """
 
     def __init__(
@@ -55,32 +55,37 @@ class Lineup:
         budget: Budget,
         *,
         most_chains: int | None,
+        rank: Rank = by_promise,
         is_built: Callable[[Candidate], bool] = lambda candidate: False,
+        wait: Callable[[], bool] = lambda: False,
         is_allowed: Callable[[Candidate], bool] = lambda candidate: True,
     ) -> None:
         self.listed = list(direct)
         self.refusals: list[Refusal] = []
         self._device, self._baseline, self._budget = device, baseline, budget
         self._asked, self._most = (problem, device, promising), most_chains
-        self._is_built, self._is_allowed = is_built, is_allowed
+        self._rank, self._is_built, self._wait, self._is_allowed = rank, is_built, wait, is_allowed
         self._queues: dict[str, _Queue] = {}
         self._linked: list[Candidate] = []
         self._compiled: list[Candidate] = []
         self._forbidden: list[Candidate] = []
 
     def __iter__(self) -> Iterator[Candidate]:
-        self._enter(by_promise(self.listed, self._device))
+        self._enter(self._rank(self.listed, self._device))
         yield from self._turns(_BEFORE_REWRITES)
         if self._most is None:
             yield from self._turns(while_left=1 - _BEFORE_ALL)
         if self._most != 0:
             self._plan_rewrites()
         yield from self._turns()
-        for late in (self._linked, self._compiled):
-            while late:
-                yield late.pop(0)
-                yield from self._turns()
-        yield from self._forbidden
+        while self._linked:
+            yield self._linked.pop(0)
+            self._enter_built()
+            yield from self._turns()
+        while self._compiled and self._wait():
+            self._enter_built()
+            yield from self._turns()
+        yield from (*self._compiled, *self._forbidden)
 
     def hear(self, candidate: Candidate, look_us: float) -> None:
         """A candidate was looked at, and took so long."""
@@ -101,10 +106,8 @@ class Lineup:
 
     def _enter_built(self) -> None:
         """What has been compiled meanwhile is no more kept back."""
-        built = [candidate for candidate in self._compiled[:_ASKED_AFTER] if self._is_built(candidate)]
-        for candidate in built:
-            self._compiled.remove(candidate)
-        self._enter(built)
+        waiting, self._compiled = self._compiled, []
+        self._enter(waiting)
 
     def _turns(self, most: int | None = None, *, while_left: float | None = None) -> Iterator[Candidate]:
         """Candidates by turns, so many at the most, while this share of the budget is left."""
@@ -153,7 +156,7 @@ class Lineup:
                 break
             rewritten += [chain.wrap(candidate) for candidate in promising(chain.inner)]
         self.listed += rewritten
-        self._enter(by_promise(rewritten, device))
+        self._enter(self._rank(rewritten, device))
 
 
 def _kind(candidate: Candidate) -> str:

@@ -9,8 +9,8 @@ from convwright.core.finding import Finding
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
-from convwright.tuning.compiling.beside import is_for_now
-from convwright.tuning.compiling.compilers import elsewhere
+from convwright.tuning.compile_queue import is_compiled_apart
+from convwright.tuning.kernels import is_for_now
 from convwright.tuning.lineup import Lineup
 from convwright.tuning.search import Search, baseline_of
 from convwright.tuning.trials import isolation
@@ -51,7 +51,8 @@ class Run:
         self._waiting: list[Candidate] = []
         self._lineup = Lineup(
             search.problem, search.device, direct, self._baseline, promising, search.budget,
-            most_chains=most_chains, is_built=self._is_built,
+            rank=search.rank, most_chains=most_chains, is_built=self._is_built,
+            wait=search.kernels.wait if search.kernels is not None and rewrites else lambda: False,
             is_allowed=lambda candidate: listing.objection(candidate, search.policy) is None,
         )  # fmt: skip
 
@@ -128,17 +129,17 @@ class Run:
 
     def _is_built(self, candidate: Candidate) -> bool:
         kernels = self._search.kernels
-        return kernels is not None and kernels.is_built(candidate, self._search.device)
+        return kernels is not None and kernels.is_built(candidate)
 
     def _later(self, candidate: Candidate) -> str | None:
         kernels, search = self._search.kernels, self._search
-        if not elsewhere(candidate):
+        if not is_compiled_apart(candidate):
             if search.mode is Mode.FULL:
                 return _NO_TIME if search.budget.left_us < _LEFT_FOR_COMPILING_US else None
             return None if kernels is None else _IN_THIS_PROCESS
         if kernels is None:
             return None
-        reason = kernels.reason_to_wait(candidate, search.device)
+        reason = kernels.reason_to_pass(candidate)
         if reason is not None and is_for_now(reason):
             self._waiting.append(candidate)
         return reason

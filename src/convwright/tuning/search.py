@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -22,18 +22,26 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
 from convwright.tuning.keeping.recall import Recall
 from convwright.tuning.keeping.store import Store
+from convwright.tuning.prediction import by_promise
 from convwright.tuning.trials.contest import NO_HOOKS, Progress
+
+# The most promising first.
+Rank = Callable[[Sequence[Candidate], DeviceFacts], list[Candidate]]
 
 
 class Kernels(Protocol):
-    """Who knows what is compiled, where a search is not to wait for a compiler."""
+    """What is compiled for a search."""
 
-    def is_built(self, candidate: Candidate, device: DeviceFacts) -> bool:
+    def is_built(self, candidate: Candidate) -> bool:
         """Whether a candidate can be built in no time."""
         ...
 
-    def reason_to_wait(self, candidate: Candidate, device: DeviceFacts) -> str | None:
+    def reason_to_pass(self, candidate: Candidate) -> str | None:
         """Why a candidate is not to be built now, or None where it is compiled."""
+        ...
+
+    def wait(self) -> bool:
+        """Wait until more is compiled than before; False where that takes too long, or no more comes."""
         ...
 
 
@@ -53,6 +61,7 @@ class Search:
     energy: bool = False
     progress: Progress = NO_HOOKS.progress
     kernels: Kernels | None = None
+    rank: Rank = by_promise
     follows_memory: bool = False
     _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
 

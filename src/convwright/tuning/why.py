@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pickle
-import subprocess
-import sys
 from dataclasses import dataclass
-from tempfile import TemporaryFile
 from typing import Any
 
 from convwright.backends.registry import backend, names
@@ -20,13 +14,11 @@ from convwright.core.policy import Policy
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
-from convwright.tuning.asked import is_called, unknown
-from convwright.tuning.attempt import Request
-from convwright.tuning.process import end_in_words, search_path
+from convwright.tuning.asked import is_called, named, unknown
 from convwright.tuning.search import resolved
-from convwright.tuning.session import named
+from convwright.tuning.worker import Answer
+from convwright.tuning.workers import TaskFailed, Worker, WorkerDied, WorkerNotStarted
 
-COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.attempt"]
 MOST_ATTEMPT_S = 120.0
 # A name without a backend is one of cuDNN's: no other has refusals that need to be looked up by name.
 _UNNAMED = "cudnn"
@@ -81,7 +73,7 @@ def why(problem: Problem, algorithm: str, device: DeviceFacts) -> Reason:
     family, _, name = id_.partition("/")
     member = backend(family, problem.kind) if family in names(problem.kind) else None
     if isinstance(member, Explains) and member.can_be_asked(name, device):
-        return _asked(member, Request(family, name, problem, device), id_)
+        return _asked(member, family, name, problem, device)
     return _listed(problem, id_, device, algorithm)
 
 
@@ -134,47 +126,29 @@ def _served(candidate: Candidate, device: DeviceFacts, asked: str) -> Reason:
     return Reason(candidate.problem, device, asked, True, f"it is a candidate{of}, with {needs}")
 
 
-def _asked(member: Explains, request: Request, id_: str) -> Reason:
-    """What the library said, with what its log says of it."""
-    answer, log = _attempted(request, member)
-    if "mistake" in answer:
-        raise BadInput(answer["mistake"])
-    if "workspace_bytes" in answer:
-        sentence = f"it is ready to run with {_workspace(answer['workspace_bytes'])}"
-        return Reason(request.problem, request.device, id_, True, sentence)
-    sentence, causes = answer["refused"].removeprefix(f"{id_}: "), member.causes(log)
-    if answer.get("logged") and log and not causes:
+def _asked(member: Explains, family: str, name: str, problem: Problem, device: DeviceFacts) -> Reason:
+    """What the library said, with what its log says of it. A process that died of it is a refusal, too."""
+    id_ = f"{family}/{name}"
+    try:
+        with Worker(environment={"CONVWRIGHT_STORE": "none", **member.log_environment}) as worker:
+            answer: Answer = worker.ask("attempt", family, name, problem, device, patience_s=MOST_ATTEMPT_S)
+            worker.leave(1.0)  # so that its log is complete
+            log = worker.log
+    except WorkerDied as died:
+        return Reason(problem, device, id_, False, f"its process {died}")
+    except WorkerNotStarted as error:
+        raise BackendError(f"the process that asks {family} {error}") from error
+    except TaskFailed as error:
+        raise BackendError(f"the process that asks {family} failed: {error}") from error
+    if answer.mistake is not None:
+        raise BadInput(answer.mistake)
+    if answer.refusal is None:
+        return Reason(problem, device, id_, True, f"it is ready to run with {_workspace(answer.workspace_bytes)}")
+    sentence, causes = answer.refusal.removeprefix(f"{id_}: "), member.causes(log)
+    if answer.is_logged and log and not causes:
         sentence += "; its log names no condition"
-    return Reason(request.problem, request.device, id_, False, sentence, causes)
+    return Reason(problem, device, id_, False, sentence, causes)
 
 
 def _workspace(nbytes: int) -> str:
     return f"{nbytes:,} bytes of workspace" if nbytes else "no workspace"
-
-
-def _attempted(request: Request, member: Explains) -> tuple[dict[str, Any], str]:
-    """The answer and the log of a process that was begun for this; one that died of it is a refusal, too."""
-    # As this process finds its modules, however it came to.
-    own = {"PYTHONPATH": search_path(), "CONVWRIGHT_STORE": "none"}
-    with TemporaryFile() as answer:
-        try:
-            done = subprocess.run(
-                [*COMMAND, str(answer.fileno())], input=pickle.dumps(request), pass_fds=(answer.fileno(),),
-                env={**os.environ, **own, **member.log_environment}, timeout=MOST_ATTEMPT_S,
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"refused": f"it did not answer within {MOST_ATTEMPT_S:.3g} s, in a process of its own"}, ""
-        except OSError as error:
-            raise BackendError(f"the process that asks {request.backend} could not be started: {error}") from error
-        answer.seek(0)
-        said, log = answer.read(), done.stderr.decode(errors="replace")
-    return (json.loads(said) if said else _died(done.returncode, log, request)), log
-
-
-def _died(code: int, log: str, request: Request) -> dict[str, Any]:
-    """A signal is the library's doing; anything else is a mistake of ours, which is raised."""
-    if code < 0:
-        return {"refused": f"its process {end_in_words(code)}"}
-    last = (log.strip().splitlines() or ["without a word"])[-1]
-    raise BackendError(f"the process that asks {request.backend} {end_in_words(code)}: {last}")

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from convwright import flags
+from convwright.backends.torch_native.onednn_faults import fault
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
-from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.tensors import activate_, laid_
 
@@ -39,7 +40,7 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """``torch/onednn`` and ``torch/onednn-fused``; or why they cannot serve."""
     general = _refusal_here(device) or refusal_reason(problem)
     for name in (NAME, FUSED):
-        reason = general or (_refusal_to_fuse(problem.epilogue) if name == FUSED else None)
+        reason = general or (_refusal_to_fuse(problem) if name == FUSED else None)
         yield Refusal(f"torch/{name}", reason) if reason else _candidate(problem, name)
 
 
@@ -64,11 +65,15 @@ def _refusal_here(device: DeviceFacts) -> str | None:
     return None
 
 
-def _refusal_to_fuse(epilogue: Epilogue) -> str | None:
+def _refusal_to_fuse(problem: ConvProblem) -> str | None:
+    epilogue = problem.epilogue
     if epilogue.activation is Activation.NONE:
         return "fuses an activation, got none"
     if epilogue.residual and epilogue.activation is not Activation.RELU:
         return f"fuses a residual with relu only, got {epilogue.activation}"
+    if epilogue.residual and problem.groups > 1 and problem.dtype in _HALF_SUPPORT:
+        # PyTorch then adds the residual by itself, by a function that it has for fp32 alone, and raises.
+        return f"fuses a residual in {problem.dtype} without groups only, got {problem.groups} groups"
     return None
 
 
@@ -100,7 +105,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     if problem.c == problem.groups == 1 and strided:
         # Seen of packed weights in PyTorch 2.13 with oneDNN 3.12: results change from call to call.
         return f"computes wrong from one channel where an output of 1 has stride {strided[0]}"
-    return None
+    return fault(problem)
 
 
 class OneDnnPlan:

@@ -86,6 +86,10 @@ class TritonKernels:
         for call in kernel_calls(candidate):
             call.compile(device.architecture)
 
+    def launches(self, candidate: Candidate, *, packs: bool) -> int:
+        plan = _plan_class(candidate)
+        return plan.steps(candidate) + (packs and plan.packed_shape(candidate) is not None)
+
     def load_compiler(self) -> None:
         import triton.backends.compiler
         import triton.compiler

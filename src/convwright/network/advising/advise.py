@@ -33,11 +33,11 @@ from convwright.network.tuned import where
 from convwright.ops.enable import is_enabled
 from convwright.ops.face import refuse_ignored, why_nothing_is_measured
 from convwright.settings import Mode
-from convwright.tuning.compiling.series import Series
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import session, using
+from convwright.tuning.upcoming import Upcoming
 from convwright.uncompiled import uncompiled
 
 _MODEL_BUDGET_US = {Mode.QUICK: 4e6, Mode.FULL: 30e6}
@@ -102,7 +102,7 @@ def _advice(
     if policy is None and facts.kind == "cuda":
         policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
     search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell)
-    with search.series.compiling():
+    with search.upcoming.compiling():
         layers = search.layers()
         suggestions = search.changes(layers) if search.runs and layers else []
     whole, under = WholeModel(None, None, (), ()), None
@@ -148,7 +148,7 @@ class _Search:
     progress: Progress
     posed: tuple[Posed, ...] = ()
     fusible: dict[ConvProblem, whatif.Fusible] = field(default_factory=dict)
-    series: Series = field(init=False)
+    upcoming: Upcoming = field(init=False)
     steps: int = 0
     done: int = 0
 
@@ -160,7 +160,7 @@ class _Search:
             forward = sum(not each.is_gradient for each in self.posed)
             self.steps += len(self.fusible) + forward + 1
         problems = [*(each.problem for each in self.posed), *self.fusible]
-        self.series = Series(problems, self.facts, self.policy, mode=self.mode, store=self.store)
+        self.upcoming = Upcoming(problems, self.facts, self.policy, mode=self.mode, store=self.store)
 
     @property
     def runs(self) -> bool:
@@ -194,8 +194,8 @@ class _Search:
 
     def _find(self, problem: ConvProblem, posed: Posed) -> Findings:
         self.tell(f"{', '.join(posed.names)}: {compact(problem)}")
-        kernels = self.series.ready(problem)
-        return find(problem, self.facts, self.policy, mode=self.mode, store=self.store, kernels=kernels)
+        self.upcoming.at(problem)
+        return find(problem, self.facts, self.policy, mode=self.mode, store=self.store)
 
 
 def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Verdict | None) -> list[Suggestion]:

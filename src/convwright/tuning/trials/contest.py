@@ -57,3 +57,9 @@ class Contest:
 
     def known_baseline(self) -> Finding | None:
         return None if self.baseline is None else self.known.get(self.baseline.id)
+
+
+def passed_over(candidate: Candidate, reason: str) -> Finding:
+    """The finding of a candidate that is not run: it failed to be compiled, or is not to be tried now."""
+    failed = reason.startswith("failed: ")
+    return Finding(candidate, failure=reason if failed else None, note=None if failed else reason)

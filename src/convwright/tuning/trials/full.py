@@ -19,7 +19,7 @@ from convwright.tuning.choose import Verdict, choose, may_be_better
 from convwright.tuning.prediction import hopeless_us
 from convwright.tuning.trials.checks import FEWEST_KINDS, SampledCheck
 from convwright.tuning.trials.confirm import confirmed
-from convwright.tuning.trials.contest import SEED, SPENT, Contest
+from convwright.tuning.trials.contest import SEED, SPENT, Contest, passed_over
 from convwright.tuning.trials.extras import with_energy, with_peak
 from convwright.tuning.trials.heats import Stopwatch, heat_us, like, with_errors
 from convwright.tuning.trials.linking import reason_not_to_link
@@ -316,7 +316,7 @@ class _Full:
             return self.looks.failed[candidate]
         if candidate in self.looks.looked:
             return self.looks.passed_over(candidate)
-        return Finding(candidate, note=self.passed.get(candidate, SPENT))
+        return passed_over(candidate, self.passed.get(candidate, SPENT))
 
     def _ranked(self) -> list[Candidate]:
         looks, baseline = self.looks, self.contest.baseline

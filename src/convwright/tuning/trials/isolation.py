@@ -2,34 +2,89 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pickle
-import select
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from tempfile import TemporaryFile
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 
+from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Finding, Measurement
+from convwright.core.finding import Finding
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
 from convwright.errors import BackendError
+from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.process import end_in_words, search_path
-from convwright.tuning.trials.contest import NO_HOOKS, Hooks
-from convwright.tuning.trials.isolated import Request, Switches
+from convwright.tuning.trials.candidates import measure_candidates as measure
+from convwright.tuning.trials.contest import NO_HOOKS, Hooks, passed_over
+from convwright.tuning.workers import TaskFailed, Worker, WorkerDied, WorkerNotStarted
 
-COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.trials.isolated"]
 # So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
 MOST_LOOKING_S, MOST_SILENT_S = 60.0, 120.0
+
+
+class Switches(NamedTuple):
+    """PyTorch's, as far as they bear on what a candidate does. ``strict`` asks for deterministic algorithms."""
+
+    tf32: bool
+    cudnn: bool
+    onednn: bool
+    benchmark: bool
+    deterministic: bool
+    strict: bool
+    only_warns: bool
+
+    @classmethod
+    def now(cls) -> Switches:
+        cudnn = torch.backends.cudnn
+        return cls(
+            flags.tf32_allowed(), bool(cudnn.enabled), flags.onednn_enabled(), bool(cudnn.benchmark),
+            bool(cudnn.deterministic), torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )  # fmt: skip
+
+    def set(self) -> None:
+        """Let them hold in this process, for good."""
+        cudnn: Any = torch.backends.cudnn
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic = self.cudnn, self.benchmark, self.deterministic
+        if flags.tf32_allowed() != self.tf32:
+            cudnn.conv.fp32_precision = "tf32" if self.tf32 else "ieee"
+        torch._C._set_mkldnn_enabled(self.onednn)
+        here = Switches.now()
+        if (self.strict, self.only_warns) != (here.strict, here.only_warns):
+            # Which loads all of Inductor, for seconds, and leaves a folder behind.
+            torch.use_deterministic_algorithms(self.strict, warn_only=self.only_warns)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be measured, and how PyTorch was set where it was asked for. ``avoid`` names what took an earlier
+    process with it."""
+
+    problem: Problem
+    device: str
+    policy: Policy
+    candidates: tuple[Candidate, ...]
+    avoid: frozenset[Candidate]
+    baseline: Candidate | None
+    known: Mapping[str, Finding]
+    mode: Mode
+    budget_us: float
+    energy: bool
+    threads: int
+    switches: Switches
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """A candidate is being looked at, or None any more."""
+
+    candidate: Candidate | None
 
 
 def measure_candidates(
@@ -47,123 +102,77 @@ def measure_candidates(
     """As ``candidates`` does, in other processes: one that dies is followed by another, without the candidate that it
     died of. The budget is that of each; starting them takes some seconds more."""
     assert device.torch_name is not None
-    order = {candidate.id: candidate for candidate in candidates}
-    left, found, avoid = dict(order), dict[str, Finding](), list[str]()
-
-    def candidate_of(id_: str) -> Candidate:
-        # What a process comes upon by itself, near one that was fast, was in no list.
-        order[id_] = order.get(id_) or listing.known(id_, problem, device, policy)
-        return order[id_]
-
+    left, failed = dict[Candidate, None](), dict[Candidate, Finding]()
+    passed: list[Finding] = []
+    for candidate in candidates:
+        reason = hooks.later(candidate) if candidate.compiles and hooks.later is not None else None
+        if reason is None:
+            left[candidate] = None
+        else:
+            passed.append(passed_over(candidate, reason))
+    own = {} if baseline is None or baseline.id not in known else {baseline.id: known[baseline.id]}
     while left:
         request = Request(
-            problem, device.torch_name, policy, tuple(left), tuple(avoid), baseline.id if baseline else None,
-            known.get(baseline.id) if baseline else None, mode, budget.total_us, hooks.energy,
-            torch.get_num_threads(), Switches.now(),
+            problem, device.torch_name, policy, tuple(left), frozenset(failed), baseline, own, mode, budget.total_us,
+            hooks.energy, torch.get_num_threads(), Switches.now(),
         )  # fmt: skip
-        with budget.paused():
-            child = _Child(request, hooks)
-            answered = child.run()
-        if answered is not None:
-            found |= {row["id"]: _finding(candidate_of(row["id"]), row) for row in answered}
-            break
-        if child.trying is None:
-            note = f"was not measured: {child.end} while candidates were timed side by side"
-            found |= {id_: Finding(candidate, note=note) for id_, candidate in left.items()}
-            break
-        found[child.trying] = Finding(candidate_of(child.trying), failure=f"failed: {child.end}")
-        left.pop(child.trying, None)
-        avoid.append(child.trying)
-    missing = "was not found again by the process that measured"
-    return [found.get(id_) or Finding(candidate, note=missing) for id_, candidate in order.items()]
-
-
-class _Child:
-    """One process. ``trying`` is the candidate that it last began to look at and did not end; ``end`` how it ended."""
-
-    def __init__(self, request: Request, hooks: Hooks) -> None:
-        self.trying: str | None = None
-        self.end = ""
-        self._request, self._hooks = request, hooks
-
-    def run(self) -> list[dict[str, Any]] | None:
-        """Its findings; None where it died or had to be ended before it had any."""
-        with TemporaryFile() as said:  # a pipe that nobody reads meanwhile would be full before long
-            process, reading = self._begun(said)
-            try:
-                return self._listen(process, reading, said)
-            finally:
-                os.close(reading)
-                process.kill()
-                process.wait()
-
-    def _begun(self, said: IO[bytes]) -> tuple[subprocess.Popen[bytes], int]:
-        """The process, and the end of the pipe from which its answers are read."""
-        environment = {**os.environ, "PYTHONPATH": search_path(), "CONVWRIGHT_STORE": "none"}
-        reading, writing = os.pipe()
+        tried = _Tried(hooks, budget.total_us)
         try:
-            process = subprocess.Popen(
-                [*COMMAND, str(writing)], stdin=subprocess.PIPE, pass_fds=(writing,), env=environment,
-                stdout=subprocess.DEVNULL, stderr=said,
-            )  # fmt: skip
-        except OSError as error:
-            os.close(reading)
-            raise BackendError(f"the process that measures candidates could not be started: {error}") from error
+            with budget.paused(), Worker(environment={"CONVWRIGHT_STORE": "none"}) as worker:
+                found: list[Finding] = worker.ask("measure", request, hear=tried.hear, patience_s=tried.patience_s)
+            return [*found, *failed.values(), *passed]
+        except WorkerNotStarted as error:
+            raise BackendError(f"the process that measures candidates {error}") from error
+        except TaskFailed as error:
+            raise BackendError(f"the process that measures candidates failed: {error}") from error
+        except WorkerDied as died:
+            if tried.candidate is None:
+                note = f"was not measured: its process {died} while candidates were timed side by side"
+                return [*(Finding(candidate, note=note) for candidate in left), *failed.values(), *passed]
+            failed[tried.candidate] = Finding(tried.candidate, failure=f"failed: its process {died}")
+            left.pop(tried.candidate, None)
+    return [*failed.values(), *passed]
+
+
+class _Tried:
+    """The candidate that a child began to look at last and has not ended."""
+
+    def __init__(self, hooks: Hooks, budget_us: float) -> None:
+        self.candidate: Candidate | None = None
+        self._hooks, self._silent_s = hooks, MOST_SILENT_S + 2 * budget_us / 1e6
+
+    def patience_s(self) -> float:
+        return self._silent_s if self.candidate is None else MOST_LOOKING_S
+
+    def hear(self, said: Any) -> None:
+        if isinstance(said, Trying):
+            self.candidate = said.candidate
+        else:
+            self._hooks.progress(*said)
+
+
+def measure_here(say: Callable[[Any], None], request: Request) -> list[Finding]:
+    """The task: measure, and say of each candidate when it is tried and when that has ended."""
+    torch.set_num_threads(request.threads)
+    request.switches.set()
+    device = device_facts(request.device)
+
+    @contextmanager
+    def trying(candidate: Candidate) -> Iterator[None]:
+        say(Trying(candidate))
+        try:
+            yield
         finally:
-            os.close(writing)
-        return process, reading
+            say(Trying(None))
 
-    def _listen(self, process: subprocess.Popen[bytes], reading: int, said: IO[bytes]) -> list[dict[str, Any]] | None:
-        assert process.stdin is not None
-        try:
-            process.stdin.write(pickle.dumps(self._request))
-            process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has died already, and says why
-        for message in self._messages(reading):
-            if "trying" in message:
-                self.trying = message["trying"]
-            elif "tried" in message:
-                self.trying = None
-            elif "progress" in message:
-                self._hooks.progress(*message["progress"])
-            else:
-                findings: list[dict[str, Any]] = message["findings"]
-                return findings
-        if not self.end:
-            self.end = _ended(process, said)
-        return None
+    def around(best: Candidate) -> Iterator[Candidate]:
+        seen = {*request.candidates, *request.avoid}
+        for candidate in listing.variants(best, device):
+            if candidate not in seen and listing.objection(candidate, request.policy) is None:
+                yield candidate
 
-    def _messages(self, reading: int) -> Iterator[dict[str, Any]]:
-        """What it says, until it ends or is silent for too long."""
-        buffer = b""
-        while True:
-            patience_s = MOST_LOOKING_S if self.trying else MOST_SILENT_S + 2 * self._request.budget_us / 1e6
-            if not select.select([reading], [], [], patience_s)[0]:
-                self.end = f"did not return within {patience_s:.3g} s, in a process of its own"
-                return
-            more = os.read(reading, 1 << 16)
-            if not more:
-                return
-            *lines, buffer = (buffer + more).split(b"\n")
-            yield from (json.loads(line) for line in lines)
-
-
-def _ended(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> str:
-    """How a process ended, in words; an error of ours that ended it is raised."""
-    code = process.wait()
-    stderr.seek(0)
-    said = stderr.read().decode(errors="replace").strip().splitlines()
-    if code < 0:
-        return f"its process {end_in_words(code)}"
-    if code == 0:
-        raise BackendError("the process that measures candidates ended without a word")
-    last = said[-1] if said else "without a word"
-    if "Traceback" in "".join(said[:1]):
-        raise BackendError(f"the process that measures candidates failed: {last}")
-    return f"its process {end_in_words(code)}: {last}"
-
-
-def _finding(candidate: Candidate, row: dict[str, Any]) -> Finding:
-    measured = None if row["measurement"] is None else Measurement.from_json(row["measurement"])
-    return Finding(candidate, measured, row["failure"], row["note"])
+    hooks = Hooks(trying, lambda *said: say(said), request.energy, around=around)
+    return measure(
+        request.candidates, request.baseline, request.known, request.problem, device, request.policy,
+        mode=request.mode, budget=Budget(request.budget_us), hooks=hooks,
+    )  # fmt: skip

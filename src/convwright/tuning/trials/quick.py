@@ -20,7 +20,7 @@ from convwright.tuning import listing
 from convwright.tuning.choose import cost, is_torch, objection, surely_better
 from convwright.tuning.prediction import hopeless_us, least_us, own_call_us
 from convwright.tuning.trials.checks import Checked, SampledCheck
-from convwright.tuning.trials.contest import SEED, SPENT, Contest
+from convwright.tuning.trials.contest import SEED, SPENT, Contest, passed_over
 from convwright.tuning.trials.heats import Stopwatch, heat_us, like, with_errors
 from convwright.tuning.trials.linking import reason_not_to_link
 from convwright.tuning.trials.looks import Look, Looks, none_had
@@ -271,7 +271,7 @@ class _Quick:
         if candidate in self.looks.failed:
             return self.looks.failed[candidate]
         if candidate not in self.looks.looked:
-            return Finding(candidate, note=self.passed.get(candidate, SPENT))
+            return passed_over(candidate, self.passed.get(candidate, SPENT))
         if candidate == self.contest.baseline and not self._is_disturbed():
             took_ms = self.looks.looked[candidate].call_us / 1e3
             return Finding(candidate, note=f"was not timed: a call takes about {took_ms:.3g} ms, the budget was spent")

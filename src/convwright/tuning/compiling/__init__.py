@@ -1,1 +1,0 @@
-"""Kernels compiled before a search and beside calls, in processes of their own."""

@@ -1,0 +1,202 @@
+"""The kernels that one search has compiled: which, in which order, and how long it waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import zip_longest
+from math import inf
+from operator import itemgetter
+from time import perf_counter
+
+from convwright.backends.registry import backend
+from convwright.core.candidate import Candidate
+from convwright.core.kinds.problem import Problem
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
+from convwright.tuning import listing
+from convwright.tuning.chains import chains
+from convwright.tuning.compile_queue import NO_THREAD, Priority, compile_queue, is_compiled_apart
+from convwright.tuning.search import Search
+
+# Kernels that a search with no time for compilers wants, where it is one of several, and where it is alone.
+QUICK, QUICK_ALONE = 4, 8
+# A search that has less has no time for compilers.
+_LONG_US = 1e6
+# Shares of the budget of one that has: until when kernels may be begun and are waited for, and the first of all.
+BEGUN, WAITED, WAITED_FOR_ONE = 0.55, 0.6, 0.7
+# Any other waits so long, ahead of its budget.
+WAITED_S = 10.0
+# So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
+# one of those.
+_OWN, _MOST_INSIDE = 2, 8
+BEING_COMPILED = "is being compiled in the background, and will be tried at a later call"
+NOT_WANTED = "was not compiled: others promised more"
+TOO_LATE = "was not compiled in time"
+
+
+def is_for_now(reason: str) -> bool:
+    """Whether a kernel that is not there may be there at a later call."""
+    return reason == BEING_COMPILED or reason.startswith(NO_THREAD)
+
+
+class SearchKernels:
+    """The kernels that a search wants, as far as they have come."""
+
+    def __init__(self, search: Search, wanted: Sequence[Candidate], *, is_long: bool) -> None:
+        self.wanted = dict.fromkeys(wanted)
+        self._search, self._is_long = search, is_long
+        self._reason: str | None = None
+        self._seen = 0
+
+    def is_built(self, candidate: Candidate) -> bool:
+        return self._came(candidate.leaf) == ""
+
+    def reason_to_pass(self, candidate: Candidate) -> str | None:
+        """Why a candidate is not to be built now; None where it is there."""
+        came = self._came(candidate.leaf)
+        if came is None and candidate.leaf not in self.wanted:
+            return NOT_WANTED
+        return (self._reason or (TOO_LATE if self._is_long else BEING_COMPILED)) if came is None else came or None
+
+    def want(self, then: Callable[[], None] | None) -> None:
+        """Have them compiled: in the background for a search inside a call, which ``then`` is to repeat."""
+        search = self._search
+        self._reason = compile_queue().want(
+            self.wanted, search.device, Priority.SEARCH if then is None else Priority.BACKGROUND,
+            loads=not search.isolate, until_s=self._moment_s(BEGUN) if self._is_long else inf,
+            subject=search.problem, then=then,
+        )  # fmt: skip
+
+    def _moment_s(self, share: float) -> float:
+        """When this share of the budget will have been spent."""
+        budget = self._search.budget
+        return perf_counter() + max(budget.left_us - (1 - share) * budget.total_us, 0.0) / 1e6
+
+    def wait(self) -> bool:
+        """Wait until more has come than before, within the time that a long search has for that; whether it has."""
+        search, queue = self._search, compile_queue()
+        if not self._is_long or self._reason is not None:
+            return False
+        before = self._seen
+
+        def more() -> bool:
+            self._seen = self._count()
+            return self._seen > before or not any(map(self._may_come, self.wanted))
+
+        search.progress("compiling", before, len(self.wanted))
+        share = WAITED if any(map(self.is_built, self.wanted)) else WAITED_FOR_ONE
+        return queue.wait(more, self._moment_s(share)) and self._seen > before
+
+    def wait_for_all(self) -> None:
+        """Wait until all have come, for so long as a search waits that has no time for compilers."""
+        until_s, of = perf_counter() + WAITED_S, len(self.wanted)
+        while self.wanted and self._reason is None:
+            came = self._count()
+            self._search.progress("compiling", came, of)
+            if came == of or not compile_queue().wait(lambda came=came: self._count() > came, until_s):  # type: ignore[misc]
+                return
+
+    def _count(self) -> int:
+        return sum(self._came(kernel) is not None for kernel in self.wanted)
+
+    def _may_come(self, kernel: Candidate) -> bool:
+        return self._came(kernel) is None and compile_queue().is_wanted(kernel, self._search.device)
+
+    def _came(self, leaf: Candidate) -> str | None:
+        return compile_queue().came(leaf, self._search.device)
+
+
+@contextmanager
+def compiling(
+    search: Search,
+    direct: Sequence[Candidate],
+    most_chains: int | None,
+    *,
+    afresh: bool,
+    then: Callable[[], None] | None,
+) -> Iterator[SearchKernels]:
+    """Inside, kernels are compiled for a search. One inside a call, which is to be repeated by ``then``, waits for
+    none."""
+    is_long, queue = then is None and search.budget.total_us >= _LONG_US, compile_queue()
+    with queue.timing():
+        if is_long:
+            wanted = worth_compiling(search, direct, most_chains)
+        else:
+            with search.budget.paused():
+                wanted = _for_a_short_search(search, direct, most_chains, afresh=afresh, in_call=then is not None)
+        kernels = SearchKernels(search, wanted, is_long=is_long)
+        try:
+            with search.budget.paused():  # what is loaded is no cost of this problem
+                kernels.want(then)
+                if then is None and not is_long:
+                    kernels.wait_for_all()
+            yield kernels
+        finally:
+            if then is None:
+                queue.drop(wanted, search.device)
+
+
+def _for_a_short_search(
+    search: Search, direct: Sequence[Candidate], most_chains: int | None, *, afresh: bool, in_call: bool
+) -> list[Candidate]:
+    """Where it is made ``afresh``, what was fastest before; then what promises most of the problem's own, or of
+    problems inside rewrites where it has none."""
+    own = promising(search, direct) or worth_compiling(search, direct, most_chains)
+    ranked = list(dict.fromkeys([*(_fastest_before(search, direct) if afresh else ()), *own]))
+    is_one_of_several = any(compile_queue().is_wanted(kernel, search.device) for kernel in ranked[:QUICK])
+    is_alone = not (in_call or is_one_of_several)
+    return ranked[: max(QUICK, min(QUICK_ALONE, compile_queue().most)) if is_alone else QUICK]
+
+
+def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: int | None = None) -> list[Candidate]:
+    """What a long search has compiled: the first few of the problem itself and one of each problem inside a rewrite,
+    then the next few and the next of each, …
+
+    By those for parts of a batch nothing is gained but workspace, of which they hardly need any.
+    """
+    own = promising(search, direct)
+    inner = [chain.inner for chain in chains(search.problem, search.device)[0][:most_chains] if not chain.splits]
+    inside = [_inside(search, each, own)[:_MOST_INSIDE] for each in inner]
+    queues = [*(own[place::_OWN] for place in range(_OWN)), *inside]
+    return list(dict.fromkeys(kernel for turn in zip_longest(*queues) for kernel in turn if kernel is not None))
+
+
+def promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
+    """What has to be compiled, is allowed and did not fail before, the most promising first."""
+    kernels = [c for c in listed if c.compiles and is_compiled_apart(c) and listing.objection(c, search.policy) is None]
+    if not kernels:
+        return []
+    known = search.recall().known(kernels)
+    failed = {id_ for id_, finding in known.items() if finding.failure is not None}
+    return search.rank([kernel for kernel in kernels if kernel.id not in failed], search.device)
+
+
+def _fastest_before(search: Search, direct: Sequence[Candidate]) -> list[Candidate]:
+    """The kernels that the store has times of, the fastest first."""
+    recall = search.recall()
+    found = recall.known([*direct, *recall.beyond(direct)]).values()
+    timed = [(each.measurement.device_us.value, each.candidate.leaf) for each in found if each.measurement is not None]
+    return [leaf for _, leaf in sorted(timed, key=itemgetter(0)) if leaf.compiles and is_compiled_apart(leaf)]
+
+
+def _inside(search: Search, inner: Problem, own: Sequence[Candidate]) -> list[Candidate]:
+    """What promises most of a problem inside a rewrite; where that gains little, of other algorithms than the
+    problem's own, for which no library is asked."""
+    within = replace(search, problem=inner)
+    if not _gains_little(inner, search.problem, own):
+        return promising(within, listing.candidates(search.offers(inner)))
+    known, families = {kernel.algorithm for kernel in own}, {kernel.backend: None for kernel in own}
+    members = [backend(name, inner.kind) for name in families]
+    offers = [offer for member in members for offer in member.candidates(inner, search.device, search.policy)]
+    return [kernel for kernel in promising(within, listing.candidates(offers)) if kernel.algorithm not in known]
+
+
+def _gains_little(inner: Problem, problem: Problem, own: Sequence[Candidate]) -> bool:
+    """Where kernels compute the problem itself with its epilogue and channels last: the same kernels with less of it,
+    or in planes."""
+    if not (isinstance(problem, ConvProblem) and isinstance(inner, ConvProblem)):
+        return False
+    in_planes = problem.x.layout is Layout.NHWC and inner.x.layout is Layout.NCHW
+    return bool(own) and (in_planes or inner.epilogue != problem.epilogue)

@@ -1,0 +1,77 @@
+"""Searches that follow one another: while one is made, kernels of the next problems are compiled.
+
+Of 15 layers that were searched for 4 s each, one after the other, 4 were left without any kernel of ours: those that an
+earlier search had begun were still being compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from convwright.backends.registry import backends
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
+from convwright.core.plan import Compiles
+from convwright.core.policy import Policy
+from convwright.measuring.disturbances.background import processors
+from convwright.settings import BUDGETS_US, Mode
+from convwright.tuning import listing
+from convwright.tuning.budget import Budget
+from convwright.tuning.compile_queue import Priority, compile_queue
+from convwright.tuning.keeping.store import Store
+from convwright.tuning.kernels import QUICK, promising
+from convwright.tuning.search import search_for
+
+# Kernels of a problem, the most promising ones, and of so many problems after the one that is searched.
+_MOST, _PROBLEMS = {Mode.QUICK: QUICK, Mode.FULL: 12}, 6
+# With fewer processors whatever compiles disturbs what is timed.
+_FEWEST_PROCESSORS = 4
+
+
+class Upcoming:
+    """Problems that are searched one after the other, in this order or with some left out."""
+
+    def __init__(
+        self,
+        problems: Iterable[Problem],
+        device: DeviceFacts,
+        policy: Policy,
+        *,
+        mode: Mode,
+        store: Store,
+        budget_us: float | None = None,
+    ) -> None:
+        self._order = list(dict.fromkeys(problems))
+        self._device, self._policy, self._mode, self._store = device, policy, mode, store
+        self._budget_us = budget_us or BUDGETS_US.get(mode, 0.0)
+        self._wanted: dict[Problem, list[Candidate]] = {}
+
+    @contextmanager
+    def compiling(self) -> Iterator[Upcoming]:
+        """Inside kernels are compiled; after it no more are begun."""
+        try:
+            with compile_queue().timing():
+                yield self
+        finally:
+            compile_queue().drop((kernel for kernels in self._wanted.values() for kernel in kernels), self._device)
+
+    def at(self, problem: Problem) -> None:
+        """To be said right before ``problem`` is searched."""
+        if self._mode not in _MOST or not self._device.present or processors() < _FEWEST_PROCESSORS:
+            return
+        place = self._order.index(problem)
+        for each in self._order[place : place + 1 + _PROBLEMS]:
+            if each not in self._wanted:
+                kernels = self._wanted[each] = self._promising(each)[: _MOST[self._mode]]
+                compile_queue().want(kernels, self._device, Priority.NEXT, loads=False)
+
+    def _promising(self, problem: Problem) -> list[Candidate]:
+        """The most promising kernels of a problem that was not searched before."""
+        search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
+        if search.recall().is_settled(self._mode):
+            return []
+        asked = (member for member in backends(problem.kind) if isinstance(member, Compiles))
+        offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
+        return promising(search, listing.candidates(offers))
