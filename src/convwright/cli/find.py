@@ -28,8 +28,8 @@ def find(
     problem: Annotated[
         str | None,
         typer.Argument(
-            help="A convolution such as mb32ic256ih14oc256kh3ph1, or another kind of problem, which begins with "
-            "its name: pointwise.",
+            help="A convolution, for example mb32ic256ih14oc256kh3ph1, or another problem, which begins with its kind: "
+            "'linear ic512oc1000mb32', 'copy mb32ic64ih56 nchw->nhwc', 'pointwise \"relu(a + b)\" mb32ic64ih56'.",
             show_default=False,
         ),
     ] = None,

@@ -88,7 +88,8 @@ class Search:
         return self.energy or self.policy.objective is Objective.ENERGY
 
     def recall(self, *, rewrites: bool = True) -> Recall:
-        scope = ",".join(rewrite.name for rewrite in REWRITES) if rewrites else "direct"
+        own = (rewrite.name for rewrite in REWRITES if rewrite.kind == self.problem.kind)
+        scope = ",".join(own) if rewrites else "direct"
         scope += " energy" * self.energy
         return Recall(
             self.problem, self.device, self.policy, self.store, scope,

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from convwright.backends.registry import backends
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.measuring.disturbances.background import processors
 from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning import listing
@@ -35,7 +35,7 @@ class Upcoming:
 
     def __init__(
         self,
-        problems: Iterable[ConvProblem],
+        problems: Iterable[Problem],
         device: DeviceFacts,
         policy: Policy,
         *,
@@ -46,7 +46,7 @@ class Upcoming:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
         self._budget_us = budget_us or BUDGETS_US.get(mode, 0.0)
-        self._wanted: dict[ConvProblem, list[Candidate]] = {}
+        self._wanted: dict[Problem, list[Candidate]] = {}
 
     @contextmanager
     def compiling(self) -> Iterator[Upcoming]:
@@ -57,7 +57,7 @@ class Upcoming:
         finally:
             compile_queue().drop((kernel for kernels in self._wanted.values() for kernel in kernels), self._device)
 
-    def at(self, problem: ConvProblem) -> None:
+    def at(self, problem: Problem) -> None:
         """To be said right before ``problem`` is searched."""
         if self._mode not in _MOST or not self._device.present or processors() < _FEWEST_PROCESSORS:
             return
@@ -67,11 +67,11 @@ class Upcoming:
                 kernels = self._wanted[each] = self._promising(each)[: _MOST[self._mode]]
                 compile_queue().want(kernels, self._device, Priority.NEXT, loads=False)
 
-    def _promising(self, problem: ConvProblem) -> list[Candidate]:
+    def _promising(self, problem: Problem) -> list[Candidate]:
         """The most promising kernels of a problem that was not searched before."""
         search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         if search.recall().is_settled(self._mode):
             return []
-        asked = (member for member in backends() if isinstance(member, Compiles))
+        asked = (member for member in backends(problem.kind) if isinstance(member, Compiles))
         offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
         return promising(search, listing.candidates(offers))
