@@ -19,6 +19,7 @@ from convwright.ops.calls.form import CONV2D
 from convwright.ops.deciding import decide, earned
 from convwright.settings import Mode
 from convwright.tuning import session as sessions
+from convwright.tuning.trials.contest import Contest
 from ops.each_form import in_mode
 from ops.prefer import GEMM, randn
 from tuning.made import FakeTuner
@@ -37,13 +38,14 @@ class Tuner(FakeTuner):
         self.own_us = OWN_US
         self.now_s = 0.0
 
-    def __call__(self, candidates: Iterable[Candidate], baseline: Any, *rest: Any, **told: Any) -> list[Finding]:
-        total_us = told["budget"].total_us
+    def __call__(self, candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
+        total_us = contest.budget.total_us
         self.budgets_us.append(total_us)
         self.now_s += total_us / 1e6
         if total_us < 20 * self.own_us:
-            return [Finding(baseline, note="was not timed", too_long_us=self.own_us)]
-        return super().__call__(candidates, baseline, *rest, **told)
+            assert contest.baseline is not None
+            return [Finding(contest.baseline, note="was not timed", too_long_us=self.own_us)]
+        return super().__call__(candidates, contest)
 
 
 @pytest.fixture(autouse=True)
