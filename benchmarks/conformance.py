@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 import torch
+from common.few_tiles import few_tiles
 
 from convwright import flags
 from convwright.core.candidate import Candidate
@@ -38,8 +39,6 @@ from convwright.tuning.find import baseline_of, resolved
 from convwright.tuning.trials.trial import Bench, Trial
 
 WRONG = 1e-2
-# Compiling is what takes time, so that of one kernel's tiles only so many are tried on one problem.
-MOST_TILES = 2
 # What is drawn from: one number for both axes, or one for each.
 STRIDES: list[int | tuple[int, int]] = [1, 1, 1, 2, (2, 1)]
 PADDINGS: list[int | tuple[int, int]] = [0, 1, 1, 2, 3, (2, 0)]
@@ -101,16 +100,6 @@ def check(problem: ConvProblem, device: str) -> dict[str, Any]:
     return {
         "problem": problem.key, "candidates": rows, "failed": failed, "refused": len(offers) - len(listed),
     }  # fmt: skip
-
-
-def few_tiles(candidates: list[Candidate]) -> list[Candidate]:
-    kept, seen = list[Candidate](), Counter[str]()
-    for candidate in candidates:
-        kernel = candidate.id.partition("[")[0] if candidate.leaf.backend == "triton" else candidate.id
-        seen[kernel] += 1
-        if seen[kernel] <= MOST_TILES:
-            kept.append(candidate)
-    return kept
 
 
 def verdict(

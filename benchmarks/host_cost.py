@@ -115,7 +115,7 @@ def by_name(name: str) -> Convolve:
 
 def planned(x: Tensor, w: Tensor, b: Tensor | None, name: str) -> Call:
     cw.conv2d(x, w, b, 1, 1, algorithm=name)
-    choice = session().last
+    choice = cw.last_choice()
     assert choice is not None
     plan = choice.plan()
     packed = plan.prepare(w)

@@ -37,8 +37,8 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.cache import Cache
 from convwright.measuring.checking.data import Kind, operands
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import errors_of
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_together
 from convwright.report.benchmarks.lines import Lines

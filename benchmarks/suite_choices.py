@@ -56,14 +56,15 @@ from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.measuring.cache import Cache
 from convwright.measuring.checking.data import Kind, kinds_of, operands
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import errors_of
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_together
+from convwright.ops.decision import choices_for
 from convwright.report.benchmarks.lines import Lines
 from convwright.tuning.choose import Verdict
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.session import Choice, session
+from convwright.tuning.session import Choice
 from convwright.tuning.worker import Say
 
 # Not the seed of any search.
@@ -152,7 +153,7 @@ def _entry(verdict: Verdict) -> Answer:
 def retimed(options: argparse.Namespace, question: Answer) -> Answer:
     """The third process: new inputs, and nothing known but the store."""
     begun_s, problem, device = perf_counter(), flagged(question), device_facts(options.device)
-    choice = session().choose(problem, device, policy(options), None)
+    choice = choices_for(problem, device, policy(options), None).captured
     given = operands(problem, Kind.NORMAL, options.device, seed=SEED)
     calls = {OURS: ours(choice, problem, given, Weights(options.weights))}
     calls |= torch_calls.calls(options.beside, problem, given)

@@ -23,7 +23,7 @@ def main() -> None:
     found = cw.find(x, w, b, padding=1, activation="relu", mode="quick")
     print(f"{found.problem}\non {found.device.key}: {len(found.verdicts)} candidates, {len(found.refusals)} refusals")
     for verdict in found.verdicts[:8]:
-        time = "          " if verdict.eager_us is None else f"{verdict.eager_us:7.1f} µs"
+        time = "          " if verdict.call_us is None else f"{verdict.call_us:7.1f} µs"
         print(f"  {time}  {verdict.finding.candidate.id}: {verdict.reason}")
 
     for _ in range(2):  # the first call is PyTorch's own; when it comes again, the choice is made

@@ -11,7 +11,8 @@ from hypothesis import settings as hypothesis
 
 from convwright import flags
 from convwright.ops.calls import form
-from convwright.ops.deciding.meetings import meetings
+from convwright.ops.latest import latest
+from convwright.ops.scheduler import scheduler
 from convwright.settings import settings
 from convwright.tuning import session as sessions
 
@@ -50,4 +51,5 @@ def _forget() -> None:
     sessions.session.cache_clear()
     sessions._plan.cache_clear()
     form.forget()
-    meetings.forget()
+    latest.choice = None
+    scheduler.forget()

@@ -22,7 +22,7 @@ ORDER = [
     {"core"},
     {"suites"},
     {"tensors", "flags", "shortage", "uncompiled"},
-    {"around"},
+    {"around", "torch_operators"},
     {"rewrites", "backends", "measuring"},
     {"tuning"},
     {"ops"},
@@ -36,7 +36,7 @@ ORDER = [
 # The same for the rooms inside of a room, below what stands in it openly.
 INNER_ORDER = {
     "measuring": [{"hardware", "checking"}, {"disturbances"}],
-    "ops": [{"asking"}, {"calls"}, {"running"}, {"gradients"}, {"deciding"}],
+    "ops": [{"asking"}, {"calls"}, {"running"}, {"gradients"}],
     "report": [{"words"}, {"tables", "benchmarks"}],
     "network": [{"telling", "seeing", "chains"}, {"converting"}, {"quantizing", "advising"}],
 }
@@ -198,7 +198,7 @@ def test_a_first_check_of_a_search_loads_nothing_that_takes_long() -> None:
         "import sys, torch\n"
         "from convwright.core.problem import ConvProblem\n"
         "from convwright.measuring.checking.data import operands\n"
-        "from convwright.measuring.checking.elements import sampled_reference\n"
+        "from convwright.measuring.checking.of_kind import sampled_reference\n"
         "problem = ConvProblem.parse('ic8ih32oc8kh3ph1')\n"
         "given, before = operands(problem, 'normal', 'cpu'), set(sys.modules)\n"
         "sampled_reference(problem, given)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from convwright.core.policy import Policy
 
 _C: Any = torch._C
 _allow_tf32: Callable[[], bool] = _C._get_cudnn_allow_tf32
+_allow_matmul_tf32: Callable[[], bool] = _C._get_cublas_allow_tf32
 _cudnn_enabled: Callable[[], bool] = _C._get_cudnn_enabled
 _precision = _C._get_fp32_precision_getter
 _set_precision = _C._set_fp32_precision_setter
@@ -41,26 +42,42 @@ def _tf32_flag() -> bool:
         return bool(_precision("cuda", "conv") == "tf32")
 
 
+def matmul_tf32_allowed() -> bool:
+    """True where PyTorch may compute matrix products of fp32 on a GPU in TF32; by default it may not."""
+    if _without_tf32:
+        return False
+    try:
+        return _allow_matmul_tf32()
+    except RuntimeError:  # it was set by the newer flag, and the older one differs
+        return bool(_precision("cuda", "matmul") == "tf32")
+
+
 def cuda_lost() -> bool:
     """True in a child that was forked off a process which used CUDA: PyTorch does not let it be used there."""
     return _in_bad_fork()
 
 
-@contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
+def tf32(allowed: bool) -> AbstractContextManager[None]:
     """Let PyTorch's convolutions use TF32, or not, inside the block."""
-    if tf32_allowed() == allowed:
-        yield
-        return
-    before = _precision("cuda", "conv")
-    _set_precision("cuda", "conv", "tf32" if allowed else "ieee")
+    return _set("conv", allowed) if tf32_allowed() != allowed else nullcontext()
+
+
+def matmul_tf32(allowed: bool) -> AbstractContextManager[None]:
+    """The same of matrix products."""
+    return _set("matmul", allowed) if matmul_tf32_allowed() != allowed else nullcontext()
+
+
+@contextmanager
+def _set(operation: str, tf32: bool) -> Iterator[None]:
+    before = _precision("cuda", operation)
+    _set_precision("cuda", operation, "tf32" if tf32 else "ieee")
     try:
         yield
     finally:
         # PyTorch tells what holds, not whether it was set here or inherited: what "none" gives back was inherited.
-        _set_precision("cuda", "conv", "none")
-        if _precision("cuda", "conv") != before:
-            _set_precision("cuda", "conv", before)
+        _set_precision("cuda", operation, "none")
+        if _precision("cuda", operation) != before:
+            _set_precision("cuda", operation, before)
 
 
 def with_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[..., Tensor]:
@@ -70,6 +87,16 @@ def with_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[..., Te
         if tf32_allowed() == allowed:
             return compute(*operands)
         with tf32(allowed):
+            return compute(*operands)
+
+    return switched
+
+
+def with_matmul_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[..., Tensor]:
+    """The same by the flag of matrix products."""
+
+    def switched(*operands: Tensor | None) -> Tensor:
+        with matmul_tf32(allowed):
             return compute(*operands)
 
     return switched
@@ -106,10 +133,11 @@ def state_on_cpu() -> tuple[object, ...]:
     return (_C._get_mkldnn_enabled(),)
 
 
-def completed(policy: Policy, dtype: DType, device: DeviceFacts) -> Policy:
-    """``policy`` with what it leaves open filled in from PyTorch's flags."""
+def completed(policy: Policy, dtype: DType, device: DeviceFacts, *, kind: str = "conv") -> Policy:
+    """``policy`` with what it leaves open filled in from PyTorch's flags for problems of a kind."""
     arithmetic = policy.arithmetic
     if arithmetic is None:
-        tf32 = device.kind == "cuda" and device.computes(Arithmetic.TF32) and tf32_allowed()
+        allowed = matmul_tf32_allowed if kind == "linear" else tf32_allowed
+        tf32 = device.kind == "cuda" and device.computes(Arithmetic.TF32) and allowed()
         arithmetic = permitted_arithmetic(dtype, tf32=tf32)
     return replace(policy, arithmetic=arithmetic, deterministic=policy.deterministic or deterministic())

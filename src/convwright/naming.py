@@ -100,3 +100,17 @@ def check_above_0(name: str, value: object) -> None:
 
 def _told(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else repr(value)
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""``text`` with escapes for control characters and all else that a terminal obeys and does not show; ``lines``
+    may end in it.
+
+    >>> print(printable("H200\x1b[2J"))
+    H200\x1b[2J
+    """
+    shown = (
+        letter if letter.isprintable() or (lines and letter == "\n") else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+    return "".join(shown)

@@ -14,7 +14,7 @@ from convwright.backends.reference.backend import Reference
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.epilogue import Activation
-from convwright.core.error_rule import scaled_bound
+from convwright.core.error_bound import scaled_bound
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.checking.data import ERROR_KINDS

@@ -315,3 +315,14 @@ def test_refusals_name_the_value(text: str, reason: str) -> None:
     problem = ConvProblem.parse(text)
     assert offered(problem, TILED) == Refusal(TILED, reason)
     assert isinstance(offered(problem, FFT), Candidate)
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("algorithm", [FFT, TILED])
+def test_what_reads_padding_alone_is_refused(direction: Direction, algorithm: str) -> None:
+    """Its result is 0 everywhere, and a transform's would be what is left of rounding errors."""
+    problem = ConvProblem.parse("ic3ih1iw4oc9kh2kw1ph9pw0dh16dw0").asking(direction)
+    refusal = offered(problem, algorithm)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "every tap meets padding alone: an input of (1, 4), padded by ((9, 9), (0, 0))"
+    assert isinstance(offered(ConvProblem.parse("ic3ih9iw4oc9kh2kw1ph9pw0dh16dw0").asking(direction), FFT), Candidate)

@@ -16,7 +16,7 @@ from convwright.core.candidate import Refusal
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.epilogue import Activation
-from convwright.core.error_rule import scaled_bound
+from convwright.core.error_bound import scaled_bound
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from convwright.backends.registry import backend
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.epilogue import Activation
-from convwright.core.error_rule import scaled_bound
+from convwright.core.error_bound import scaled_bound
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import FINITE_KINDS, NON_FINITE_KINDS
@@ -81,6 +81,7 @@ def test_a_nan_is_kept_unless_the_relu_is_fused() -> None:
         ("ic4ih9oh9oc4kh2ph0", "(0, 1)"),
         ("ic4ih9oc4kh3 ep:residual+silu", "got silu"),
         ("ic4ih9oc4kh3", "fuses an activation, got none"),
+        ("g2ic4ih9oc4kh3 dt:bf16 ep:residual+relu", "in bf16 without groups only, got 2 groups"),
     ],
 )
 def test_a_refusal_names_the_value(text: str, words: str) -> None:
@@ -116,6 +117,18 @@ def test_one_channel_and_one_strided_output_are_refused_and_their_neighbours_are
                 assert error.scaled_max <= scaled_bound(offer.arithmetic, problem.dtype, problem.reduction)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_fused_residual_raises_nothing(dtype: str, groups: int) -> None:
+    problem = ConvProblem.parse(f"g{groups}mb2ic8ih9oc8kh3ph1 dt:{dtype} ep:residual+bias+relu")
+    for offer in offers(problem):
+        if isinstance(offer, Candidate):
+            check = ErrorCheck(problem, "cpu", kinds=FINITE_KINDS)
+            for error in check.errors(Trial(offer, Bench(problem, CPU, Mode.FULL, seed=3)).run):
+                bound = scaled_bound(offer.arithmetic, problem.dtype, problem.reduction, roundings=3)
+                assert error.scaled_max <= bound, (offer.id, error)
+
+
 def test_it_is_not_offered_where_it_is_switched_off() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
         refused = offers(ConvProblem.parse("ic4ih9oc4kh3"))
@@ -123,9 +136,9 @@ def test_it_is_not_offered_where_it_is_switched_off() -> None:
 
 
 def test_every_activation_has_a_name_in_onednn() -> None:
-    from convwright.backends.torch_native.onednn import _ATTRIBUTE
+    from convwright.backends.torch_native.onednn import ATTRIBUTE
 
-    assert set(_ATTRIBUTE) == set(Activation)
+    assert set(ATTRIBUTE) == set(Activation)
 
 
 @pytest.mark.parametrize("bias", [torch.randn(8, 2)[:, 1], torch.randn(1).expand(8), torch.randn(16)[::2]])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convwright.cli.targets import Targets, called, load, running
+from convwright.cli.targets import Targets, called, factory, load, running
 from convwright.errors import BadInput
 from convwright.tuning.keeping.recall import magnitude
 
@@ -272,3 +272,50 @@ def test_what_fails_after_it_ran_is_said_and_what_is_ours_is_not(packaged: bool,
         tires()
     with pytest.raises(AttributeError, match="bit_length"), running(target, as_json=False):
         magnitude("no number")  # type: ignore[arg-type]
+
+
+PYTHONS_OWN = [
+    "builtins:breakpoint", "builtins:print", "builtins:exit", "builtins:input", "os:abort", "os:fork", "os:makedirs",
+    "os:getcwd", "pdb:main", "sys:exit", "threading:Thread", "builtins:int", "math:sqrt", "builtins:str.upper",
+    "pathlib:Path.cwd",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", PYTHONS_OWN)
+def test_what_is_pythons_own_makes_no_model(target: str) -> None:
+    """It is refused before it is called: that might wait for a debugger, or end the program."""
+    with pytest.raises(BadInput) as raised:
+        factory(target)
+    assert str(raised.value) == (
+        f"{target!r} is built in or of Python's standard library, so it does not make a model: "
+        "name a function of yours or of a package"
+    )
+
+
+MAKERS = """
+from functools import lru_cache, partial, wraps
+def made(): return 1
+kept = lru_cache(made)
+part = partial(made)
+opened = partial(open, "x")
+def wrapping(function):
+    @wraps(function)
+    def inner(): return function()
+    return inner
+wrapped = wrapping(made)
+class Maker:
+    def __call__(self): return 1
+    def method(self): return 1
+    @classmethod
+    def by_class(cls): return 1
+maker = Maker()
+"""
+
+
+def test_what_a_user_or_a_package_wrote_may_make_one(folder: Path) -> None:
+    (folder / "statistics_of_targets.py").write_text(MAKERS)
+    for name in ("made", "kept", "part", "wrapped", "Maker", "maker", "maker.method", "Maker.by_class"):
+        assert callable(factory(f"{folder / 'statistics_of_targets.py'}:{name}"))
+    assert callable(factory("torch.nn:Conv2d"))
+    with pytest.raises(BadInput, match="is built in or of Python's standard library"):
+        factory(f"{folder / 'statistics_of_targets.py'}:opened")

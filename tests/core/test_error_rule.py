@@ -8,7 +8,8 @@ import pytest
 
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
-from convwright.core.error_rule import absolute_objection, arithmetic_roundoff, error_objection, noise, scaled_bound
+from convwright.core.error_bound import arithmetic_roundoff, scaled_bound
+from convwright.core.error_rule import absolute_objection, error_objection, noise
 from convwright.core.finding import KindError
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem

@@ -36,32 +36,22 @@ def test_json_and_back(measurement: Measurement) -> None:
     assert Measurement.from_json(json.loads(json.dumps(measurement.to_json()))) == measurement
 
 
-def measured(device: float, host: float | None = None, prepare: float | None = None) -> Measurement:
+def measured(device: float, prepare: float | None = None) -> Measurement:
     def around(value: float | None) -> Any:
         return None if value is None else Interval(value, value - 1, value + 1)
 
-    return Measurement(around(device), around(host), around(prepare), (), 0, 1, ())
+    return Measurement(around(device), None, around(prepare), (), 0, 1, ())
 
 
-@pytest.mark.parametrize(
-    ("measurement", "changing", "constant"),
-    [
-        (measured(10), 10, 10),
-        (measured(10, host=30), 30, 30),
-        (measured(10, prepare=5), 15, 10),
-        (measured(10, host=12, prepare=5), 15, 12),
-    ],
-)
-def test_an_eager_call_takes_the_slower_of_device_and_host(
-    measurement: Measurement, changing: float, constant: float
-) -> None:
-    assert measurement.eager_us(weights_change=True).value == changing
-    assert measurement.eager_us(weights_change=False).value == constant
+@pytest.mark.parametrize(("measurement", "changing"), [(measured(10), 10), (measured(10, prepare=5), 15)])
+def test_a_call_packs_where_weights_change(measurement: Measurement, changing: float) -> None:
+    assert measurement.call_us(weights_change=True).value == changing
+    assert measurement.call_us(weights_change=False).value == 10
 
 
-def test_intervals_of_an_eager_call_add_up() -> None:
-    eager = measured(10, prepare=5).eager_us(weights_change=True)
-    assert (eager.low, eager.high) == (13, 17)
+def test_intervals_of_a_call_add_up() -> None:
+    call = measured(10, prepare=5).call_us(weights_change=True)
+    assert (call.low, call.high) == (13, 17)
 
 
 def test_relative_halfwidth() -> None:
@@ -83,4 +73,4 @@ def test_known_above_0(interval: Interval, expected: Interval) -> None:
 
 
 def test_a_packing_time_below_0_makes_no_call_shorter() -> None:
-    assert measured(140.0, prepare=-90.0).eager_us(weights_change=True) == Interval(140.0, 139.0, 141.0)
+    assert measured(140.0, prepare=-90.0).call_us(weights_change=True) == Interval(140.0, 139.0, 141.0)

@@ -52,6 +52,46 @@ def test_what_a_link_leads_to_is_replaced_and_keeps_its_rights(tmp_path: Path) -
     assert first.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("name", ["mine.c", "mine.h"])
+def test_a_link_to_nothing_is_not_followed(name: str, tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / name).symlink_to(elsewhere)
+    with pytest.raises(BadInput, match=f"{name} is a link to {elsewhere}, which is not there: remove it or give"):
+        EMITTED.write(folder)
+    assert not elsewhere.exists()
+    assert [path.name for path in folder.iterdir()] == [name]
+
+
+def test_links_in_a_circle_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine.c").symlink_to(tmp_path / "mine.h")
+    (tmp_path / "mine.h").symlink_to(tmp_path / "mine.c")
+    with pytest.raises(BadInput, match=r"mine\.c is a link to .*, which is not there"):
+        EMITTED.write(tmp_path)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    """Not even to a file that convwright emitted."""
+    first, _ = EMITTED.write(tmp_path / "elsewhere")
+    first.write_text(f"{first.read_text().splitlines()[0]}\n")
+    before = first.read_text()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / first.name).symlink_to(first)
+    with pytest.raises(BadInput, match=r"mine\.c is a link to .*, outside of the folder: remove it or give another"):
+        EMITTED.write(tmp_path / "folder")
+    assert first.read_text() == before
+    assert not (tmp_path / "folder" / "mine.h").exists()
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").symlink_to(tmp_path / "there")
+    (tmp_path / "there" / "mine.c").symlink_to(tmp_path / "there" / "other.c")
+    (tmp_path / "there" / "other.c").write_text(EMITTED.source)
+    EMITTED.write(tmp_path / "here")
+    assert (tmp_path / "there" / "mine.h").read_text() == EMITTED.header
+
+
 def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     most = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -8,8 +8,8 @@ from common import torch_calls
 
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import Kind, operands
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import errors_of
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.clock import CudaGraphClock
 
 pytestmark = [

@@ -61,7 +61,7 @@ def test_a_layer_is_decided_anew_and_stays_right(monkeypatch: pytest.MonkeyPatch
     made = Session(Mode.QUICK, Store.open(None))
     news = threading.Event()
     sessions.when_news(news.set)
-    for module in ("convwright.ops.deciding.decide", "convwright.ops.deciding.meetings", "convwright.tuning.session"):
+    for module in ("convwright.ops.decision", "convwright.ops.scheduler", "convwright.tuning.session"):
         monkeypatch.setattr(f"{module}.session", lru_cache(lambda: made))
     x = torch.randn(3, 88, 21, 21, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.randn(88, 88, 3, 3, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -71,4 +71,4 @@ def test_a_layer_is_decided_anew_and_stays_right(monkeypatch: pytest.MonkeyPatch
     assert news.wait(60)
     for _ in range(3):
         assert_close(cw.conv2d(x, w, padding=1).double(), exact, rtol=1e-2, atol=1e-1)
-    assert made.last is not None
+    assert cw.last_choice() is not None

@@ -118,7 +118,7 @@ def test_an_engine_that_is_wrong_in_planes_is_found_out(live: DeviceFacts) -> No
     assert not torch.equal(got, exactly(problem, given))
     with Store.open(None) as store:
         found = find(problem, live, Policy(), mode=Mode.HEURISTIC, store=store)
-        chosen = Session(Mode.HEURISTIC, store).choose(problem, live, Policy(), None).candidate
+        chosen = Session(Mode.HEURISTIC, store).answer(problem, live, Policy(), None, None).captured.candidate
     assert any(verdict.finding.candidate == wrong for verdict in found.verdicts)
     got, given = ran(chosen, problem, live, Kind.NORMAL)
     assert torch.equal(got, exactly(problem, given))

@@ -14,9 +14,10 @@ from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.hardware.machine import device_facts
-from convwright.network.chains import steps
 from convwright.network.chains.chain import Chain
 from convwright.network.chains.layer import from_sequential
+from convwright.network.chains.steps import problems_of
+from convwright.ops import decision
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning import session as session_module
@@ -36,7 +37,7 @@ LARGEST_ERROR = 2e-3  # relative L2, two layers of fp16
 @pytest.fixture(autouse=True)
 def untuned(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(Mode.OFF, Store.open(None))
-    monkeypatch.setattr(steps, "session", lambda: session)
+    monkeypatch.setattr(decision, "session", lambda: session)
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def chain_of(model: nn.Sequential, algorithms: Sequence[str]) -> Chain:
     layers, x = from_sequential(model), images()
     named = [
         first_engine(problem) if algorithm is ENGINE else algorithm
-        for algorithm, problem in zip(algorithms, steps.problems_of(layers, x), strict=True)
+        for algorithm, problem in zip(algorithms, problems_of(layers, x), strict=True)
     ]
     return Chain(layers, x, algorithm=named)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import convwright as cw
-from convwright.core.error_rule import exact_bound
+from convwright.core.error_bound import exact_bound
 from convwright.network.quantizing.int8_layer import Int8Conv
 from convwright.tensors import core_dtype
 

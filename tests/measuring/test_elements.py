@@ -15,8 +15,9 @@ from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import ERROR_KINDS, Kind, operands
 from convwright.measuring.checking.drawing import BLOCK, normal
-from convwright.measuring.checking.elements import Elements, _rim, _rim_count, sampled_reference
+from convwright.measuring.checking.elements import Elements, _rim, _rim_count
 from convwright.measuring.checking.error import ErrorCheck, errors_of
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.checking.reference import Reference
 
 PROBLEMS = [

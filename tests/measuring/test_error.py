@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
-from convwright.core.error_rule import scaled_bound
+from convwright.core.error_bound import scaled_bound
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.measuring.checking.data import FINITE_KINDS, Kind, operands

@@ -21,8 +21,8 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import ERROR_KINDS, Kind
 from convwright.measuring.checking.data import operands as data
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import ErrorCheck, errors_of
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.checking.reference import Reference
 from problem_space import ahead, operands, oracle, problems
 

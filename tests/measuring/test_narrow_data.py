@@ -12,8 +12,8 @@ from convwright.core.error_rule import absolute_objection
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import NON_FINITE_KINDS, Kind, kinds_of, operands
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.checking.reference import Reference
 from convwright.tensors import torch_dtype
 

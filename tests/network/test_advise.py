@@ -127,7 +127,7 @@ def test_what_the_model_takes_under_enabled() -> None:
     took = time_enabled(Subject.of(Net(), X), device_facts("cpu"), None, 1e4, backward=False, budget_us=200_000.0)
     assert took is None or took.ratio.low <= took.ratio.value <= took.ratio.high
     assert set(seen) == {True, False}
-    assert seen[:2] == [True, True]
+    assert seen[0]
     assert not is_enabled()
 
 

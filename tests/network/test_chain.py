@@ -16,9 +16,9 @@ from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.memory_plan import ALIGNMENT_BYTES
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
-from convwright.network.chains import steps
 from convwright.network.chains.chain import Chain
 from convwright.network.chains.layer import ConvLayer, from_sequential
+from convwright.ops import decision
 from convwright.settings import Mode
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
@@ -32,7 +32,7 @@ def untuned() -> Iterator[None]:
     """No search and no store: what is not named runs as PyTorch runs it."""
     session = Session(Mode.OFF, Store.open(None))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "session", lambda: session)
+        patch.setattr(decision, "session", lambda: session)
         yield
 
 
@@ -242,10 +242,10 @@ def test_a_policy_is_asked_for_constant_weights(monkeypatch: pytest.MonkeyPatch)
     asked: list[Policy] = []
 
     class Asked(Session):
-        def choose(self, problem, device, policy, algorithm):  # type: ignore[no-untyped-def]
+        def answer(self, problem, device, policy, *rest, **more):  # type: ignore[no-untyped-def]
             asked.append(policy)
-            return super().choose(problem, device, policy, algorithm)
+            return super().answer(problem, device, policy, *rest, **more)
 
-    monkeypatch.setattr(steps, "session", lambda: Asked(Mode.OFF, Store.open(None)))
+    monkeypatch.setattr(decision, "session", lambda: Asked(Mode.OFF, Store.open(None)))
     Chain([ConvLayer(torch.zeros(1, 1, 1, 1))], torch.zeros(1, 1, 1, 1), policy=Policy(deterministic=True))
     assert asked == [Policy(deterministic=True, weights="constant", objective="device-time")]

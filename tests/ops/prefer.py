@@ -12,25 +12,25 @@ from torch import Tensor
 from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.finding import Interval
 from convwright.core.tensor_spec import Layout
-from convwright.ops.deciding import decide
-from convwright.tuning.session import Choice, Session
+from convwright.tuning.session import Answer, Session
 
 TORCH, GEMM, RELAYOUT = "torch/default", "reference/gemm", "relayout(nhwc, reference/gemm)"
 BOTH = pytest.mark.parametrize("algorithm", [TORCH, GEMM])
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
-    own = Session.choose
+    own = Session.answer
 
-    def choose(self: Session, problem: Any, device: Any, policy: Any, asked: str | None) -> Choice:
+    def answer(
+        self: Session, problem: Any, device: Any, policy: Any, asked: str | None, eager: Any, **more: bool
+    ) -> Answer:
         # What is channels last already has no rewrite into it.
         dense = "relayout(nhwc" in algorithm and problem == problem.in_layout(Layout.NHWC)
-        choice = own(self, problem, device, policy, asked or (GEMM if dense else algorithm))
-        self.last = replace(choice, device_us=Interval(1.0, 1.0, 1.0), torch_device_us=Interval(1e6, 1e6, 1e6))
-        return self.last
+        choice = own(self, problem, device, policy, asked or (GEMM if dense else algorithm), eager, **more).eager
+        far = replace(choice, device_us=Interval(1.0, 1.0, 1.0), torch_device_us=Interval(1e6, 1e6, 1e6))
+        return Answer(far, far)
 
-    monkeypatch.setattr(Session, "choose", choose)
-    monkeypatch.setattr(decide, "_proves", lambda choice, call: False)
+    monkeypatch.setattr(Session, "answer", answer)
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, method: str = "__call__") -> list[str]:

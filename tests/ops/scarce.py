@@ -44,15 +44,8 @@ class Known:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, times_us: dict[str, float]) -> None:
         self.session = Session(Mode.QUICK, Store.open(None))
-        for module in (
-            "ops.deciding.decide",
-            "ops.deciding.meetings",
-            "ops.running.relief",
-            "tuning.session",
-            "ops.face",
-        ):
+        for module in ("ops.decision", "ops.scheduler", "ops.running.oom_fallback", "tuning.session"):
             monkeypatch.setattr(f"convwright.{module}.session", lru_cache(lambda: self.session))
-        monkeypatch.setattr("convwright.ops.deciding.decide._proves", lambda choice, call: False)
         self.bytes: dict[str, int] = {}
         self._times_us = times_us
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import convwright as cw
+from convwright.ops import decision
 from convwright.ops.calls.form import CONV2D, stand_ins
-from convwright.ops.deciding import decide
 from convwright.ops.running import runner as runners
 from convwright.settings import settings
 from convwright.tuning import session as sessions
@@ -29,7 +29,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
     settings.cache_clear()
     sessions.session.cache_clear()
     made = FakeTuner({"reference/gemm": 10.0}).in_place(monkeypatch)
-    monkeypatch.setattr(decide, "_worth_a_node", lambda choices: True)
+    monkeypatch.setattr(decision, "_pays", lambda choices, call: True)
     return made
 
 

@@ -258,7 +258,7 @@ def test_what_pytorch_takes_and_no_problem_can_say_is_pytorchs_or_refused() -> N
 @pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
 def test_what_measures_never_goes_through_what_was_replaced(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """References and PyTorch's own candidate are PyTorch's while it is on: they would search within a search."""
-    monkeypatch.setattr("convwright.ops.enable.beyond", None)
+    monkeypatch.setattr("convwright.ops.enable.slow_path", None)
     with cw.enabled():
         found = cw.find(f"mb1ic4ih8oc4kh3 dir:{direction}", mode="quick", budget_us=50_000)
         assert found.choice is not None
@@ -400,8 +400,6 @@ def test_a_policy_that_cannot_be_kept_is_the_error_of_conv2d(policy: Policy, mon
     with cw.enabled(policy=policy):
         layer = nn.Conv2d(2, 3, 3, dtype=torch.float64)
         for call in (lambda: F.conv2d(x, w), lambda: layer(x)):
-            if not policy.deterministic:
-                call()  # nothing is decided yet
             with pytest.raises(BadInput) as refused:
                 call()
             assert str(refused.value) == str(said.value)

@@ -17,7 +17,7 @@ from convwright.backends.torch_native import own as own_calls
 from convwright.backends.torch_native.own import torch_candidate
 from convwright.core.dtype import Arithmetic
 from convwright.errors import BadCall, BadInput, Refused
-from convwright.tuning.session import Choice, Session
+from convwright.tuning.session import Answer, Choice, Session
 from ops.each_form import EACH, NAMES, in_mode, is_transposed, operands, rank_of
 from ops.prefer import BOTH, GEMM, count_calls, prefer, randn
 
@@ -279,9 +279,9 @@ def test_where_pytorchs_own_call_wins_it_computes_what_a_policy_allows(
 ) -> None:
     """As on a GPU, where PyTorch's flag allows TF32 and the policy does not."""
 
-    def choose(self: Session, problem: Any, device: Any, policy: Any, asked: str | None) -> Choice:
-        candidate = torch_candidate(problem, (("tf32", "off"),))
-        return Choice(candidate, device)
+    def answer(self: Session, problem: Any, device: Any, *_: Any) -> Answer:
+        choice = Choice(torch_candidate(problem, (("tf32", "off"),)), device)
+        return Answer(choice, choice)
 
     allowed, own = [], torch.conv2d
 
@@ -289,7 +289,7 @@ def test_where_pytorchs_own_call_wins_it_computes_what_a_policy_allows(
         allowed.append(flags.tf32_allowed())
         return own(*given, **more)
 
-    monkeypatch.setattr(Session, "choose", choose)
+    monkeypatch.setattr(Session, "answer", answer)
     monkeypatch.setitem(own_calls.FORWARD, 2, counted)
     x, w = randn(2, 4, 9, 9), randn(6, 4, 3, 3, grad=grad)
     policy = cw.Policy(arithmetic=frozenset({Arithmetic.FP32}))

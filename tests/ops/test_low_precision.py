@@ -70,7 +70,7 @@ def test_a_search_measures_and_checks_it_without_pytorchs_own_call() -> None:
 def test_a_choice_needs_no_call_of_pytorchs(mode: Mode) -> None:
     problem = cw.ConvProblem.parse(f"{SIZES} dt:fp8_e5m2")
     with Store.open(None) as store:
-        choice = Session(mode, store).choose(problem, device_facts("cpu"), Policy(), None)
+        choice = Session(mode, store).answer(problem, device_facts("cpu"), Policy(), None, None).captured
     assert choice.candidate.leaf.id == "reference/direct"
 
 

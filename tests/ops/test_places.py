@@ -12,7 +12,7 @@ import torch.fx
 from torch.nn import functional as F
 
 import convwright as cw
-from convwright.ops import beyond, enable
+from convwright.ops import enable, slow_path
 from convwright.ops.places import Places
 from ops.prefer import GEMM, count_calls, prefer, randn
 
@@ -96,8 +96,8 @@ def test_what_was_decided_in_one_block_serves_in_the_next_and_not_between(monkey
     prefer(monkeypatch, GEMM)
     called = count_calls(monkeypatch)
     searched: list[object] = []
-    decided = beyond._decided
-    monkeypatch.setattr(beyond, "_decided", lambda call: searched.append(call) or decided(call))  # type: ignore[func-returns-value]
+    decided = slow_path.decided
+    monkeypatch.setattr(slow_path, "decided", lambda call: searched.append(call) or decided(call))  # type: ignore[func-returns-value]
     x, w = randn(1, 4, 8, 8), randn(4, 4, 3, 3)
     for _ in range(3):
         with cw.enabled():

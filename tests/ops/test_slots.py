@@ -16,10 +16,8 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.core.policy import Policy, Weights
-from convwright.ops.asking.request import Request
 from convwright.ops.calls import slots
 from convwright.ops.calls.form import CONV2D
-from convwright.ops.calls.slots import Slot, Slots
 from ops.prefer import BOTH, GEMM, RELAYOUT, TORCH, channels_last, count_calls, prefer, randn
 
 
@@ -165,7 +163,7 @@ def test_layers_alike_share_a_decision_and_compare_their_own_arguments(monkeypat
     assert [first.stride, second.stride] == [stride for _, stride in layers]
     assert second.stride is layers[1][1]
     assert first.stride is layers[0][1]
-    monkeypatch.setattr("convwright.ops.beyond.decide", None)
+    monkeypatch.setattr("convwright.ops.slow_path.decide", None)
     for slot in (first, second):
         monkeypatch.setattr(slot, "same", None)  # which would be asked where the objects were others
     for (w, stride), y in zip(layers, expected, strict=True):
@@ -199,23 +197,6 @@ def test_a_layer_of_many_shapes_has_no_slots_made_for_it_at_each_call(monkeypatc
     all_once()
 
 
-def test_what_is_settled_of_a_decision_holds_for_all_layers_that_share_it() -> None:
-    slots, x = Slots(), randn(2, 4, 9, 8)
-    requests = [Request(True, another(2, 1), 0, 1, 1) for _ in range(2)]
-    one, other = randn(6, 4, 3, 3), randn(6, 4, 3, 3, seed=1)
-    slot = Slot((x, one), requests[0], lambda *operands: x)
-    slots.remember(one, (x, one), slot)
-    assert slots.matching(other, requests[1], (x, other), None) is slot
-    slots.settle(slot, None)
-    for w, request in zip((one, other), requests, strict=True):
-        (settled,) = slots.latest[id(w)]
-        assert settled.run is None
-        assert settled.stride is request.stride
-    slots.drop(slot)
-    assert [slots.latest[id(w)] for w in (one, other)] == [(), ()]
-    assert slots.matching(other, requests[1], (x, other), None) is None
-
-
 def test_few_slots_per_weight_are_kept() -> None:
     w = randn(6, 4, 3, 3)
     for i in range(30):
@@ -227,7 +208,7 @@ def test_a_layer_of_many_shapes_decides_once_for_each(monkeypatch: pytest.Monkey
     w, images = randn(6, 4, 3, 3), [randn(1, 4, 5 + i, 5) for i in range(30)]
     for x in images:
         cw.conv2d(x, w)
-    monkeypatch.setattr("convwright.ops.beyond.decide", None)
+    monkeypatch.setattr("convwright.ops.slow_path.decide", None)
     for x in images:
         assert_close(cw.conv2d(x, w), F.conv2d(x, w))
 

@@ -64,17 +64,17 @@ RUNS, NOT, FORBIDDEN, NEVER = (
 def test_the_winner_its_margin_and_its_cost() -> None:
     rows = [
         known(TORCH, 100.0),
-        known(GEMM, 50.0, workspace_bytes=4096, prepare_us=3.0, host_us=7.0),
+        known(GEMM, 50.0, workspace_bytes=4096, prepare_us=3.0),
         known(FFT, 75.0),
     ]
     text = told(rows)[RUNS]
     assert text.startswith("reference/gemm, the winner: 1.89x as fast as PyTorch's own call.")
     assert "PyTorch's own call, torch/default, takes 100.00 µs." in text
     assert "The next best is cudnn/fft with 75.00 µs." in text
-    assert "A call takes 53.00 µs ± 0.1 %: device 50.00 µs, packing the weight 3.00 µs, host 7.00 µs." in text
+    assert "A call takes 53.00 µs ± 0.1 %: device 50.00 µs, packing the weight 3.00 µs." in text
     assert "It computes in fp32, needs 4,096 bytes of workspace and is deterministic." in text
     assert "normally distributed data is 1.0e-07; at most 2x PyTorch's is allowed." in text
-    assert "What is made least is the time of an eager call" in text
+    assert "What is made least is device time" in text
     assert "wide" not in text
 
 
@@ -251,8 +251,8 @@ def test_a_candidate_in_quarantine_can_be_given_another_chance() -> None:
     assert "quarantine" not in told([known(TORCH, 100.0)], quarantined={FFT: entry})["To find out more"]
 
 
-def test_an_interval_is_told_of_the_call_and_not_of_the_device_alone() -> None:
+def test_an_interval_is_that_of_the_call_with_packing() -> None:
     row = known(GEMM, 50.0)
     assert row.measurement is not None
-    slow_host = replace(row, measurement=replace(row.measurement, host_us=Interval(80.0, 72.0, 88.0)))
-    assert "A call takes 80.00 µs ± 10.0 %: device 50.00 µs, host 80.00 µs." in told([slow_host])[RUNS]
+    packs = replace(row, measurement=replace(row.measurement, prepare_us=Interval(30.0, 22.0, 38.0)))
+    assert "A call takes 80.00 µs ± 10.1 %: device 50.00 µs, packing the weight 30.00 µs." in told([packs])[RUNS]

@@ -9,8 +9,9 @@ import pytest
 
 from convwright.backends import registry
 from convwright.measuring.disturbances import waiting
-from convwright.tuning import budget, chains, find, listing, workers
+from convwright.tuning import budget, chains, find, workers
 from convwright.tuning import compile_queue as queues
+from convwright.tuning import session as sessions
 from convwright.tuning.trials import doubt, heats, looks
 from tuning import made_backend
 from tuning.fatal import SERVE
@@ -22,8 +23,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     """PyTorch's own call and two backends, one of which compiles, in a time of their own; no rewrites."""
     kinds = {"torch": "MadeTorch", "quick": "MadeQuick", "compiled": "MadeCompiled"}
     own = {name: f"tuning.made_backend:{kind}" for name, kind in kinds.items()}
-    for module in (registry, listing):
-        monkeypatch.setattr(module, "BACKENDS", own)
+    monkeypatch.setattr(registry, "BACKENDS", own)
+    monkeypatch.setattr(sessions, "SEARCHED", ("cpu", "cuda"))
     monkeypatch.setattr(heats, "WallClock", made_backend.MadeClock)
     monkeypatch.setattr(chains, "REWRITES", ())
     fresh = made_backend.reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
@@ -14,6 +15,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
 from convwright.core.problem import ConvProblem
 from convwright.tuning import run as tuner
+from convwright.tuning import session as sessions
 from convwright.tuning.findings import Findings
 from convwright.tuning.trials.contest import Contest
 
@@ -84,6 +86,7 @@ class FakeTuner:
     def __init__(self, times_us: Mapping[str, float] | None = None) -> None:
         self.times_us = dict(times_us or {})
         self.unchecked: set[str] = set()
+        self.doubt: str | None = None
         self.calls: list[list[str]] = []
 
     def __call__(self, candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
@@ -93,7 +96,8 @@ class FakeTuner:
         return [Finding(each, self._measured(each)) for each in listed]
 
     def in_place(self, monkeypatch: pytest.MonkeyPatch) -> Self:
-        """Searches measure by this from now on."""
+        """Searches measure by this from now on, also those of calls on a CPU."""
+        monkeypatch.setattr(sessions, "SEARCHED", ("cpu", "cuda"))
         monkeypatch.setattr(tuner, "measure_candidates", self)
         monkeypatch.setattr(tuner, "glance", self.glance)
         return self
@@ -105,7 +109,8 @@ class FakeTuner:
     def _measured(self, each: Candidate) -> Measurement:
         errors = () if each.id in self.unchecked else GOOD
         time_us = self.times_us.get(each.id, 100.0)
-        return measurement(time_us, errors=errors, workspace_bytes=each.workspace_bytes or 0)
+        made = measurement(time_us, errors=errors, workspace_bytes=each.workspace_bytes or 0)
+        return replace(made, doubt=self.doubt)
 
 
 def chosen(found: Findings) -> str | None:

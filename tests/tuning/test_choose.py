@@ -9,17 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Objective, Policy, Weights
-from convwright.tuning.choose import Verdict, choose, host_us, rival
+from convwright.tuning.choose import Eager, Verdict, choose
 from tuning.made import GOOD, WRONG, candidate, finding
 
 TORCH = finding("torch/default", 100.0)
 
 
-def winner(*rows: Finding, baseline: Finding | None = TORCH, policy: Policy = Policy()) -> str:
-    first = choose(rows, baseline, policy)[0]
+def winner(
+    *rows: Finding, baseline: Finding | None = TORCH, policy: Policy = Policy(), eager: Eager | None = None
+) -> str:
+    first = choose(rows, baseline, policy, eager)[0]
     assert first.won
     assert first.allowed
     assert first.reason.startswith("the winner")
@@ -182,17 +185,51 @@ def test_packing_counts_where_weights_change() -> None:
     assert winner(TORCH, row, policy=Policy(weights=Weights.CONSTANT)) == "a/b"
 
 
-def test_host_time_counts() -> None:
-    assert winner(TORCH, finding("a/b", 1.0, host_us=150.0)) == "torch/default"
-    assert winner(TORCH, finding("a/b", 1.0, host_us=50.0)) == "a/b"
+def with_energy(row: Finding, mj: float) -> Finding:
+    assert row.measurement is not None
+    return replace(row, measurement=replace(row.measurement, energy_mj=mj))
 
 
-def test_the_hosts_time_to_pack_counts_where_weights_change() -> None:
-    row = finding("a/b", 1.0, host_us=50.0, prepare_us=2.0, prepare_host_us=60.0)
-    assert winner(TORCH, row) == "torch/default"
-    assert winner(TORCH, row, policy=Policy(weights=Weights.CONSTANT)) == "a/b"
-    assert host_us(row, Policy()).value == 110.0  # type: ignore[union-attr]
-    assert host_us(row, Policy(weights=Weights.CONSTANT)).value == 50.0  # type: ignore[union-attr]
+FAST, FASTER = finding("a/b", 50.0), finding("a/three-launches", 40.0)
+
+
+def extra(candidate: Candidate) -> float:
+    return 13.0 if "three" in candidate.id else 5.0
+
+
+def test_an_eager_call_accepts_a_quarter_of_what_it_saves_as_host_time() -> None:
+    assert winner(TORCH, FAST, FASTER, eager=Eager(extra_us=extra)) == "a/three-launches"  # 13 of 60
+    assert winner(TORCH, FAST, FASTER, eager=Eager(extra_us=lambda each: extra(each) * 1.2)) == "a/b"  # 15.6 and 6
+    assert winner(TORCH, FAST, FASTER, eager=Eager(extra_us=lambda each: 20.0)) == "torch/default"
+    assert winner(TORCH, FAST, FASTER) == "a/three-launches"
+
+
+def test_what_adds_nothing_on_the_host_has_to_be_surely_faster_all_the_same() -> None:
+    nothing = Eager(extra_us=lambda each: -5.0)
+    assert winner(TORCH, finding("a/b", 97.0), eager=nothing) == "a/b"
+    assert winner(TORCH, finding("a/b", 99.0), eager=nothing) == "torch/default"
+
+
+def test_on_a_cpu_a_call_wants_a_tenth() -> None:
+    on_cpu = Eager(tie=0.10)
+    assert winner(TORCH, finding("a/b", 93.0)) == "a/b"
+    assert winner(TORCH, finding("a/b", 93.0), eager=on_cpu) == "torch/default"
+    assert winner(TORCH, finding("a/b", 85.0), eager=on_cpu) == "a/b"
+
+
+def test_the_host_is_weighed_only_where_time_is_what_counts() -> None:
+    dear = Eager(extra_us=lambda each: 1e3)
+    for objective in (Objective.DEVICE_TIME, Objective.WORKSPACE, Objective.ENERGY):
+        rows = [with_energy(row, mj) for row, mj in ((FAST, 1.0), (TORCH, 2.0))]
+        policy, alone = Policy(objective=objective), winner(*rows, baseline=rows[1], policy=Policy(objective=objective))
+        assert winner(*rows, baseline=rows[1], policy=policy, eager=dear) == alone
+    assert winner(TORCH, FAST, policy=Policy(objective=Objective.TIME_THEN_WORKSPACE), eager=dear) == "torch/default"
+
+
+def test_the_reason_names_what_is_saved_and_added() -> None:
+    verdicts = choose((TORCH, FAST), TORCH, Policy(), Eager(extra_us=lambda each: 20.0))
+    reason = next(verdict.reason for verdict in verdicts if verdict.finding is FAST)
+    assert reason.startswith("saves 50.0 µs on the device and adds 20.0 µs on the host")
 
 
 def test_the_objective_may_be_workspace() -> None:
@@ -218,7 +255,7 @@ def test_order_is_the_winner_then_the_allowed_by_time_then_the_others_by_time_th
     assert [verdict.finding.candidate.id for verdict in ranked] == [
         "torch/default", "a/fast", "a/slow", "a/wronger", "a/wrong", "a/unknown",
     ]  # fmt: skip
-    assert [verdict.eager_us for verdict in ranked] == [100.0, 99.5, 200.0, 0.5, 1.0, None]
+    assert [verdict.call_us for verdict in ranked] == [100.0, 99.5, 200.0, 0.5, 1.0, None]
 
 
 rows_by_hand = st.lists(
@@ -240,19 +277,11 @@ def test_every_row_has_one_verdict_and_a_winner_is_right_and_no_slower(
     assert sorted(v.finding.candidate.id for v in verdicts) == sorted(row.candidate.id for row in rows)
     assert [v.won for v in verdicts] == [True] + [False] * (len(rows) - 1)
     best = verdicts[0].finding
-    assert verdicts[0].eager_us is not None
-    assert verdicts[0].eager_us <= 100.0
+    assert verdicts[0].call_us is not None
+    assert verdicts[0].call_us <= 100.0
     assert best.measurement is not None
     assert best.measurement.errors == GOOD
     assert best.candidate.deterministic or not policy.deterministic
-
-
-def test_inside_a_captured_graph_the_host_plays_no_part() -> None:
-    launched_slowly = finding("a/b", 50.0, host_us=200.0)
-    torch_row = finding("torch/default", 100.0, host_us=90.0)
-    assert winner(torch_row, launched_slowly, baseline=torch_row) == "torch/default"
-    captured = Policy(objective="device-time")  # type: ignore[arg-type]
-    assert winner(torch_row, launched_slowly, baseline=torch_row, policy=captured) == "a/b"
 
 
 def test_finite_inputs_let_those_win_that_spread_an_infinity() -> None:
@@ -269,38 +298,3 @@ def test_where_pytorch_itself_goes_wrong_nobody_is_held_to_it() -> None:
     wrong = (KindError("normal", 1e-7, 1.0), KindError("nan", inf, inf))
     torch_row = finding("torch/default", 100.0, errors=wrong)
     assert winner(torch_row, finding("a/b", 10.0, errors=wrong), baseline=torch_row) == "a/b"
-
-
-def doubtful(name: str, time_us: float, **known: object) -> Finding:
-    found = finding(name, time_us, **known)
-    assert found.measurement is not None
-    return replace(found, measurement=replace(found.measurement, doubt="unstable: other work had the cores"))
-
-
-@pytest.mark.parametrize(
-    ("rows", "name"),
-    [
-        ((TORCH, doubtful("a/fast", 50.0), doubtful("a/faster", 40.0)), "a/faster"),
-        ((TORCH, finding("a/fast", 50.0, halfwidth=0.9)), "a/fast"),
-        ((TORCH, doubtful("a/near", 90.0)), None),
-        ((TORCH, doubtful("a/wrong", 10.0, errors=WRONG)), None),
-        ((TORCH, doubtful("a/unchecked", 10.0, errors=())), None),
-        ((TORCH, doubtful("a/tf32", 10.0, arithmetic=Arithmetic.TF32)), None),
-        ((TORCH,), None),
-    ],
-)
-def test_a_rival_seems_far_better_and_is_right_and_allowed(rows: tuple[Finding, ...], name: str | None) -> None:
-    policy = Policy(arithmetic=frozenset({Arithmetic.FP32}))
-    found = rival(choose(rows, TORCH, policy), TORCH, policy)
-    assert (None if found is None else found.candidate.id) == name
-
-
-def test_beside_a_call_of_pytorchs_that_is_unstable_another_is_a_rival() -> None:
-    own = doubtful("torch/default", 100.0)
-    verdicts = choose((own, finding("a/fast", 50.0)), own, Policy())
-    assert verdicts[0].finding is own
-    found = rival(verdicts, own, Policy())
-    assert found is not None
-    assert found.candidate.id == "a/fast"
-    unknown = Finding(own.candidate, note="was not timed")
-    assert rival(choose((unknown, finding("a/fast", 50.0)), unknown, Policy()), unknown, Policy()) is None

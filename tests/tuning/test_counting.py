@@ -39,7 +39,7 @@ def test_devices_that_are_not_here_are_left_out() -> None:
 
 
 def test_any_setting_of_a_flag_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "backends", lambda: [Plain(), Flagged()])
+    monkeypatch.setattr(module, "backends", lambda kind: [Plain(), Flagged()])
     assert counting([CPU.key]) == {CPU.key: {"plain on cpu", "cpu, on", "cpu, off"}}
 
 

@@ -296,7 +296,7 @@ def test_everything_is_data(store: Store, fake: FakeTuner) -> None:
     assert (data["problem"], data["device"], data["mode"]) == (PROBLEM.key, singular(CPU.key), "quick")
     assert (data["choice"], data["baseline"]) == (GEMM, "torch/default")
     first = data["candidates"][0]
-    assert (first["id"], first["eager_us"], first["arithmetic"]) == (GEMM, 10.0, "fp32")
+    assert (first["id"], first["call_us"], first["arithmetic"]) == (GEMM, 10.0, "fp32")
     assert first["measurement"]["device_us"]["value"] == 10.0
     assert data["refusals"][0].keys() == {"id", "reason"}
 

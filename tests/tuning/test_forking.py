@@ -103,7 +103,7 @@ def test_after_it_was_used_in_the_parent() -> None:
 
 def lock_of(name: str) -> AbstractContextManager[Any]:
     locks = {
-        "session": lambda: session()._one_search_at_a_time,
+        "session": lambda: session()._measuring.setdefault("cpu", threading.RLock()),
         "compile queue": lambda: compile_queue()._changed,
         "contexts": lambda: ambient.contexts._lock,
         "enable": lambda: enable._lock,
@@ -222,21 +222,21 @@ def test_what_the_parent_is_compiling_is_asked_for_anew(made: Made, monkeypatch:
     made.compiler = compiler
     here = Session(Mode.QUICK, Store.open(None))
     monkeypatch.setattr("convwright.tuning.session.session", lru_cache(lambda: here))
-    assert here.choose(PROBLEM, CPU, Policy(), None).is_torch
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.is_torch
     assert at_it.wait(PATIENCE_S)
 
     def child() -> str:
         made.compiler = lambda id_: None
-        assert here.choose(PROBLEM, CPU, Policy(), None).is_torch
+        assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.is_torch
         here.wait_for_compilers()
-        return here.choose(PROBLEM, CPU, Policy(), None).candidate.id
+        return here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id
 
     try:
         assert in_child(child) == "compiled/kernel"
     finally:
         blocked.set()
         here.wait_for_compilers()
-    assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel"
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel"
 
 
 def test_compilers_stay_those_of_the_parent(fatal: None, tmp_path: Path) -> None:
@@ -285,5 +285,5 @@ def test_the_workers_of_a_data_loader() -> None:
     items = Convolved()
     expected = [items[index] for index in range(len(items))]
     loader = DataLoader(items, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=PATIENCE_S)
-    with held(session()._one_search_at_a_time):
+    with held(session()._measuring.setdefault("cpu", threading.RLock())):
         assert_close(list(loader), expected, rtol=1e-4, atol=1e-4)

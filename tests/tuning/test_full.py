@@ -48,7 +48,7 @@ def test_everything_is_timed_and_checked_on_the_whole_output(made: Made) -> None
         one = measured(found, verdict.finding.candidate.id)
         assert len(one.errors) == 6
         assert is_whole(one)
-        assert one.device_us.value == pytest.approx(verdict.eager_us, rel=0.01)
+        assert one.device_us.value == pytest.approx(verdict.call_us, rel=0.01)
 
 
 def test_what_a_library_loads_for_long_is_looked_at_where_that_is_a_quarter_of_the_budget(made: Made) -> None:

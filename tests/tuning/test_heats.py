@@ -59,7 +59,7 @@ def test_a_packing_time_that_drowned_in_noise_makes_no_call_shorter(monkeypatch:
     made = measured(monkeypatch, RUN, PACK)
     assert made is not None
     assert made.prepare_us == Interval(0.0, 0.0, 20.0)
-    assert made.eager_us(weights_change=True) == Interval(50.0, 45.0, 75.0)
+    assert made.call_us(weights_change=True) == Interval(50.0, 45.0, 75.0)
 
 
 @pytest.mark.parametrize(("look_us", "expected"), [(0.0, None), (70.0, 70.0)])

@@ -14,7 +14,7 @@ import convwright as cw
 from convwright.backends import registry
 from convwright.errors import BackendError
 from convwright.measuring.hardware.machine import device_facts
-from convwright.tuning import chains, listing, workers
+from convwright.tuning import chains, workers
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials import isolation
 from convwright.tuning.trials.isolation import Switches
@@ -27,8 +27,7 @@ TESTS = Path(__file__).parents[1]
 @pytest.fixture
 def _ruinous(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"torch": registry.BACKENDS["torch"], "ruinous": "tuning.made_backend:Ruinous"}
-    for module in (registry, listing):
-        monkeypatch.setattr(module, "BACKENDS", own)
+    monkeypatch.setattr(registry, "BACKENDS", own)
     monkeypatch.setattr(chains, "REWRITES", ())
     monkeypatch.setattr(
         workers, "COMMAND", [sys.executable, "-c", "from tuning.made_backend import serve_ruinous; serve_ruinous()"]

@@ -433,11 +433,11 @@ def test_a_session_chooses_anew_when_more_is_ready(made: Made, monkeypatch: pyte
     monkeypatch.setattr(sessions, "_hearers", [news.set])
     made.quick, made.compiled = {"fast": Way(800.0)}, {"kernel": Way(500.0)}
     session = Session(Mode.QUICK, Store.open(None))
-    assert session.choose(PROBLEM, CPU, Policy(), None).candidate.id == "quick/fast"
-    asked_for = session.choose(PROBLEM, CPU, Policy(), "quick/fast")
+    assert session.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "quick/fast"
+    asked_for = session.answer(PROBLEM, CPU, Policy(), "quick/fast", None).captured
     assert news.wait(20)
-    assert session.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel"
-    assert session.choose(PROBLEM, CPU, Policy(), "quick/fast").candidate == asked_for.candidate
+    assert session.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel"
+    assert session.answer(PROBLEM, CPU, Policy(), "quick/fast", None).captured.candidate == asked_for.candidate
 
 
 def test_whoever_remembers_calls_hears_of_it() -> None:
@@ -449,8 +449,8 @@ def test_whoever_remembers_calls_hears_of_it() -> None:
 def test_who_asks_but_once_has_what_calls_have_later(made: Made) -> None:
     made.compiled = ways()
     here = Session(Mode.QUICK, Store.open(None))
-    assert here.choose_once(PROBLEM, CPU, Policy()).candidate.id == "compiled/kernel-3"
-    assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel-3"
+    assert here.plan(PROBLEM, CPU, Policy()).candidate.id == "compiled/kernel-3"
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel-3"
 
 
 def test_what_comes_late_for_it_is_for_later_calls(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,23 +458,23 @@ def test_what_comes_late_for_it_is_for_later_calls(made: Made, monkeypatch: pyte
     made.compiler = lambda id_: go.wait(20) and None
     monkeypatch.setattr(sessions, "_PATIENCE_S", 0.1)
     here = Session(Mode.QUICK, Store.open(None))
-    assert not here.choose_once(PROBLEM, CPU, Policy()).candidate.compiles
+    assert not here.plan(PROBLEM, CPU, Policy()).candidate.compiles
     go.set()
     here.wait_for_compilers()
-    assert here.choose(PROBLEM, CPU, Policy(), None).candidate.id == "compiled/kernel-3"
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel-3"
 
 
 def test_others_are_served_while_it_waits(made: Made) -> None:
     made.compiled, go = ways(), threading.Event()
     made.compiler = lambda id_: go.wait(20) and None
     here, chosen_once = Session(Mode.QUICK, Store.open(None)), list[str]()
-    asking = threading.Thread(target=lambda: chosen_once.append(here.choose_once(PROBLEM, CPU, Policy()).candidate.id))
+    asking = threading.Thread(target=lambda: chosen_once.append(here.plan(PROBLEM, CPU, Policy()).candidate.id))
     asking.start()
     until_s = time.monotonic() + 20
     while not here.chosen and time.monotonic() < until_s:
         time.sleep(0.01)
     other = ConvProblem.parse("ic4ih11oc4kh3")
-    assert here.choose(other, CPU, Policy(), "torch/default").is_torch
+    assert here.answer(other, CPU, Policy(), "torch/default", None).captured.is_torch
     assert not chosen_once
     go.set()
     asking.join(20)
@@ -484,6 +484,6 @@ def test_others_are_served_while_it_waits(made: Made) -> None:
 def test_what_has_to_stay_the_same_is_not_waited_for(made: Made) -> None:
     made.compiled, policy = ways(), Policy(deterministic=True)
     here = Session(Mode.QUICK, Store.open(None))
-    first = here.choose(PROBLEM, CPU, policy, None)
-    assert here.choose_once(PROBLEM, CPU, policy) is first
+    first = here.answer(PROBLEM, CPU, policy, None, None).captured
+    assert here.plan(PROBLEM, CPU, policy).candidate == first.candidate
     here.wait_for_compilers()

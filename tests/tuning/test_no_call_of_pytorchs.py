@@ -99,11 +99,9 @@ right = Trial.run
 def test_inside_a_capture_only_what_was_chosen_before_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(None) as store:
         session = Session(Mode.OFF, store)
-        before = session.choose(PROBLEM, CPU, Policy(), None)
+        before = session.answer(PROBLEM, CPU, Policy(), None, None).captured
         monkeypatch.setattr("convwright.tuning.session.capturing", lambda device: True)
-        assert session.choose(PROBLEM, CPU, Policy(), None) == before
+        assert session.answer(PROBLEM, CPU, Policy(), None, None).captured == before
         other = replace(PROBLEM, y=replace(PROBLEM.y, dtype=PROBLEM.dtype.outputs[0]))
         with pytest.raises(Refused, match=r"nothing was chosen for .* before the capture"):
-            session.choose(other, CPU, Policy(), None)
-        with pytest.raises(Refused, match=r"nothing was chosen for .* before the capture"):
-            session.at_once(other, CPU, Policy())
+            session.answer(other, CPU, Policy(), None, None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +58,7 @@ def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def chosen(store: Store, mode: Mode = Mode.QUICK, **policy: Any) -> str:
-    return Session(mode, store).choose(PROBLEM, CPU, Policy(**policy), None).candidate.id
+    return Session(mode, store).answer(PROBLEM, CPU, Policy(**policy), None, None).captured.candidate.id
 
 
 @pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL, Mode.HEURISTIC])
@@ -69,7 +72,7 @@ def test_the_choice_is_made_without_listing_or_running_anything(
 
 
 def test_a_choice_knows_what_it_saves(store: Store, asked: list[str]) -> None:
-    choice = Session(Mode.QUICK, store).choose(PROBLEM, CPU, Policy(), None)
+    choice = Session(Mode.QUICK, store).answer(PROBLEM, CPU, Policy(), None, None).captured
     assert choice.device_us is not None
     assert choice.torch_device_us is not None
     assert choice.device_us.value == pytest.approx(480.0, rel=0.01)
@@ -86,7 +89,7 @@ def test_where_backends_are_others_now_everything_is_listed(store: Store, monkey
 @pytest.mark.usefixtures("asked")
 def test_where_another_backend_is_there_now_everything_is_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     more = [*listing.fingerprints(CPU), "another (1)"]
-    monkeypatch.setattr(listing, "fingerprints", lambda device: more)
+    monkeypatch.setattr(listing, "fingerprints", lambda device, kind: more)
     with pytest.raises(AssertionError, match="everything is listed"):
         chosen(store)
 
@@ -132,3 +135,22 @@ def test_what_is_not_sure_stands_in_nobodys_way_in_a_store_either(made: Made, mo
     names = watched(monkeypatch)
     assert chosen(store) == "quick/sure"
     assert names == ["quick/sure"]
+
+
+def test_what_cannot_be_read_is_searched_for_again_and_then_gone(made: Made, tmp_path: Path) -> None:
+    made.quick = {"first": Way(500.0), "second": Way(600.0)}
+    path = tmp_path / "findings.sqlite"
+    with Store.open(path) as store:
+        find(PROBLEM, CPU, Policy(), mode=Mode.QUICK, store=store)
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("UPDATE finding SET measurement = '{}' WHERE candidate = 'quick/first'")
+            other.execute("INSERT INTO finding SELECT problem, device, 'quick/lost', fingerprint, '{}', NULL, created "
+                          "FROM finding WHERE candidate = 'quick/first'")  # fmt: skip
+        made.built.clear()
+        found = find(PROBLEM, CPU, Policy(), mode=Mode.QUICK, store=store)
+        assert found.choice is not None
+        assert (found.choice.candidate.id, "quick/first" in made.built) == ("quick/first", True)
+        assert "quick/lost" not in store.entries(PROBLEM.key, CPU.key)
+        made.built.clear()
+        find(PROBLEM, CPU, Policy(), mode=Mode.QUICK, store=store)
+        assert not made.built

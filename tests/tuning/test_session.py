@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +23,7 @@ from convwright import flags
 from convwright.backends import registry
 from convwright.backends.reference.backend import Reference
 from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -29,6 +31,9 @@ from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode, Settings, settings
 from convwright.tuning import run as tuner
+from convwright.tuning import session as sessions
+from convwright.tuning.choose import Eager
+from convwright.tuning.find import find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Choice, Session, session, using
 from tuning.made import CPU, PROBLEM, FakeTuner, candidate
@@ -40,7 +45,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
 
 
 def choose(algorithm: str | None = None, *, mode: Mode = Mode.QUICK, policy: Policy = Policy()) -> Choice:
-    return Session(mode, Store.open(None)).choose(PROBLEM, CPU, policy, algorithm)
+    return Session(mode, Store.open(None)).answer(PROBLEM, CPU, policy, algorithm, None).captured
 
 
 @pytest.mark.parametrize(
@@ -158,42 +163,27 @@ def test_the_best_is_chosen_and_says_what_it_and_pytorchs_own_call_take(fake: Fa
 
 def test_a_problem_is_searched_once(fake: FakeTuner, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Session(Mode.QUICK, Store.open(None))
-    first = made.choose(PROBLEM, CPU, Policy(), None)
-    assert made.last is first
+    first = made.answer(PROBLEM, CPU, Policy(), None, None).captured
     monkeypatch.setattr(tuner, "measure_candidates", None)
     monkeypatch.setattr("convwright.tuning.session.find", None)
-    assert made.choose(PROBLEM, CPU, Policy(), None) is first
-
-
-def test_a_choice_at_once_is_what_is_known_and_searches_for_nothing(fake: FakeTuner) -> None:
-    here = Session(Mode.QUICK, Store.open(None))
-    assert here.at_once(PROBLEM, CPU, Policy()).candidate.id == "torch/default"
-    assert fake.calls == []
-    assert here.chosen == ()
-    searched = here.choose(PROBLEM, CPU, Policy(), None)
-    assert searched.candidate.id == "reference/gemm"
-    assert here.at_once(PROBLEM, CPU, Policy()) is searched
-    again = Session(Mode.QUICK, here.store)
-    assert again.at_once(PROBLEM, CPU, Policy()).candidate.id == "reference/gemm"
-    with pytest.raises(Refused, match=r"^nothing that computes .* is allowed: "):
-        here.at_once(PROBLEM, CPU, Policy(arithmetic=frozenset({Arithmetic.INT8})))
+    assert made.answer(PROBLEM, CPU, Policy(), None, None).captured is first
 
 
 def test_a_capture_takes_what_is_in_doubt_and_nothing_that_is_forgotten(
     fake: FakeTuner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Session(Mode.QUICK, Store.open(None))
-    first = here.choose(PROBLEM, CPU, Policy(), None)
+    first = here.answer(PROBLEM, CPU, Policy(), None, None).captured
 
     def captured() -> Choice:
         with monkeypatch.context() as inside:
             inside.setattr("convwright.tuning.session.capturing", lambda device: True)
-            return here.choose(PROBLEM, CPU, Policy(), None)
+            return here.answer(PROBLEM, CPU, Policy(), None, None).captured
 
     here._reconsider(PROBLEM)
     assert here.chosen == ()
     assert captured() is first
-    second = here.choose(PROBLEM, CPU, Policy(), None)
+    second = here.answer(PROBLEM, CPU, Policy(), None, None).captured
     assert second is not first
     assert here.chosen == (second,)
     assert captured() is second
@@ -204,11 +194,11 @@ def test_a_capture_takes_what_is_in_doubt_and_nothing_that_is_forgotten(
 
 def test_another_policy_and_other_flags_are_other_questions(fake: FakeTuner) -> None:
     made = Session(Mode.QUICK, Store.open(None))
-    assert made.choose(PROBLEM, CPU, Policy(), None).candidate.id == "reference/gemm"
-    assert made.choose(PROBLEM, CPU, Policy(max_workspace_bytes=0), None).is_torch
+    assert made.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "reference/gemm"
+    assert made.answer(PROBLEM, CPU, Policy(max_workspace_bytes=0), None, None).captured.is_torch
     torch.use_deterministic_algorithms(True)
     try:
-        made.choose(PROBLEM, CPU, Policy(deterministic=True), None)
+        made.answer(PROBLEM, CPU, Policy(deterministic=True), None, None)
     finally:
         torch.use_deterministic_algorithms(False)
     assert len(fake.calls) == 3
@@ -216,9 +206,9 @@ def test_another_policy_and_other_flags_are_other_questions(fake: FakeTuner) -> 
 
 def test_without_onednn_it_is_another_question(fake: FakeTuner) -> None:
     here = Session(Mode.QUICK, Store.open(None))
-    here.choose(PROBLEM, CPU, Policy(), None)
+    here.answer(PROBLEM, CPU, Policy(), None, None)
     with torch.backends.mkldnn.flags(enabled=False):
-        here.choose(PROBLEM, CPU, Policy(), None)
+        here.answer(PROBLEM, CPU, Policy(), None, None)
     assert len(here.chosen) == 2
 
 
@@ -251,7 +241,7 @@ def test_times_of_pytorchs_own_call_hold_for_the_determinism_that_was_asked_for(
 
 def test_the_same_choice_has_the_same_plan() -> None:
     made = Session(Mode.OFF, Store.open(None))
-    one, other = (made.choose(PROBLEM, CPU, Policy(max_error=e), "reference/gemm") for e in (1.0, 2.0))
+    one, other = (made.answer(PROBLEM, CPU, Policy(max_error=e), "reference/gemm", None).captured for e in (1.0, 2.0))
     assert one.plan() is other.plan()
 
 
@@ -303,6 +293,10 @@ import torch
 import convwright as cw
 from convwright.tuning.trials import heats, looks
 from convwright.tuning import run as tuner
+from convwright.tuning import session as sessions
+from convwright.tuning.choose import Eager
+from convwright.tuning.find import find
+from convwright.tuning import session as sessions
 
 heats.doubt, looks.MOST_WAITING = lambda timing, look_us: None, float("inf")  # whoever else is at work
 measured, counted = [], tuner.measure_candidates
@@ -310,6 +304,7 @@ def counting(*rest, **keywords):
     measured.append(1)
     return counted(*rest, **keywords)
 tuner.measure_candidates = counting
+sessions.SEARCHED = ("cpu",)  # as on a GPU
 
 x, w = torch.ones(2, 4, 8, 8), torch.ones(4, 4, 3, 3)
 for _ in range(2):  # a problem is worth a search when it comes again
@@ -379,21 +374,6 @@ def test_where_pytorchs_own_call_is_not_allowed_the_first_that_is_serves(monkeyp
     assert choice.candidate.id == "reference/gemm"
 
 
-def test_what_the_dearest_search_took_is_what_one_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, pauses_s = Session(Mode.OFF, Store.open(None)), iter([0.03, 0.01, 0.01])
-    own = Session._search
-
-    def slow(self: Session, *question: Any) -> Choice:
-        time.sleep(next(pauses_s))
-        return own(self, *question)
-
-    monkeypatch.setattr(Session, "_search", slow)
-    for error in (1.0, 2.0, 3.0):
-        here.choose(PROBLEM, CPU, Policy(max_error=error), "reference/gemm")
-    assert here.spent_us > 5e4
-    assert 3e4 < here.dearest_us < here.spent_us - 2e4
-
-
 def test_a_store_called_none_is_memory_and_a_home_is_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,3 +386,85 @@ def test_a_store_called_none_is_memory_and_a_home_is_where_it_is(
     assert [each.name for each in tmp_path.iterdir() if each.name in ("none", "~")] == []
     with pytest.raises(BadInput, match="`store` takes a path, got ''"), using(""):
         pass
+
+
+def fast_and_slow(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
+    return FakeTuner({"reference/gemm": 10.0, "reference/direct": 20.0}).in_place(monkeypatch)
+
+
+def test_an_eager_call_and_a_captured_one_have_their_own_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast_and_slow(monkeypatch)
+    dear = Eager(extra_us=lambda candidate: 25.0 if candidate.algorithm == "gemm" else 1.0)
+    store = Store.open(None)
+    for _ in range(2):  # the second is a process that takes both from the store
+        answer = Session(Mode.QUICK, store).answer(PROBLEM, CPU, Policy(), None, dear)
+        assert answer.captured.candidate.id == "reference/gemm"
+        assert answer.eager.candidate.id == "reference/direct"  # 25 µs are more than a quarter of the 90 that are saved
+
+
+def test_calls_on_a_cpu_do_not_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, store = fast_and_slow(monkeypatch), Store.open(None)
+    monkeypatch.setattr(sessions, "SEARCHED", ("cuda",))
+    here = Session(Mode.QUICK, store)
+    assert here.answer(PROBLEM, CPU, Policy(), None, Eager(tie=0.1)).eager.is_torch
+    assert fake.calls == []
+    find(PROBLEM, CPU, Policy(), mode=Mode.QUICK, store=store)
+    here.forget()
+    assert here.answer(PROBLEM, CPU, Policy(), None, Eager(tie=0.1)).eager.candidate.id == "reference/gemm"
+
+
+def test_a_plan_is_searched_for_on_a_cpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = fast_and_slow(monkeypatch)
+    monkeypatch.setattr(sessions, "SEARCHED", ("cuda",))
+    here = Session(Mode.QUICK, Store.open(None))
+    assert here.plan(PROBLEM, CPU, Policy()).candidate.id == "reference/gemm"
+    assert here.plan(PROBLEM, CPU, Policy()) is here.plan(PROBLEM, CPU, Policy())
+    assert len(fake.calls) == 1
+
+
+def test_a_search_that_a_busy_machine_left_without_a_conclusion_is_not_repeated_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake, store = fast_and_slow(monkeypatch), Store.open(None)
+    fake.doubt = "unstable: other work had the cores"
+    for process in range(2):
+        here = Session(Mode.QUICK, store)
+        answer = here.answer(PROBLEM, CPU, Policy(), None, None)
+        assert answer.eager.is_torch
+        assert not answer.lasts
+        again = here.answer(PROBLEM, CPU, Policy(), None, None)
+        assert (again.eager.is_torch, again.lasts) == (True, False)
+        assert len(fake.calls) == 1, process
+    fake.doubt = None
+    monkeypatch.setattr(sessions, "_BUSY_S", 0.0)
+    assert here.answer(PROBLEM, CPU, Policy(), None, None).eager.candidate.id == "reference/gemm"
+
+
+def test_two_devices_search_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search waits for the other to have begun; on one device they wait for each other to end."""
+    devices = [replace(CPU, torch_name=name) for name in ("cpu", "cpu:0")]
+    both, running, most = threading.Barrier(2, timeout=20), [0], [0]
+    own = sessions.find
+
+    def slow(problem: ConvProblem, device: DeviceFacts, *rest: Any, **more: Any) -> Any:
+        if met:
+            both.wait()
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        time.sleep(0.05)
+        running[0] -= 1
+        return own(problem, CPU, *rest, **more)
+
+    fast_and_slow(monkeypatch)
+    monkeypatch.setattr(sessions, "find", slow)
+    for met, asked in ((True, devices), (False, devices[:1] * 2)):
+        here, most[0] = Session(Mode.QUICK, Store.open(None)), 0
+        threads = [
+            threading.Thread(target=here.answer, args=(PROBLEM, device, Policy(max_error=1.0 + i), None, None))
+            for i, device in enumerate(asked)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert most == [2 if met else 1]

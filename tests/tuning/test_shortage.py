@@ -74,7 +74,7 @@ def test_what_a_backend_had_no_memory_to_list_is_found_by_the_next_search(
         assert found.refusals == (short,)
         assert list(rows(found)) == ["torch/default"]
     assert not Session(mode, store).knows(PROBLEM, CPU, Policy())
-    assert Session(mode, store).choose(PROBLEM, CPU, Policy(), None).candidate.id == "quick/fast"
+    assert Session(mode, store).answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "quick/fast"
     assert Session(mode, store).knows(PROBLEM, CPU, Policy())
 
 
@@ -160,6 +160,8 @@ def test_what_failed_so_under_an_earlier_version_is_tried_again(failure: str, ma
         assert fresh["quick/fast"].measurement is not None
         for id_, said in (("quick/fast", failure), ("quick/broken", "failed: it gives NaN")):
             store.record(PROBLEM.key, CPU.key, id_, prints["quick/fast"], None, said)
+        assert not Session(Mode.QUICK, store).knows(PROBLEM, CPU, Policy())
+        assert store.findings(PROBLEM.key, CPU.key)["quick/fast"].failure == failure, "who reads deletes nothing"
         found = search(store)
         assert found.choice is not None
         assert (found.choice.candidate.id, found.choice.remembered) == ("quick/fast", False)
@@ -206,7 +208,7 @@ def test_slow_ones_that_run_out_of_memory_end_nothing(
 
 
 def test_a_reference_that_has_no_room_gives_way_to_some_elements(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.Reference, "of", no_memory)
+    monkeypatch.setattr(checks, "whole_reference", no_memory)
     found = search(store, Mode.FULL)
     assert found.choice is not None
     assert found.baseline is not None

@@ -168,19 +168,43 @@ def test_a_search_does_not_outlive_what_it_rests_on(path: Path) -> None:
         assert store.search(PROBLEM, "A100", "quick") is not None
 
 
-def test_a_finding_that_cannot_be_read_is_forgotten_with_its_searches(path: Path) -> None:
+def damaged(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE finding SET measurement = '{\"time\": 1}' WHERE candidate = 'a'")
+
+
+def content(path: Path) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as other:
+        tables = ("finding", "search", "trying", "plan")
+        return [row for table in tables for row in other.execute(f"SELECT * FROM {table}")]
+
+
+def test_reading_deletes_nothing_not_even_what_cannot_be_read(path: Path) -> None:
     with Store.open(path) as store:
         for candidate in ("a", "b"):
             record(store, candidate)
         store.record_search(PROBLEM, DEVICE, "quick", ["a", "b"])
-    with closing(sqlite3.connect(path)) as other, other:
-        other.execute("UPDATE finding SET measurement = '{\"time\": 1}' WHERE candidate = 'a'")
+    damaged(path)
+    before = content(path)
     with Store.open(path) as store:
         assert set(store.findings(PROBLEM, DEVICE)) == {"b"}
+        assert store.entries(PROBLEM, DEVICE)["a"] is None
+        for read in (store.summary, store.problems, store.quarantine):
+            read()
+        store.search(PROBLEM, DEVICE, "quick")
+        store.kept_plan(PROBLEM, DEVICE, "a", "torch 2.13")
+    assert content(path) == before
+
+
+def test_pruning_removes_what_cannot_be_read_with_its_searches(path: Path) -> None:
+    with Store.open(path) as store:
+        for candidate in ("a", "b"):
+            record(store, candidate)
+        store.record_search(PROBLEM, DEVICE, "quick", ["a", "b"])
+        damaged(path)
+        assert store.prune() == 1
+        assert set(store.entries(PROBLEM, DEVICE)) == {"b"}
         assert store.search(PROBLEM, DEVICE, "quick") is None
-        store.record_search(PROBLEM, DEVICE, "quick", ["b"])
-        store.findings(PROBLEM, DEVICE)
-        assert store.search(PROBLEM, DEVICE, "quick") is not None
 
 
 def test_eight_processes_lose_nothing(path: Path) -> None:

@@ -243,7 +243,10 @@ def test_a_full_disk_is_no_crash(path: Path, room: str, tells: str, between: str
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == ("1\n" if tells else "0\n")
+    left = rows(path), list(path.parent.glob("*-done-*"))
     assert keeper.quarantine() == {}
+    assert (rows(path), list(path.parent.glob("*-done-*"))) == left, "who reads deletes nothing"
+    keeper.record_search(PROBLEM, DEVICE, "quick", [CANDIDATE])
     assert rows(path) == []
     assert list(path.parent.glob("*-done-*")) == []
     assert set(keeper.findings(PROBLEM, DEVICE)) == {"torch/default", CANDIDATE}

@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS search (
 PRAGMA user_version = 1;
 """
 LOST = "no such table: finding"
-TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used", "plan"}}
+TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used", "plan", "fact"}}
 
 # Opens the store and kills itself before the statement of the given number.
 KILLED = """
@@ -216,6 +216,91 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
         Store.open(path)
     assert path.read_bytes() == content
     assert [other.name for other in tmp_path.iterdir()] == [path.name]
+
+
+FOREIGN = {
+    "a table of our name": (
+        "CREATE TABLE finding (id INTEGER, title TEXT); INSERT INTO finding VALUES (1, 'a title')",
+        r"its tables are finding",
+    ),
+    "with a version": (
+        "CREATE TABLE finding (id INTEGER, title TEXT); PRAGMA user_version = 2",
+        r"its table finding has the columns id, title",
+    ),
+    "with a newer version": (
+        "CREATE TABLE finding (id INTEGER, title TEXT); PRAGMA user_version = 99",
+        r"its table finding has the columns id, title",
+    ),
+    "another table of ours": (
+        f"{VERSION_1}; CREATE TABLE used (car TEXT); PRAGMA user_version = 3",
+        r"its table used has the columns car",
+    ),
+    "our columns without a version": (
+        f"{VERSION_1}; PRAGMA user_version = 0",
+        r"its tables are finding, search",
+    ),
+    "a version and no table": ("PRAGMA user_version = 7", "it has no tables yet, but a version or an application's nu"),
+    "an application's number": ("PRAGMA application_id = 9", "it has no tables yet, but a version or an application's"),
+    "a view": ("CREATE VIEW finding AS SELECT 1 AS problem", "its tables are finding"),
+}
+
+
+@pytest.mark.parametrize("logged", [False, True], ids=["closed", "with a log"])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_foreign_database_is_named_and_stays_as_it_is(name: str, logged: bool, tmp_path: Path) -> None:
+    """Also one of which a process that was killed has left all that it wrote in the log."""
+    made, mark = FOREIGN[name]
+    path, told = tmp_path / "other.sqlite", list[str]()
+    with closing(sqlite3.connect(tmp_path / "writing.sqlite", isolation_level=None)) as other:
+        other.execute(f"PRAGMA journal_mode = {'WAL' if logged else 'DELETE'}")
+        other.executescript(made)
+        for written in tmp_path.glob("writing.sqlite*"):
+            if not written.name.endswith("-shm"):
+                written.with_name(written.name.replace("writing", "other")).write_bytes(written.read_bytes())
+    if logged:
+        assert b"SQLite format 3" in path.read_bytes()
+        assert path.with_name("other.sqlite-wal").stat().st_size > 0
+    kept = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(StoreError) as raised:
+        Store.open(path)
+    assert str(raised.value).startswith(f"{path} is another program's database ({mark}")
+    assert "\n" not in str(raised.value)
+    with Store.open(path, tell=told.append) as store:
+        store.record(PROBLEM, DEVICE, "torch/default", "1", measurement(5.0), None)
+        assert not store.in_file
+    assert told[0].startswith(f"findings are kept in memory only, since {path} is another program's database ({mark}")
+    left = {file: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
+    assert left == kept  # SQLite makes an index of a log beside it, in which nothing is kept
+
+
+def test_a_foreign_database_that_cannot_be_written_to_is_named_too(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(path)) as other, other:
+        other.executescript(FOREIGN["with a version"][0])
+    path.chmod(0o400)
+    with pytest.raises(StoreError, match="its table finding has the columns id, title"):
+        Store.open(path)
+
+
+def test_what_is_empty_becomes_a_store(tmp_path: Path) -> None:
+    empty, bare = tmp_path / "empty.sqlite", tmp_path / "bare.sqlite"
+    empty.touch()
+    with closing(sqlite3.connect(bare)) as made:
+        made.execute("PRAGMA journal_mode = WAL")  # so it lies between the first steps of making a store
+    for path in (empty, bare):
+        with Store.open(path) as store:
+            assert (store.in_file, store.note) == (True, None)
+
+
+def test_a_store_whose_log_holds_all_is_opened(tmp_path: Path) -> None:
+    path, copy = tmp_path / "findings.sqlite", tmp_path / "copy.sqlite"
+    with Store.open(path) as store:
+        store.record(PROBLEM, DEVICE, "torch/default", "1", measurement(5.0), None)
+        for written in tmp_path.glob("findings.sqlite*"):
+            if not written.name.endswith("-shm"):
+                written.with_name(written.name.replace("findings", "copy")).write_bytes(written.read_bytes())
+    with Store.open(copy) as again:
+        assert set(again.findings(PROBLEM, DEVICE)) == {"torch/default"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes")

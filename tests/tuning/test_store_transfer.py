@@ -327,3 +327,57 @@ def test_a_mark_at_the_beginning_is_no_part_of_it(store: Store, other: Store, tm
     other.clear()
     first, *rest = lines(store)
     assert loaded(other, f"\ufeff{first}", *rest) == Merged(2, 1, 0)
+
+
+CLEARS, TURNS = "\x1b[2J\x07", "\u202e"  # what clears a terminal and rings, and what writes backwards
+
+
+def test_control_characters_come_in_as_escapes(other: Store) -> None:
+    """A terminal obeys them wherever what the store holds is printed."""
+    body = wrong(conditions=[["clo\x1bck", f"1{TURNS}2"]], doubt="in\rdoubt")
+    given = finding(
+        1.0, f"1{CLEARS}", device=f"H{CLEARS}", candidate=f"c{TURNS}", failure="a\x1bb\nc\x9b", measurement=body
+    )
+    assert loaded(other, SCHEMA, given, search(1.0, [f"a{CLEARS}"], scope="s\x00")) == Merged(1, 1, 0)
+    text = "\n".join(lines(other))
+    assert all(letter.isprintable() for line in json.loads(f"[{text.replace(chr(10), ',')}]") for letter in str(line))
+    found = other.findings(PROBLEM, "H\\x1b[2J\\x07")["c\\u202e"]
+    assert (found.fingerprint, found.failure) == ("1\\x1b[2J\\x07", "a\\x1bb\nc\\x9b")
+    assert found.measurement is not None
+    assert found.measurement.conditions == (("clo\\x1bck", "1\\u202e2"),)
+    assert found.measurement.doubt == "in\\rdoubt"
+    assert other.search(PROBLEM, DEVICE, "s\\x00") == ("a\\x1b[2J\\x07",)
+
+
+@pytest.mark.parametrize("bad", [finding(1.0, problem=7, extra="\x1b"), json.dumps({"kind": "finding", CLEARS: 1})])
+def test_what_is_said_of_a_bad_line_holds_none(bad: str, other: Store) -> None:
+    with pytest.raises(BadInput) as raised:
+        loaded(other, SCHEMA, bad)
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"workspace_bytes": -1}, "`workspace_bytes` must be a whole number from 0 to 1,125,899,906,842,624, got -1"),
+        ({"workspace_bytes": 1.5}, "`workspace_bytes` must be a whole number from 0 to 1,125,899,906,842,624, got 1.5"),
+        (
+            {"workspace_bytes": 2**63},
+            "`workspace_bytes` must be a whole number from 0 to 1,125,899,906,842,624, got 92",
+        ),
+        ({"peak_bytes": -5}, "`peak_bytes` must be a whole number from 0 to 1,125,899,906,842,624, got -5"),
+        ({"samples": -3}, "`samples` must be a whole number from 0 to 1,000,000,000, got -3"),
+        ({"samples": 10**100}, "`samples` must be a whole number from 0 to 1,000,000,000, got 1000000000"),
+        ({"energy_mj": -0.5}, "`energy_mj` must be at least 0, got -0.5"),
+        ({"energy_halfwidth_mj": -1}, "`energy_halfwidth_mj` must be at least 0, got -1"),
+        (
+            {"errors": [{"kind": "normal", "relative_l2": -1.0, "scaled_max": 1.0}]},
+            "`relative_l2` must be at least 0, got -1",
+        ),
+    ],
+)
+def test_negative_sizes_and_absurd_counts_do_not_come_in(changed: dict[str, Any], said: str, other: Store) -> None:
+    with pytest.raises(BadInput) as raised:
+        loaded(other, SCHEMA, finding(1.0), finding(1.0, measurement=wrong(**changed)))
+    assert str(raised.value).startswith(f"line 3 of the file is no line of exported findings: {said}")
+    assert lines(other) == [SCHEMA]

@@ -294,9 +294,9 @@ def test_what_loads_triton_loads_all_that_a_kernel_needs() -> None:
     told = """
 import sys
 from convwright.tuning.worker import load_compilers
-load_compilers(print, ["torch"])
+load_compilers(print, [("torch", "conv")])
 assert "triton" not in sys.modules
-load_compilers(print, ["triton"])
+load_compilers(print, [("triton", "conv")])
 before = {name for name in sys.modules if name.startswith("triton")}
 import convwright.backends.triton.implicit_gemm.call, convwright.backends.triton.weight_gradient.call
 print(len(before) > 50, {name for name in sys.modules if name.startswith("triton")} - before)

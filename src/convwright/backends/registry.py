@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 
@@ -14,15 +15,40 @@ BACKENDS = {
     "triton": "convwright.backends.triton.backend:TritonKernels",
     "reference": "convwright.backends.reference.backend:Reference",
 }
+# The same for other kinds of problems than convolutions.
+_OF_KIND: Mapping[str, Mapping[str, str]] = {
+    "linear": {
+        "torch": "convwright.backends.torch_native.linear:TorchLinear",
+    },
+    "copy": {
+        "torch": "convwright.backends.torch_native.copying:TorchCopy",
+        "triton": "convwright.backends.triton.elementwise.backend:TritonElementwise",
+    },
+    "pointwise": {
+        "torch": "convwright.backends.torch_native.pointwise:TorchPointwise",
+        "triton": "convwright.backends.triton.elementwise.backend:TritonElementwise",
+    },
+}
+
+
+def names(kind: str = "conv") -> tuple[str, ...]:
+    """The backends for problems of a kind."""
+    return tuple(BACKENDS if kind == "conv" else _OF_KIND[kind])
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of problems that there are backends for."""
+    return ("conv", *_OF_KIND)
 
 
 @lru_cache
-def backend(name: str) -> Backend:
-    """The backend called ``name``; it is imported when first asked for."""
-    module, _, attribute = BACKENDS[name].partition(":")
+def backend(name: str, kind: str = "conv") -> Backend:
+    """The backend called ``name`` for problems of a kind; it is imported when first asked for."""
+    there = BACKENDS if kind == "conv" else _OF_KIND[kind]
+    module, _, attribute = there[name].partition(":")
     made: Backend = getattr(import_module(module), attribute)()
     return made
 
 
-def backends() -> tuple[Backend, ...]:
-    return tuple(backend(name) for name in BACKENDS)
+def backends(kind: str = "conv") -> tuple[Backend, ...]:
+    return tuple(backend(name, kind) for name in names(kind))

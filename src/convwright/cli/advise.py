@@ -36,7 +36,7 @@ def advise(
 ) -> None:
     """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
 
-    from convwright.cli.targets import called, load, running
+    from convwright.cli.targets import called, factory, running
     from convwright.core.policy import Objective, Policy
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
@@ -56,7 +56,7 @@ def advise(
         from convwright.report.tables.advice import print_advice
 
         progress(0, 0, MAKING)
-        subject = Subject.made(called(target, load(target)), by=target)
+        subject = Subject.made(called(target, factory(target)), by=target)
         progress(0, 0, RECORDING)
         advice = look(
             subject.model, subject.example,

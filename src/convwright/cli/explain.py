@@ -28,7 +28,7 @@ _WIDEST = 110
 
 
 def explain(
-    problem: Annotated[str, typer.Argument(help="The convolution, for example mb32ic256ih14oc256kh3ph1.")],
+    problem: Annotated[str, typer.Argument(help="The problem, for example mb32ic256ih14oc256kh3ph1.")],
     *,
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
@@ -47,11 +47,11 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What would run and why, why nothing else would, and what is not known. Nothing is measured."""
+    from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy
-    from convwright.core.problem import ConvProblem
 
     text = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
-    posed = ConvProblem.parse(text)
+    posed = parse(text)
     policy = Policy(
         max_workspace_bytes=max_workspace,
         max_error=max_error,

@@ -1,4 +1,4 @@
-"""``convwright find``: every way of computing one convolution."""
+"""``convwright find``: every way of computing one problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convwright.errors import BadInput
 from convwright.naming import one_of
 
 if TYPE_CHECKING:
-    from convwright.core.problem import ConvProblem
+    from convwright.core.kinds.problem import Problem
 
 _SHAPE = "sizes, comma-separated, for example 32,256,14,14"
 _BY_NAME = ("same", "valid")
@@ -26,7 +26,12 @@ _EACH = "one number, or one per dimension"
 
 def find(
     problem: Annotated[
-        str | None, typer.Argument(help="The convolution, for example mb32ic256ih14oc256kh3ph1.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="A convolution such as mb32ic256ih14oc256kh3ph1, or another kind of problem, which begins with "
+            "its name: pointwise.",
+            show_default=False,
+        ),
     ] = None,
     *,
     input: Annotated[str | None, typer.Option(help=f"Instead of PROBLEM: the input's {_SHAPE}.")] = None,  # noqa: A002
@@ -75,10 +80,10 @@ def find(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Every way of computing a convolution: time, limit, errors, workspace, and why each won, lost or was refused."""
+    """Every way of computing a problem: time, limit, errors, workspace, and why each won, lost or was refused."""
 
+    from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy
-    from convwright.core.problem import ConvProblem
     from convwright.naming import check_above_0
     from convwright.settings import Mode, Trust
 
@@ -93,7 +98,7 @@ def find(
         raise BadInput("find needs a problem such as mb32ic256ih14oc256kh3ph1, or both --input and --weight")
     else:
         problem = _described(input, weight, windows, groups)
-    posed = ConvProblem.parse(complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue))
+    posed = parse(complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue))
     options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust == Trust.VERIFY}
     wanted = Mode.FULL if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
     options[f"--mode {wanted}"] = mode is not None and wanted is not Mode.HEURISTIC
@@ -144,7 +149,7 @@ def find(
             print_kernels(found.kernels, output())
 
 
-def _print_reason(problem: ConvProblem, algorithm: str, device: str | None, *, as_json: bool) -> None:
+def _print_reason(problem: Problem, algorithm: str, device: str | None, *, as_json: bool) -> None:
     from convwright.ops.face import why
     from convwright.report.words.plain import as_json as strict_json
 

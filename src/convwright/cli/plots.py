@@ -83,8 +83,8 @@ def _why_no_line(name: str, results: Sequence[Result], asked: Asked) -> str:
 def _check_known(name: str, rows: Sequence[Row], asked: Asked) -> None:
     """Raises what is said of a name that nothing has for any row; where it is refused, it is known."""
     from convwright.report.benchmarks.result import ANY
+    from convwright.tuning.asked import named
     from convwright.tuning.find import resolved
-    from convwright.tuning.session import named
 
     unknown: BadInput | None = None
     for row in rows:

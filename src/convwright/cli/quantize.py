@@ -42,7 +42,7 @@ def quantize(
     Scales are calibrated on the samples. The model is not changed, and nothing is written: cw.quantize gives the model.
     """
 
-    from convwright.cli.targets import Targets, running
+    from convwright.cli.targets import Targets, check_makes, running
     from convwright.core.policy import Policy
     from convwright.errors import BadInput
     from convwright.report.words.output import output
@@ -59,6 +59,8 @@ def quantize(
 
         progress(0, 0, MAKING)
         loaded = Targets(targets)
+        for each in targets:
+            check_makes(each, loaded.functions[each], "a model" if each == target else "samples")
         model = loaded.call(target)
         if isinstance(model, tuple):
             subject = Subject.made(model, by=target)

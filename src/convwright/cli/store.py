@@ -175,9 +175,9 @@ def quarantine(
 
 def _key(text: str, opened_store: Store) -> str:
     """A problem's key, given as it stands in the store or as people write it."""
-    from convwright.core.problem import ConvProblem
+    from convwright.core.kinds.text import parse
 
-    return text if opened_store.problems(text) else ConvProblem.parse(text).key
+    return text if opened_store.problems(text) else parse(text).key
 
 
 def _say(as_json: bool, data: dict[str, Any], sentence: str) -> None:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import unwrap
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from convwright.cli.neighbours import Neighbours
 from convwright.errors import BadInput, ConvwrightError, in_words, is_the_callers
+
+_BUILT_IN = (BuiltinFunctionType, MethodWrapperType, WrapperDescriptorType, MethodDescriptorType)
+_LIBRARY, _PACKAGES = Path(os.__file__).parent, {"site-packages", "dist-packages"}
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -58,6 +72,39 @@ class Targets:
             raise BadInput(f"there is no file {path!r}")
         with _importing(f"file {path!r}"):
             return self._neighbours.loaded_from(file) or _executed(file)
+
+
+def factory(target: str) -> Callable[..., Any]:
+    """The callable that ``target`` names, which may be one that makes a model."""
+    function = load(target)
+    check_makes(target, function)
+    return function
+
+
+def check_makes(target: str, function: Callable[..., Any], what: str = "a model") -> None:
+    """Refuse, before it is called, what is Python's own: to call it may stop the program, and makes nothing of use."""
+    if _is_pythons_own(function):
+        raise BadInput(
+            f"{target!r} is built in or of Python's standard library, so it does not make {what}: "
+            "name a function of yours or of a package"
+        )
+
+
+def _is_pythons_own(function: Any) -> bool:
+    function = unwrap(function)
+    while isinstance(function, partial | MethodType):
+        function = function.func if isinstance(function, partial) else function.__func__
+    if isinstance(function, _BUILT_IN):
+        return True
+    if isinstance(function, FunctionType):
+        file: str | None = function.__code__.co_filename
+    else:
+        module = sys.modules.get((function if isinstance(function, type) else type(function)).__module__)
+        file = "" if module is None else getattr(module, "__file__", None)
+    if file is None or file.startswith("<frozen"):
+        return True
+    path = Path(file)
+    return path.is_relative_to(_LIBRARY) and not _PACKAGES.intersection(path.parts)
 
 
 def called(target: str, function: Callable[..., Any]) -> Any:

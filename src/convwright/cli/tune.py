@@ -46,7 +46,7 @@ def tune(
     listed, for a GPU that need not be in the machine.
     """
 
-    from convwright.cli.targets import called, load, running
+    from convwright.cli.targets import called, factory, running
     from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
     from convwright.report.words.output import output
@@ -74,7 +74,7 @@ def tune(
         from convwright.report.tables.tuned import print_tuned
 
         bar(0, 0, MAKING)
-        subject = Subject.made(called(target, load(target)), by=target)
+        subject = Subject.made(called(target, factory(target)), by=target)
         bar(0, 0, RECORDING)
 
         def progress(step: int, total: int, what: str) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from convwright.core.dtype import Arithmetic
-from convwright.core.problem import ConvProblem
 from convwright.core.record import Record
 
 Config = tuple[tuple[str, int | str], ...]
@@ -44,6 +43,7 @@ class Candidate(Record):
     it is no matter. ``estimated_us`` is what its backend would guess that it takes, for an order among its own; None
     where it does not.
 
+    >>> from convwright.core.problem import ConvProblem
     >>> problem = ConvProblem.parse("ic8ih9oc8kh3")
     >>> leaf = Candidate(problem, "triton", "implicit-gemm", (("bm", 64),), Arithmetic.TF32X3, 0, True, Source.RULE)
     >>> leaf.id
@@ -52,7 +52,7 @@ class Candidate(Record):
 
     TOLD: ClassVar = ("id", "range_limited")
 
-    problem: ConvProblem
+    problem: Any  # a Problem: whoever made the candidate knows of which kind
     backend: str
     algorithm: str
     config: Config
@@ -85,6 +85,12 @@ class Candidate(Record):
     def leaf(self) -> Candidate:
         """The candidate that does the arithmetic, inside all rewrites."""
         return self if self.inner is None else self.inner.leaf
+
+    @property
+    def runs(self) -> int:
+        """How often the leaf runs at each call: a rewrite that runs its inner candidate several times says so by its
+        argument ``parts``."""
+        return 1 if self.inner is None else int(dict(self.config).get("parts", 1)) * self.inner.runs
 
     @property
     def depth(self) -> int:

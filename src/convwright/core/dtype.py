@@ -139,6 +139,13 @@ _NATIVE = {
     DType.FP8_E4M3: Arithmetic.FP8_ACC32,
     DType.FP8_E5M2: Arithmetic.FP8_ACC32,
 }
+
+
+def plain_arithmetic(dtype: DType) -> Arithmetic:
+    """What work computes in that multiplies no matrices: fp32 for everything that is no wider and no integer."""
+    return {DType.FP64: Arithmetic.FP64, DType.INT8: Arithmetic.INT8}.get(dtype, Arithmetic.FP32)
+
+
 _NO_COARSER_THAN_FP8 = frozenset(
     {Arithmetic.FP8_ACC32, Arithmetic.FP16_ACC32, Arithmetic.BF16_ACC32, Arithmetic.TF32, Arithmetic.FP32}
 )

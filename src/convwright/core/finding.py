@@ -112,15 +112,9 @@ class Measurement(Record):
         """True where the time is so far from certain that whoever needs it has to measure again."""
         return self.doubt is not None and self.doubt.startswith(UNSTABLE)
 
-    def eager_us(self, *, weights_change: bool) -> Interval:
-        """What one eager call takes: the slower of device and host, and the packing where weights change."""
-        device = self.device_us.plus(self.prepare_us if weights_change else None)
-        host = self.eager_host_us(weights_change=weights_change)
-        return (device if host is None else device.or_more(host)).at_least(0.0)
-
-    def eager_host_us(self, *, weights_change: bool) -> Interval | None:
-        """What of that is the host's; None on a CPU, where both are one."""
-        return None if self.host_us is None else self.host_us.plus(self.prepare_host_us if weights_change else None)
+    def call_us(self, *, weights_change: bool) -> Interval:
+        """Device time of one call, with packing where weights change."""
+        return self.device_us.plus(self.prepare_us if weights_change else None).at_least(0.0)
 
     def to_json(self) -> dict[str, Any]:
         """Every figure as it is, so that ``from_json`` gives the same again."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.problem import ConvProblem
+from convwright.core.kinds.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,13 @@ def limits(candidate: Candidate, device: DeviceFacts) -> Limits:
 
 
 def flops(candidate: Candidate) -> int:
-    """What the leaf computes in all of its runs: more than the problem asks for where a rewrite pads.
-
-    A rewrite that runs its inner candidate several times says how often by its argument ``parts``.
-    """
-    if candidate.inner is None:
-        return candidate.problem.flops if candidate.products is None else 2 * candidate.products
-    runs = int(dict(candidate.config).get("parts", 1))
-    return runs * flops(candidate.inner)
+    """What the leaf computes in all of its runs: more than the problem asks for where a rewrite pads."""
+    leaf = candidate.leaf
+    each: int = leaf.problem.flops if leaf.products is None else 2 * leaf.products
+    return candidate.runs * each
 
 
-def too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
+def too_large(problem: Problem, device: DeviceFacts) -> str | None:
     """Why the operands of a problem cannot be on a device; None where they can, or its memory is not known."""
     needed = sum(max(spec.nbytes, spec.span_bytes) for spec in problem.operands.values())
     if device.memory_bytes is None or needed <= device.memory_bytes:
@@ -60,7 +56,7 @@ def too_large(problem: ConvProblem, device: DeviceFacts) -> str | None:
     return f"its operands take {needed_gb:,.1f} GB, {device.name} has {there_gb:,.1f} GB of memory"
 
 
-def only_in_parts(problem: ConvProblem, device: DeviceFacts) -> str | None:
+def only_in_parts(problem: Problem, device: DeviceFacts) -> str | None:
     """``too_large`` for tables of what there is: rewrites may split a problem that is."""
     reason = too_large(problem, device)
     return None if reason is None else f"whole it cannot run there: {reason}"

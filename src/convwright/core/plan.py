@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,14 +54,15 @@ class Launchable(Protocol):
 
 
 class Backend(Protocol):
-    """A way of computing. It answers three questions and nothing else; none knows another, nor the tuner."""
+    """A way of computing problems of one kind. It answers three questions and nothing else; none knows another, nor
+    the tuner."""
 
     name: str
 
     def fingerprint(self, device: DeviceFacts) -> str:
         """What must be the same for an old finding to count."""
 
-    def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+    def candidates(self, problem: Any, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         """Every way this backend could compute ``problem`` on ``device``, and a refusal for each that cannot."""
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan: ...
@@ -99,14 +99,23 @@ class Compiles(Protocol):
 
 
 @runtime_checkable
+class Launches(Protocol):
+    """A backend that launches kernels by itself, and knows how many a call takes before anything is built."""
+
+    def launches(self, candidate: Candidate, *, packs: bool) -> int:
+        """Kernels that one call of ``candidate`` launches; where it ``packs``, with those that pack its weight."""
+        ...
+
+
+@runtime_checkable
 class Configurable(Protocol):
     """A backend that has more configurations of its algorithms than it lists, or other names for them."""
 
-    def spelled(self, name: str, problem: ConvProblem) -> str:
+    def spelled(self, name: str, problem: Any) -> str:
         """An algorithm's name as this backend's candidates for ``problem`` have it."""
         ...
 
-    def configured(self, name: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Offer | None:
+    def configured(self, name: str, problem: Any, device: DeviceFacts, policy: Policy) -> Offer | None:
         """What has this id, listed or not, without listing the others; None where that cannot be told."""
         ...
 
@@ -119,7 +128,7 @@ class Configurable(Protocol):
 class Selective(Protocol):
     """A backend that can list some of its algorithms without the others."""
 
-    def called(self, id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+    def called(self, id_: str, problem: Any, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         """Offers among which the candidate with this id is, if there is one."""
         ...
 
@@ -149,7 +158,7 @@ class Explains(Protocol):
     def can_be_asked(self, algorithm: str, device: DeviceFacts) -> bool:
         """Whether the library answers for ``algorithm``, an id without the backend's name, on ``device``."""
 
-    def attempt(self, problem: ConvProblem, algorithm: str, device: DeviceFacts) -> int:
+    def attempt(self, problem: Any, algorithm: str, device: DeviceFacts) -> int:
         """Have the library check ``algorithm``, which runs nothing: its workspace in bytes, or raised why not."""
 
     def causes(self, log: str) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ class Weights(StrEnum):
 
 
 class Objective(StrEnum):
-    """What is made least: the time of an eager call (the slower of host and device), the device's time alone, as
-    inside a captured graph, the energy of a call, workspace, or workspace among those whose times are a tie."""
+    """What is made least: the device time of a call where an eager call also weighs what it adds on the host, device
+    time alone as inside a captured graph, the energy of a call, workspace, or workspace among those whose times tie."""
 
     TIME = "time"
     DEVICE_TIME = "device-time"

@@ -8,8 +8,9 @@ from math import prod
 from typing import ClassVar
 
 from convwright.core.direction import Direction, Role
-from convwright.core.dtype import DType
+from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.error_bound import bound_of
 from convwright.core.geometry import Axis
 from convwright.core.once import once
 from convwright.core.problem_checks import check
@@ -34,6 +35,7 @@ class ConvProblem(Record):
     ((32, 256, 14, 14), 6710886400)
     """
 
+    kind: ClassVar[str] = "conv"
     TOLD: ClassVar = ("key",)
 
     x: TensorSpec
@@ -281,6 +283,10 @@ class ConvProblem(Record):
     def bytes(self) -> int:
         """What has to be read and written at least once: all of an output, of other operands what meets another."""
         return sum(self._met(role, spec) * spec.dtype.nbytes for role, spec in self.operands.items())
+
+    def error_bound(self, arithmetic: Arithmetic) -> float:
+        """The largest scaled error that rounding explains (see ``convwright.core.error_bound``)."""
+        return bound_of(self, arithmetic)
 
     def _met(self, role: Role, spec: TensorSpec) -> int:
         """How many elements of an operand have to be read or written; to a bias's gradient all of dy belongs."""

@@ -51,7 +51,7 @@ def dense_strides(shape: tuple[int, ...], layout: Layout = Layout.NCHW) -> tuple
     (60, 1, 15, 3)
     """
     order = [*range(len(shape))]
-    if layout is Layout.NHWC:
+    if layout is Layout.NHWC and len(shape) > 1:
         order = [0, *order[2:], 1]
     strides, step = [0] * len(shape), 1
     for dim in reversed(order):

@@ -21,9 +21,9 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.face import find
 from convwright.settings import Mode
 from convwright.tuning import listing
+from convwright.tuning.asked import named
 from convwright.tuning.find import Findings, resolved
 from convwright.tuning.keeping.store import Store
-from convwright.tuning.session import named
 
 _BACKEND = "cudnn"
 AUTO = "auto"

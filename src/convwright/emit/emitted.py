@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -32,7 +33,8 @@ class EmittedC(Record):
     def write(self, folder: str | PathLike[str] = ".") -> tuple[Path, Path]:
         """Write both files into ``folder``, which is made, and return their paths, the source's first.
 
-        What an earlier call wrote is replaced; any other file of that name is not.
+        What an earlier call wrote is replaced; any other file of that name is not, nor is a link out of the folder
+        followed.
         """
         if not isinstance(folder, str | PathLike):
             raise BadInput(f"`folder` must be the path of a folder, got {folder!r}")
@@ -41,6 +43,7 @@ class EmittedC(Record):
         try:
             place.mkdir(parents=True, exist_ok=True)
             for path in paths:
+                _check_link(path)
                 _check_replaceable(path)
             for path, text in zip(paths, (self.source, self.header), strict=True):
                 with writing(path) as file:
@@ -48,6 +51,16 @@ class EmittedC(Record):
         except OSError as error:
             raise BadInput(f"{error.filename or place} cannot be written: {error.strerror or error}") from error
         return paths
+
+
+def _check_link(path: Path) -> None:
+    if not path.is_symlink():
+        return
+    leads_to = Path(os.path.realpath(path))  # which takes links in a circle as well
+    if not leads_to.exists():
+        raise BadInput(f"{path} is a link to {leads_to}, which is not there: remove it or give another name")
+    if not leads_to.is_relative_to(path.parent.resolve()):
+        raise BadInput(f"{path} is a link to {leads_to}, outside of the folder: remove it or give another name")
 
 
 def _check_replaceable(path: Path) -> None:

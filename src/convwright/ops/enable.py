@@ -21,11 +21,12 @@ from convwright.errors import BadInput
 from convwright.forking import in_child
 from convwright.ops.asking import ambient
 from convwright.ops.asking.request import Request
-from convwright.ops.beyond import beyond, explain
 from convwright.ops.calls.form import Form, stand_ins
 from convwright.ops.functional import PASSES, convolution, named_after, transposed_convolution
 from convwright.ops.places import Places
+from convwright.ops.pytorchs_own import explain
 from convwright.ops.running.composite import PLAIN, refuse_algorithm
+from convwright.ops.slow_path import slow_path
 from convwright.settings import settings
 from convwright.uncompiled import uncompiled
 
@@ -252,7 +253,7 @@ def _or_torchs_own(
     residual: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``beyond``; PyTorch's own function for whatever that does not serve, and for everything when this is over."""
+    """``slow_path``; PyTorch's own function for whatever that does not serve, and for everything when this is over."""
     own = (x, w, bias, *form.window(request))
     if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(x, Tensor):
         return form.own(*own)
@@ -260,7 +261,7 @@ def _or_torchs_own(
         refuse_algorithm(form, request, f"its input is {x.dtype}")
         return form.own(*own)
     try:
-        return beyond(form, x, w, bias, request, residual, out)
+        return slow_path(form, x, w, bias, request, residual, out)
     except BadInput as mistake:
         y = form.own(*own)  # says in PyTorch's words what is wrong with the input
         if ambient.current() is not None or request.policy is not None:

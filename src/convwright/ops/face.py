@@ -11,19 +11,22 @@ from torch import Tensor, nn
 
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
+from convwright.core.kinds.problem import Problem
+from convwright.core.kinds.text import KINDS, parse
 from convwright.core.policy import Objective, Policy, check_policy
-from convwright.core.problem import ConvProblem, IntOrTuple
+from convwright.core.problem import IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_above_0, one_of
+from convwright.ops.latest import latest
 from convwright.ops.posing import problem
 from convwright.settings import Mode, Trust
 from convwright.tuning import find as tuner
 from convwright.tuning.find import Findings
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.launches import check_launches, with_kernels
-from convwright.tuning.session import Choice, session, using
+from convwright.tuning.session import Choice, using
 from convwright.tuning.trials.contest import Progress
 from convwright.tuning.why import Reason
 from convwright.tuning.why import why as reason_of
@@ -32,7 +35,7 @@ from convwright.uncompiled import uncompiled
 
 @uncompiled()
 def find(
-    what: ConvProblem | str | Tensor | nn.Module,
+    what: Problem | str | Tensor | nn.Module,
     weight: Tensor | Sequence[int] | None = None,
     bias: Tensor | None = None,
     *,
@@ -55,14 +58,13 @@ def find(
     kernels: bool = False,
     progress: Progress | None = None,
 ) -> Findings:
-    """Every way of computing a convolution, ranked, with the reason why each won, lost or was refused.
+    """Every way of computing a problem, ranked, with the reason why each won, lost or was refused.
 
-    ``what``, and what follows it, is as ``problem`` takes it: a problem, its text, an input and its ``weight``, or an
-    ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode`` "heuristic" runs
-    nothing either, "quick" keeps to 200 ms once kernels are compiled, "full" measures every candidate; ``budget_us`` is
-    the time for either.
-    Where nothing runs, arguments that say how to measure are errors. Findings are remembered in ``store``, a ``Store``
-    or its path, by default the one of this process.
+    ``what``, and what follows it, is as ``problem`` takes it: a problem of any kind, its text, an input and its
+    ``weight``, or an ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode``
+    "heuristic" runs nothing either, "quick" keeps to 200 ms once kernels are compiled, "full" measures every candidate;
+    ``budget_us`` is the time for either. Where nothing runs, arguments that say how to measure are errors. Findings are
+    remembered in ``store``, a ``Store`` or its path, by default the one of this process.
 
     ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
     ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
@@ -116,7 +118,7 @@ def refuse_ignored(given: Mapping[str, object], why: str) -> None:
             raise BadInput(f"{why}, so that {name} would be ignored")
 
 
-def why(problem: ConvProblem | str, algorithm: str, device: str | DeviceFacts | None = None) -> Reason:
+def why(problem: Problem | str, algorithm: str, device: str | DeviceFacts | None = None) -> Reason:
     """Why ``algorithm`` cannot compute ``problem`` on ``device``, in cuDNN's own words where it is one of cuDNN's.
 
     ``algorithm`` is an id, with knobs or without: "cudnn/engine-48[k2=2,k13=2]", "cudnn/fft", "triton/implicit-gemm".
@@ -128,8 +130,8 @@ def why(problem: ConvProblem | str, algorithm: str, device: str | DeviceFacts | 
     >>> reason.serves, reason.sentence
     (False, "stride (2, 2): Winograd's tiles need stride 1 in every dimension")
     """
-    posed = ConvProblem.parse(problem) if isinstance(problem, str) else problem
-    if not isinstance(posed, ConvProblem):
+    posed = parse(problem) if isinstance(problem, str) else problem
+    if getattr(posed, "kind", None) not in KINDS:
         raise BadInput(f"why takes a problem or its text, got {brief(problem)}")
     if not isinstance(algorithm, str) or not algorithm:
         raise BadInput(f"why takes the id of an algorithm such as 'cudnn/engine-20', got {brief(algorithm)}")
@@ -157,4 +159,4 @@ def _device_of(what: object) -> str | None:
 @uncompiled()
 def last_choice() -> Choice | None:
     """What was chosen at the latest first meeting of a problem in this process, or None."""
-    return session().last
+    return latest.choice

@@ -23,16 +23,16 @@ from convwright.core.problem import IntOrTuple
 from convwright.ops.asking.ambient import asked, contexts
 from convwright.ops.asking.function_modes import modes
 from convwright.ops.asking.request import Request
-from convwright.ops.beyond import FAILURES
 from convwright.ops.calls import form as forms
 from convwright.ops.calls.form import Form
 from convwright.ops.calls.slots import Slot
+from convwright.ops.pytorchs_own import FAILURES
 from convwright.ops.refusing import explained, served
 
 _C: Any = torch._C
 _jit: Any = torch.jit._builtins
 Padding = IntOrTuple | str
-Beyond = Callable[[Form, Tensor, Tensor, Tensor | None, Request, Tensor | None, Tensor | None], Tensor]
+SlowPath = Callable[[Form, Tensor, Tensor, Tensor | None, Request, Tensor | None, Tensor | None], Tensor]
 Explain = Callable[..., None]
 
 
@@ -80,9 +80,9 @@ class TransposedConvolution(Protocol):
 
 
 def convolution(
-    form: Form, beyond: Beyond = served, explain: Explain = explained, *, looks_first: bool = True
+    form: Form, slow: SlowPath = served, explain: Explain = explained, *, looks_first: bool = True
 ) -> Convolution:
-    """The function of ``form``: a first look for a remembered call, and ``beyond`` for everything else. What PyTorch's
+    """The function of ``form``: a first look for a remembered call, and ``slow`` for everything else. What PyTorch's
     own function refuses ``explain`` may refuse in better words.
 
     It is made here for each form, so that the first look is a call of its own and not one more inside another. Unless
@@ -149,13 +149,12 @@ def convolution(
                         break  # which has no strides to compare
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
-                            if len(slots) == 1 and slot.varied is None and policy is None:
+                            if len(slots) == 1 and policy is None:
                                 rest(known)
                             try:
                                 if slot.short:
                                     return own(input, weight, bias, stride, padding)
-                                if slot.varied is None or slot.varied.passes(input):
-                                    return own(input, weight, bias, stride, padding, dilation, groups)
+                                return own(input, weight, bias, stride, padding, dilation, groups)
                             except FAILURES as theirs:
                                 explain(theirs, form, input, weight, bias, stride, padding, dilation, groups)
                                 raise
@@ -167,14 +166,14 @@ def convolution(
                     ):
                         return slot.run(input, weight, bias)
         request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
-        return beyond(form, input, weight, bias, request, residual, out)
+        return slow(form, input, weight, bias, request, residual, out)
 
     made: Convolution = named_after(form, conv)
     return made
 
 
 def transposed_convolution(
-    form: Form, beyond: Beyond = served, explain: Explain = explained, *, looks_first: bool = True
+    form: Form, slow: SlowPath = served, explain: Explain = explained, *, looks_first: bool = True
 ) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
     own, latest, rest = form.own, form.slots.latest, form.slots.rest
@@ -234,12 +233,8 @@ def transposed_convolution(
                     if input.is_nested:
                         break  # which has no strides to compare
                     if slot.run is None:
-                        if (
-                            slot.matches(input)
-                            and (slot.tf32 is None or slot.tf32 is tf32_allowed())
-                            and (slot.varied is None or slot.varied.passes(input))
-                        ):
-                            if len(slots) == 1 and slot.varied is None and policy is None:
+                        if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
+                            if len(slots) == 1 and policy is None:
                                 rest(known)
                             try:
                                 return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -258,7 +253,7 @@ def transposed_convolution(
         request = Request(
             bias is None, stride, padding, dilation, groups, activation, algorithm, policy, output_padding
         )
-        return beyond(form, input, weight, bias, request, residual, out)
+        return slow(form, input, weight, bias, request, residual, out)
 
     made: TransposedConvolution = named_after(form, conv_transpose)
     return made

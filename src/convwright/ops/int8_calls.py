@@ -21,17 +21,17 @@ from convwright.errors import Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.asking.describe import problem_of
 from convwright.ops.calls import form
-from convwright.ops.deciding.meetings import meetings
+from convwright.ops.decision import choices_for
 from convwright.ops.int8_numbers import rounded
 from convwright.ops.plans import BoundPlan
+from convwright.ops.running.oom_fallback import short_of
 from convwright.ops.running.packed_once import PackedOnce
-from convwright.ops.running.relief import short_of
 from convwright.ops.running.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import core_dtype, empty, torch_dtype
-from convwright.tuning.session import Choice, session
+from convwright.tuning.session import Choice
 
-# What a layer keeps made ready, with its weight packed for each; one that has met more is searched for within bounds.
+# What a layer keeps made ready, with its weight packed for each.
 _MOST_KINDS = 8
 OUTPUTS = tuple(torch_dtype(dtype) for dtype in DType.INT8.outputs if dtype is not DType.INT8)
 
@@ -78,7 +78,6 @@ class Int8Calls:
         self.window, self.activation, self.policy = window, activation, policy
         self._constant = replace(policy or Policy(), weights=Weights.CONSTANT)
         self._ready: dict[tuple[object, ...], _Ready] = {}
-        self._met = 0
 
     def __call__(self, x: Tensor, operands: Int8Operands, dtype: torch.dtype) -> Tensor:
         """The result in ``dtype``, one of ``OUTPUTS``."""
@@ -102,7 +101,6 @@ class Int8Calls:
 
     def _made(self, x: Tensor, operands: Int8Operands, dtype: torch.dtype) -> _Ready:
         device, problem = device_facts(x.device), self._problem(x, operands, dtype)
-        self._met += 1
         choice = self._chosen(problem, device)
         plan = BoundPlan(choice.plan(), device)
         needed = plan.workspace_bytes
@@ -118,9 +116,7 @@ class Int8Calls:
         return self._choose(replace(problem, y=replace(problem.y, dtype=DType.FP32)), device)
 
     def _choose(self, problem: ConvProblem, device: DeviceFacts) -> Choice:
-        if self._met <= _MOST_KINDS or meetings.affordable():
-            return session().choose(problem, device, self._constant, None)
-        return session().at_once(problem, device, self._constant)
+        return choices_for(problem, device, self._constant, None).captured
 
     def _problem(self, x: Tensor, operands: Int8Operands, dtype: torch.dtype) -> ConvProblem:
         bias = None if operands.bias is None else torch.empty_like(operands.bias, dtype=dtype)

@@ -17,16 +17,17 @@ from convwright.errors import BadInput
 from convwright.ops.asking.ambient import AUTO, freely
 from convwright.ops.asking.autocast import autocasting
 from convwright.ops.asking.request import Request
-from convwright.ops.beyond import beyond, foreign_dtype
 from convwright.ops.calls.call import Call, as_batch
 from convwright.ops.calls.form import CONV2D
 from convwright.ops.calls.posed import FROM_OUTPUT
 from convwright.ops.calls.slots import Slot
-from convwright.ops.deciding.decide import torchs_training, training
-from convwright.ops.deciding.meetings import Verdict, meetings
+from convwright.ops.decision import torchs_training, training
 from convwright.ops.gradients.autograd import Training, is_differentiated
 from convwright.ops.gradients.regions import Kept, base_of, check_apart, log_write, version_of
+from convwright.ops.pytorchs_own import foreign_dtype
 from convwright.ops.running.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
+from convwright.ops.scheduler import When, scheduler
+from convwright.ops.slow_path import slow_path
 from convwright.tensors import NARROW
 
 _aten: Any = torch.ops.aten
@@ -64,7 +65,7 @@ def conv2d_into(
     request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
     if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
         before = version_of(out)
-        beyond(CONV2D, input, weight, bias, request, residual, out)
+        slow_path(CONV2D, input, weight, bias, request, residual, out)
         log_write(out if input.dim() == weight.dim() else out.unsqueeze(0), before)
         return out
     check_tensors(CONV2D, input=input, weight=weight)
@@ -98,7 +99,7 @@ def _written(call: Call) -> Tensor:
     check_apart(out, input=x, weight=w, bias=bias, residual=residual)
     before = version_of(out)
     if not call.trains:
-        result = beyond(CONV2D, x, w, bias, call.request, residual, out)
+        result = slow_path(CONV2D, x, w, bias, call.request, residual, out)
     elif (made := _training(call)) is not None:
         kept: list[Kept] = []
         result = _apply(out, x, w, bias, residual, made, kept)
@@ -129,7 +130,7 @@ def _training(call: Call) -> Training | None:
     slot = slots.matching(call.w, call.request, call.tensors, extra)
     if slot is not None and isinstance(slot.run, Training):
         return slot.run
-    if meetings.judge(call) is not Verdict.DECIDE:
+    if scheduler.when(call) is not When.NOW:
         return torchs_training(call)
     made = training(call)
     slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, made, extra))

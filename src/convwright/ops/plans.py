@@ -22,13 +22,14 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.ops.asking.ambient import AUTO
 from convwright.ops.asking.foreign import OperandForm, address_of, check_form, checked_address, look, tensor_of
 from convwright.ops.running.on_device import on_device
-from convwright.ops.running.relief import short_of
+from convwright.ops.running.oom_fallback import short_of
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import empty, spec_of
+from convwright.tuning.asked import named
 from convwright.tuning.find import find, resolved
 from convwright.tuning.listing import build, objection
-from convwright.tuning.session import named, session
+from convwright.tuning.session import session
 
 
 def plan(
@@ -63,7 +64,7 @@ def plan(
         return BoundPlan(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
     if launchable:
         return _best_launchable(problem, facts, policy)
-    return BoundPlan(session().choose_once(problem, facts, policy).plan(), facts)
+    return BoundPlan(session().plan(problem, facts, policy), facts)
 
 
 def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> BoundPlan:
@@ -105,7 +106,8 @@ class BoundPlan:
 
     @property
     def problem(self) -> ConvProblem:
-        return self.candidate.problem
+        posed: ConvProblem = self.candidate.problem
+        return posed
 
     @property
     def workspace_bytes(self) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from reprlib import repr as brief
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from convwright.core.direction import Direction
+from convwright.core.kinds.problem import Problem
+from convwright.core.kinds.text import KINDS, parse
 from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
@@ -21,7 +24,7 @@ from convwright.uncompiled import uncompiled
 
 @uncompiled()
 def problem(
-    what: ConvProblem | str | Tensor | nn.Module,
+    what: Problem | str | Tensor | nn.Module,
     weight: Tensor | Sequence[int] | None = None,
     bias: Tensor | None = None,
     *,
@@ -33,12 +36,12 @@ def problem(
     residual: Tensor | None = None,
     flip: bool = False,
     direction: Direction | str | None = None,
-) -> ConvProblem:
+) -> Any:
     """The problem that tensors, a module of PyTorch's or a text pose. Nothing is computed.
 
     ``what`` is an input, followed by the ``weight`` and what ``F.conv2d`` takes; or an ``nn.Conv…``, followed by its
-    input or the shape of that; or a problem's text. ``padding`` may be a pair (before, behind) for each dimension,
-    ``flip`` asks for a true convolution, ``direction`` for a gradient.
+    input or the shape of that; or a problem's text, of any kind. ``padding`` may be a pair (before, behind) for each
+    dimension, ``flip`` asks for a true convolution, ``direction`` for a gradient.
 
     >>> import torch
     >>> problem(torch.ones(2, 3, 8, 8), torch.ones(4, 3, 3, 3), padding=((0, 1), (1, 1))).y.shape
@@ -63,19 +66,23 @@ def problem(
     if given:
         said = "the module" if isinstance(what, nn.Module) else "the problem"
         raise BadInput(f"`{given[0]}` belongs to an input and its weight; {said} says it itself: {posed.key}")
-    return posed if direction is None else posed.asking(one_of(Direction, "direction", direction))
+    if direction is None:
+        return posed
+    if not isinstance(posed, ConvProblem):
+        raise BadInput(f"`direction` belongs to a convolution; the problem is {posed.key}")
+    return posed.asking(one_of(Direction, "direction", direction))
 
 
-def _posed(what: object, second: Tensor | Sequence[int] | None) -> ConvProblem:
+def _posed(what: object, second: Tensor | Sequence[int] | None) -> Problem:
     if isinstance(what, nn.Module):
         if second is None:
             raise BadInput(f"a {type(what).__name__} poses a problem together with its input's shape, which is missing")
         return problem_of_module(what, second)
-    if not isinstance(what, str | ConvProblem):
+    if isinstance(what, Tensor) or not (isinstance(what, str) or getattr(what, "kind", None) in KINDS):
         raise BadInput(f"a problem, its text, an input tensor or an nn.Conv… was expected, got {brief(what)}")
     if second is not None:
         raise BadInput(f"a problem needs no weight, got one beside {str(what)!r}")
-    return ConvProblem.parse(what) if isinstance(what, str) else what
+    return parse(what) if isinstance(what, str) else cast(Problem, what)
 
 
 def _weight_of(x: Tensor, weight: object, bias: object, residual: object) -> Tensor:

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from convwright.errors import BadArgument, BadCall, BadInput, first_line
 from convwright.ops.asking.request import Request
-from convwright.ops.beyond import beyond, explain
 from convwright.ops.calls.form import Form
+from convwright.ops.pytorchs_own import explain
+from convwright.ops.slow_path import slow_path
 
 _KINDS = {RuntimeError: BadCall, TypeError: BadArgument}
 
@@ -29,11 +30,11 @@ def served(
     residual: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``beyond``; where that refuses what is PyTorch's function alone, and so does PyTorch, both are told."""
+    """``slow_path``; where that refuses what is PyTorch's function alone, and so does PyTorch, both are told."""
     if torch.compiler.is_dynamo_compiling():
-        return beyond(form, x, w, bias, request, residual, out)
+        return slow_path(form, x, w, bias, request, residual, out)
     try:
-        return beyond(form, x, w, bias, request, residual, out)
+        return slow_path(form, x, w, bias, request, residual, out)
     except BadInput as mistake:
         if not _is_pytorchs_alone(request, residual, out) or _are_apart(x, w, bias):
             raise

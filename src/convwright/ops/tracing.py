@@ -70,11 +70,11 @@ def _convolution(
     activation: str,
     algorithm: str | None,
 ) -> Tensor:
-    from convwright.ops.beyond import beyond
+    from convwright.ops.slow_path import slow_path
 
     form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
     request = window._replace(no_bias=bias is None, activation=activation, algorithm=algorithm)
-    return beyond(form, x, w, bias, request, residual)
+    return slow_path(form, x, w, bias, request, residual)
 
 
 @_convolution.register_fake

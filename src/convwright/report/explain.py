@@ -86,9 +86,9 @@ def _rows(verdicts: Iterable[Verdict], found: Findings) -> tuple[str, ...]:
 
 
 def _why(verdict: Verdict, found: Findings) -> str:
-    if verdict.eager_us is None:
+    if verdict.call_us is None:
         return verdict.reason
-    return f"{time_text(verdict.eager_us)}; {verdict.reason}"
+    return f"{time_text(verdict.call_us)}; {verdict.reason}"
 
 
 def _next(found: Findings, missing: Sequence[Verdict], command: str, quarantine: bool) -> tuple[str, ...]:

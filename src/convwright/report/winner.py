@@ -9,16 +9,16 @@ from convwright.core.limits import limits
 from convwright.core.policy import Objective, Weights
 from convwright.measuring.compare import TIE
 from convwright.report.words.amounts import percent_text, time_text
-from convwright.tuning.choose import Verdict, cost, eager_us, host_us
+from convwright.tuning.choose import Verdict, call_us, cost
 from convwright.tuning.find import Findings
 
 _WIDE = 0.05
 _AIMS = {
-    Objective.TIME: "the time of an eager call (of device, with packing, and host the slower one)",
-    Objective.DEVICE_TIME: "the device's time, as inside a captured CUDA graph",
+    Objective.TIME: "device time, with packing; an eager call also weighs what a choice adds on the host",
+    Objective.DEVICE_TIME: "device time alone, as inside a captured CUDA graph",
     Objective.ENERGY: "the energy of a call",
     Objective.WORKSPACE: "workspace",
-    Objective.TIME_THEN_WORKSPACE: "the time of an eager call, and workspace among those whose times are a tie",
+    Objective.TIME_THEN_WORKSPACE: "device time, and workspace among those whose times are a tie",
 }
 
 
@@ -36,7 +36,7 @@ def winner(found: Findings) -> tuple[str, ...]:
         _cost(won.finding, measured, found),
         _properties(won.finding, measured, found),
     ]
-    if eager_us(won.finding, found.policy).relative_halfwidth > _WIDE:
+    if call_us(won.finding, found.policy).relative_halfwidth > _WIDE:
         lines.append("That interval is wide: measured for longer, another may win.")
     if measured.doubt:
         lines.append(f"Mind that its time is in doubt: {measured.doubt}.")
@@ -54,7 +54,7 @@ def _without_winner(found: Findings) -> tuple[str, ...]:
     lines = ["Nothing that was measured under the present versions is kept, so what is fastest is not known."]
     if found.device.present:
         lines.append("What other work on the machine disturbed is not kept: it has to be measured again.")
-    if found.device.present and not found.problem.dtype.narrow:
+    if found.device.present and found.problem.kind == "conv" and not found.problem.dtype.narrow:
         lines.append(
             "The second call of conv2d on such operands searches for about 200 ms and keeps what it finds "
             "(CONVWRIGHT_MODE=quick, the default). Without a search PyTorch's own call runs where it is allowed."
@@ -88,7 +88,7 @@ def _amount(finding: Finding, found: Findings) -> str:
     """The time of a measured candidate, and what else is to be least."""
     measured, objective = finding.measurement, found.policy.objective
     assert measured is not None
-    text = time_text(eager_us(finding, found.policy).value)
+    text = time_text(call_us(finding, found.policy).value)
     if objective is Objective.ENERGY and measured.energy_mj is not None:
         return f"{text} and {measured.energy_mj:.3g} mJ"
     workspace = objective in (Objective.WORKSPACE, Objective.TIME_THEN_WORKSPACE)
@@ -96,14 +96,11 @@ def _amount(finding: Finding, found: Findings) -> str:
 
 
 def _cost(finding: Finding, measured: Measurement, found: Findings) -> str:
-    time_us = eager_us(finding, found.policy)
+    time_us = call_us(finding, found.policy)
     parts = [f"device {time_text(measured.device_us.value)}"]
     if measured.prepare_us is not None:
         kept = "" if found.policy.weights is Weights.CHANGING else ", once, since weights are constant"
         parts.append(f"packing the weight {time_text(measured.prepare_us.value)}{kept}")
-    host = host_us(finding, found.policy)
-    if host is not None:
-        parts.append(f"host {time_text(host.value)}")
     text = f"A call takes {time_text(time_us.value)} ± {percent_text(time_us)} %: {', '.join(parts)}."
     bound = limits(finding.candidate, found.device)
     share = bound.share(measured.device_us.value)

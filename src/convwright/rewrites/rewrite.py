@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
@@ -19,10 +20,12 @@ class Rewrite(ABC):
     """
 
     name: str
+    # Of the problems that it applies to.
+    kind = "conv"
     # How its arguments are written in a candidate's id, whatever the problem: a regular expression.
     written = ""
 
-    def arguments(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+    def arguments(self, problem: Any, device: DeviceFacts) -> Iterator[Config | Refusal]:
         """The few arguments worth trying on ``problem``, with a refusal for others; where none is, one refusal."""
         reason = why_not_fused(problem)
         if reason is None:
@@ -31,26 +34,26 @@ class Rewrite(ABC):
             yield Refusal(self.name, reason)
 
     @abstractmethod
-    def possible(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Config | Refusal]:
+    def possible(self, problem: Any, device: DeviceFacts) -> Iterator[Config | Refusal]:
         """The same of a problem whose epilogue fuses what kernels fuse."""
 
     @abstractmethod
-    def inner(self, problem: ConvProblem, arguments: Config) -> ConvProblem:
+    def inner(self, problem: Any, arguments: Config) -> ConvProblem:
         """The problem that is left to be computed."""
 
     @abstractmethod
-    def scratch_bytes(self, problem: ConvProblem, arguments: Config) -> int:
+    def scratch_bytes(self, problem: Any, arguments: Config) -> int:
         """Workspace that the rewrite itself needs before the inner candidate's, a multiple of the alignment."""
 
     @abstractmethod
-    def moved_bytes(self, problem: ConvProblem, arguments: Config) -> int:
+    def moved_bytes(self, problem: Any, arguments: Config) -> int:
         """What it costs: bytes read and written around the inner problem at each call."""
 
     @abstractmethod
     def plan(self, candidate: Candidate, inner_plan: Plan) -> Plan:
         """Run ``candidate``, which ``wrap`` made, around a plan for its inner candidate."""
 
-    def wrap(self, problem: ConvProblem, arguments: Config, inner: Candidate) -> Candidate:
+    def wrap(self, problem: Any, arguments: Config, inner: Candidate) -> Candidate:
         """The candidate for ``problem`` that uses ``inner``, a candidate for ``self.inner(problem, arguments)``."""
         scratch = self.scratch_bytes(problem, arguments)
         return Candidate(

@@ -8,6 +8,7 @@ from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
@@ -22,7 +23,7 @@ _ARITHMETICS = {"acc16", *Arithmetic}
 _SHOWN = 6
 
 
-def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
+def named(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate whose id is ``algorithm``, or the first whose id without its configuration is, or else the first of
     these in another arithmetic: triton/implicit-gemm computes fp32 as triton/implicit-gemm-3xtf32."""
     algorithm = listing.spaced(algorithm)
@@ -51,7 +52,7 @@ def named(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Pol
     raise unknown(algorithm, problem, device, policy)
 
 
-def unknown(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> BadInput:
+def unknown(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> BadInput:
     """What to say of a name that nothing has."""
     there = listing.names(listing.candidates(listing.direct(problem, device, policy)))
     return BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {there}")
@@ -87,7 +88,7 @@ def _is_about(offer: Offer, algorithm: str) -> bool:
     return refused or algorithm in (offer.id, offer.id.partition("[")[0])
 
 
-def _rewritten(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
+def _rewritten(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The outermost rewrite of a name around what the rest of it names for the problem inside."""
     name = algorithm.partition("(")[0]
     written = {each.name: each.written for each in REWRITES}
@@ -110,9 +111,9 @@ def _rewritten(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy
     raise Refused(f"{algorithm} cannot compute {problem.key}: {here}")
 
 
-def _reason_elsewhere(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> str | None:
+def _reason_elsewhere(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> str | None:
     """Why an algorithm of another direction cannot serve; None where no direction has one of that name."""
-    if problem.dtype.narrow:
+    if not isinstance(problem, ConvProblem) or problem.dtype.narrow:
         return None  # these have but one
     if any(spec.overlaps_itself for spec in (problem.x, problem.w)):
         problem = problem.in_layout(Layout.NCHW)  # nothing can be written into what overlaps itself

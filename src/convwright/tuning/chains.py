@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.problem import ConvProblem
+from convwright.core.kinds.problem import Problem
 from convwright.rewrites import REWRITES, Rewrite, rewrite
 
 # Which rewrites stand inside which. Most pairs commute, so each pair has one order, in which less is copied: what
@@ -26,12 +26,17 @@ class Step:
     """One rewrite with its arguments, around what it is applied to."""
 
     rewrite: Rewrite
-    problem: ConvProblem
+    problem: Problem
     arguments: Config
 
     @property
-    def inner(self) -> ConvProblem:
+    def inner(self) -> Problem:
         return self.rewrite.inner(self.problem, self.arguments)
+
+    @property
+    def parts(self) -> int:
+        """How often the inner problem is computed."""
+        return int(dict(self.arguments).get("parts", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +44,27 @@ class Chain:
     """Rewrites, the outermost first, around ``inner``."""
 
     steps: tuple[Step, ...]
-    inner: ConvProblem
+    inner: Problem
 
     @property
     def moved_bytes(self) -> int:
         """What the rewrites read and write at each call."""
-        images = self.steps[0].problem.n
-        return sum(
-            step.rewrite.moved_bytes(step.problem, step.arguments) * max(images // max(step.problem.n, 1), 1)
-            for step in self.steps
-        )
+        moved, runs = 0, 1
+        for step in self.steps:
+            moved += runs * step.rewrite.moved_bytes(step.problem, step.arguments)
+            runs *= step.parts
+        return moved
+
+    @property
+    def splits(self) -> bool:
+        """Whether the inner problem is one of several parts."""
+        return any(step.parts > 1 for step in self.steps)
 
     @property
     def effort(self) -> tuple[bool, int, int]:
         """What orders chains, the most promising first. To split a batch saves workspace and never work, so that is
         last; before it stands what leaves the fewest bytes to be moved around the inner problem and inside it."""
-        return self.inner.n < self.steps[0].problem.n, self.moved_bytes + self.inner.bytes, len(self.steps)
+        return self.splits, self.moved_bytes + self.inner.bytes, len(self.steps)
 
     def wrap(self, candidate: Candidate) -> Candidate:
         """The candidate for the outermost problem that uses ``candidate``, which is one for ``inner``."""
@@ -63,7 +73,7 @@ class Chain:
         return candidate
 
 
-def chains(problem: ConvProblem, device: DeviceFacts) -> tuple[list[Chain], list[Refusal]]:
+def chains(problem: Problem, device: DeviceFacts) -> tuple[list[Chain], list[Refusal]]:
     """Every rewrite by itself, then the few most promising pairs; and why others cannot be.
 
     The most promising come first. What leads to a problem that another chain leads to with less work is left out.
@@ -95,11 +105,9 @@ def _steps_of(candidate: Candidate) -> Iterator[Step]:
         candidate = candidate.inner
 
 
-def _steps(
-    problem: ConvProblem, device: DeviceFacts, refusals: list[Refusal], within: str | None = None
-) -> Iterator[Step]:
+def _steps(problem: Problem, device: DeviceFacts, refusals: list[Refusal], within: str | None = None) -> Iterator[Step]:
     for each in REWRITES:
-        if within is not None and each.name not in _INSIDE.get(within, ()):
+        if each.kind != problem.kind or (within is not None and each.name not in _INSIDE.get(within, ())):
             continue
         for arguments in each.arguments(problem, device):
             if isinstance(arguments, Refusal):

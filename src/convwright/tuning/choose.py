@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, Interval, Measurement
+from convwright.core.host_costs import objection_of_host
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.record import Record
 from convwright.measuring.compare import TIE
@@ -18,10 +19,11 @@ _AHEAD = dict.fromkeys(Objective, "are faster") | {Objective.WORKSPACE: "need no
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Record):
-    """One row's outcome. ``eager_us`` is what an eager call takes; ``reason`` says why it won or lost."""
+    """One row's outcome. ``call_us`` is the device time of a call, with packing where weights change; ``reason`` says
+    why it won or lost."""
 
     finding: Finding
-    eager_us: float | None
+    call_us: float | None
     reason: str
     allowed: bool
     won: bool
@@ -56,14 +58,48 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
     return wrong or (finding.measurement.doubt if policy.objective is not Objective.WORKSPACE else None)
 
 
-def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy) -> tuple[Verdict, ...]:
+# Host time of a candidate's call beyond PyTorch's own.
+ExtraHost = Callable[[Candidate], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """What an eager call asks for beyond a faster device: a choice has to be faster by more than ``tie``, and what it
+    adds on the host, ``extra_us``, must be little beside what it saves."""
+
+    tie: float = TIE
+    extra_us: ExtraHost | None = None
+
+    def objection(self, finding: Finding, baseline: Finding | None, policy: Policy) -> str | None:
+        """Why an eager call should not run what is allowed and faster on the device."""
+        if baseline is None or finding is baseline or policy.objective not in _EAGER:
+            return None
+        if finding.measurement is None or baseline.measurement is None:
+            return None
+        ours, own = cost(finding, policy), cost(baseline, policy)
+        if not surely_less(ours, own, self.tie):
+            return f"is not surely faster than PyTorch's own call by {self.tie:.0%}, as an eager call asks for"
+        return objection_of_host(own.value - ours.value, self.extra_us(finding.candidate)) if self.extra_us else None
+
+
+_EAGER = (Objective.TIME, Objective.TIME_THEN_WORKSPACE)
+
+
+def choose(
+    findings: Sequence[Finding], baseline: Finding | None, policy: Policy, eager: Eager | None = None
+) -> tuple[Verdict, ...]:
     """All findings, the winner first, then the allowed by what they cost; the disallowed last, by their times.
 
     PyTorch's own call wins unless another is better by more than a tie, and surely better. None wins beside a call of
-    PyTorch's own of which nothing is known, as where a time that was unstable was not kept.
+    PyTorch's own of which nothing is known, as where a time that was unstable was not kept. With ``eager`` the winner
+    is what an eager call runs, and without it what a captured one runs.
     """
-    objections = {finding.candidate.id: objection(finding, baseline, policy) for finding in findings}
-    times = {f.candidate.id: eager_us(f, policy) for f in findings if f.measurement is not None}
+    objections = {
+        finding.candidate.id: objection(finding, baseline, policy)
+        or (None if eager is None else eager.objection(finding, baseline, policy))
+        for finding in findings
+    }
+    times = {f.candidate.id: call_us(f, policy) for f in findings if f.measurement is not None}
     # What is disallowed only since other work disturbed it may be better all the same.
     rivals = [
         f for f in findings if f.measurement is not None and objections[f.candidate.id] in (None, f.measurement.doubt)
@@ -88,26 +124,14 @@ def choose(findings: Sequence[Finding], baseline: Finding | None, policy: Policy
     )
 
 
-def eager_us(finding: Finding, policy: Policy) -> Interval:
-    """What an eager call of a measured candidate takes under ``policy``."""
+def call_us(finding: Finding, policy: Policy) -> Interval:
+    """Device time of one call of a measured candidate, with packing where weights change."""
     assert finding.measurement is not None
-    return _eager_us(finding.measurement, policy)
+    return _call_us(finding.measurement, policy)
 
 
-def _eager_us(measured: Measurement, policy: Policy) -> Interval:
-    return measured.eager_us(weights_change=policy.weights is Weights.CHANGING)
-
-
-def device_us(finding: Finding, policy: Policy) -> Interval:
-    """What a call takes of the device alone, as inside a captured graph, with packing where weights change."""
-    assert finding.measurement is not None
-    return _eager_us(replace(finding.measurement, host_us=None), policy)
-
-
-def host_us(finding: Finding, policy: Policy) -> Interval | None:
-    """What an eager call takes of the host, with packing where weights change."""
-    assert finding.measurement is not None
-    return finding.measurement.eager_host_us(weights_change=policy.weights is Weights.CHANGING)
+def _call_us(measured: Measurement, policy: Policy) -> Interval:
+    return measured.call_us(weights_change=policy.weights is Weights.CHANGING)
 
 
 def is_torch(candidate: Candidate) -> bool:
@@ -125,11 +149,9 @@ def cost_of(measured: Measurement, policy: Policy) -> Interval:
     """The same of a measurement, whatever was measured."""
     if policy.objective is Objective.WORKSPACE:
         return _around(measured.workspace_bytes, 0.0)
-    if policy.objective is Objective.DEVICE_TIME:
-        return _eager_us(replace(measured, host_us=None), policy)
     if policy.objective is Objective.ENERGY and measured.energy_mj is not None:
         return _around(measured.energy_mj, measured.energy_halfwidth_mj or 0.0)
-    return _eager_us(measured, policy)
+    return _call_us(measured, policy)
 
 
 def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
@@ -140,11 +162,11 @@ def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
     return surely_less(cost(best, policy), cost(baseline, policy))
 
 
-def surely_less(mine: Interval, own: Interval) -> bool:
-    """True where ``mine`` is less than what PyTorch's own call costs by more than a tie, and beyond both intervals by
-    half of one: of a gain of 3 %, more would not be sure before either is known within 0.5 %.
+def surely_less(mine: Interval, own: Interval, tie: float = TIE) -> bool:
+    """True where ``mine`` is less than what PyTorch's own call costs by more than ``tie``, and beyond both intervals by
+    half of it: of a gain of 3 %, more would not be sure before either is known within 0.5 %.
     """
-    return mine.value < (1 - TIE) * own.value and mine.high < (1 - TIE / 2) * own.low
+    return mine.value < (1 - tie) * own.value and mine.high < (1 - tie / 2) * own.low
 
 
 def is_unstable(finding: Finding, policy: Policy) -> bool:
@@ -185,7 +207,6 @@ def _order(times: dict[str, Interval], finding: Finding) -> float:
     return float("inf") if time_us is None else time_us.value
 
 
-_FAR = 0.8  # of what PyTorch's own call costs
 _UNKNOWN = "was timed, but PyTorch's own call was not, which may be faster"
 # What is counted where it is not time.
 _COUNTED = {Objective.ENERGY: "energy", Objective.WORKSPACE: "workspace"}
@@ -232,21 +253,6 @@ def _against_torch(winner: Finding, rivals: Sequence[Finding], baseline: Finding
     if counted:
         return f": {ours / theirs:.2f}x the {counted} of PyTorch's own call"
     return f": {theirs / ours:.2f}x as fast as PyTorch's own call"
-
-
-def rival(verdicts: Sequence[Verdict], baseline: Finding, policy: Policy) -> Finding | None:
-    """What seems far better than PyTorch's own call, is right, and was not chosen only since nothing was sure beside
-    other work; the best of it, or None."""
-    if baseline.measurement is None:
-        return None
-    right = [
-        verdict.finding
-        for verdict in verdicts
-        if (measured := verdict.finding.measurement) is not None
-        and (verdict.allowed or verdict.reason == measured.doubt)
-    ]
-    best = min(right, key=lambda finding: _value(finding, policy), default=baseline)
-    return best if _value(best, policy) < _FAR * _value(baseline, policy) else None
 
 
 def may_be_better(finding: Finding, baseline: Finding, policy: Policy) -> bool:

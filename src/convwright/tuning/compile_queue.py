@@ -69,11 +69,16 @@ class _Job:
 
 
 _Key = tuple[Candidate, str]
+_Home = tuple[str, str]  # a backend by its name and the kind of its problems
+
+
+def _home(candidate: Candidate) -> _Home:
+    return candidate.leaf.backend, candidate.leaf.problem.kind
 
 
 def is_compiled_apart(candidate: Candidate) -> bool:
     """Whether what compiles a candidate can do so in another process."""
-    return isinstance(backend(candidate.leaf.backend), Compiles)
+    return isinstance(backend(*_home(candidate)), Compiles)
 
 
 class CompileQueue:
@@ -85,7 +90,7 @@ class CompileQueue:
     ) -> None:
         self.most, self.in_background, self.quiet_s = most, in_background, quiet_s
         self._workers = WorkerPool(most, niceness=_NICENESS, prepare=self._prepare)
-        self._loaded: set[str] = set()
+        self._loaded: set[_Home] = set()
         self._lost: list[Callable[[], None]] = []
         self._begin()
 
@@ -111,13 +116,14 @@ class CompileQueue:
         """Have compilers for a device start, and load into this process what kernels are built with: both take half a
         second."""
         if device.kind == "cuda":
-            self._load({member.name for member in backends() if isinstance(member, Compiles)}, starting=self.most)
+            homes = {(member.name, "conv") for member in backends() if isinstance(member, Compiles)}
+            self._load(homes, starting=self.most)
 
-    def _load(self, names: set[str], *, starting: int = 0) -> None:
-        new, self._loaded = names - self._loaded, self._loaded | names
+    def _load(self, homes: set[_Home], *, starting: int = 0) -> None:
+        new, self._loaded = homes - self._loaded, self._loaded | homes
         self._workers.start(starting)
-        for name in new:
-            member = backend(name)
+        for name, kind in new:
+            member = backend(name, kind)
             assert isinstance(member, Compiles)
             with suppress(ImportError):  # it refuses everything, and says why
                 member.load_compiler()
@@ -144,7 +150,7 @@ class CompileQueue:
         """
         kernels = list(kernels)
         if priority is not Priority.BACKGROUND:
-            self._load({kernel.backend for kernel in kernels})
+            self._load({_home(kernel) for kernel in kernels})
         with self._changed:
             group = None if then is None else _Group(subject, then)
             jobs = [self._wanted(kernel, device, priority, until_s, loads=loads) for kernel in kernels]
@@ -319,7 +325,7 @@ class CompileQueue:
         """Compile a kernel, and build it: "", what went wrong, or None where nobody waited for it."""
         try:
             if not job.is_compiled:
-                self._load({job.kernel.backend})
+                self._load({_home(job.kernel)})
                 try:
                     self._workers.ask(
                         "compile", job.kernel, job.device, patience_s=MOST_COMPILING_S,

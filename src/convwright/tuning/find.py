@@ -13,9 +13,9 @@ import torch
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
+from convwright.core.kinds.problem import Problem
 from convwright.core.limits import too_large
 from convwright.core.policy import Objective, Policy
-from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import as_current
 from convwright.settings import BUDGETS_US, Mode, Trust, settings
@@ -40,7 +40,7 @@ NOT_MEASURED = "was not measured: "
 
 
 def find(
-    problem: ConvProblem,
+    problem: Problem,
     device: DeviceFacts,
     policy: Policy,
     *,
@@ -92,10 +92,10 @@ def find(
 _asked: set[tuple[object, ...]] = set()
 
 
-def was_asked(problem: ConvProblem, device: DeviceFacts) -> bool:
+def was_asked(problem: Problem, device: DeviceFacts) -> bool:
     """Whether this process has asked what there is for the likes of ``problem``. The first time libraries load what
     answers, which is no cost of the problem that happens to come first."""
-    kind = device.torch_name or device.key, problem.dtype, problem.direction
+    kind = device.torch_name or device.key, problem.kind, problem.dtype, problem.outputs[-1]
     was = kind in _asked
     _asked.add(kind)
     return was

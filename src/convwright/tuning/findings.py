@@ -11,7 +11,6 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Measurement
 from convwright.core.limits import limits, too_large
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.measuring.kernels import Kernel
 from convwright.naming import singular
 from convwright.settings import Mode
@@ -26,7 +25,7 @@ class Findings:
     ``kernels`` are those that each measured candidate launches, by its id, where they were asked for.
     """
 
-    problem: ConvProblem
+    problem: Any  # a Problem: who asked knows of which kind
     device: DeviceFacts
     policy: Policy
     mode: Mode
@@ -91,7 +90,7 @@ def _row(verdict: Verdict, device: DeviceFacts, policy: Policy) -> dict[str, Any
         "source": candidate.source,
         "bytes_limit_us": bound.bytes_us,
         "arithmetic_limit_us": bound.arithmetic_us,
-        "eager_us": verdict.eager_us,
+        "call_us": verdict.call_us,
         "remembered": verdict.finding.remembered,
         "permitted": listing.objection(candidate, policy) is None,  # measured or not
         "allowed": verdict.allowed,

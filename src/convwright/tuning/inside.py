@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from convwright.core.candidate import Candidate
-from convwright.core.problem import ConvProblem
+from convwright.core.kinds.problem import Problem
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
@@ -26,7 +26,7 @@ def searching(search: Search) -> listing.Promising:
     """Has the candidates of a problem inside a rewrite looked at, each for its share of the time, and names the best;
     what that comes to as a whole is looked at with the rewrite around it."""
 
-    def promising(problem: ConvProblem) -> list[Candidate]:
+    def promising(problem: Problem) -> list[Candidate]:
         direct = listing.candidates(search.offers(problem))  # ahead of the inner budget, which does not pay for it
         left_us = search.budget.left_us - (1 - _SHARE) * search.budget.total_us
         inner = replace(
@@ -48,7 +48,7 @@ def _worth_wrapping(ranked: list[Candidate]) -> list[Candidate]:
     return [*whole, *saving]
 
 
-def known_best(search: Search, problem: ConvProblem) -> list[Candidate]:
+def known_best(search: Search, problem: Problem) -> list[Candidate]:
     """The few candidates for the problem inside a rewrite that are worth wrapping: the fastest that were measured and
     not found wrong, or the first of each backend where none was."""
     listed = listing.candidates(search.offers(problem))

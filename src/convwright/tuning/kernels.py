@@ -12,9 +12,11 @@ from time import perf_counter
 
 from convwright.backends.registry import backend
 from convwright.core.candidate import Candidate
+from convwright.core.kinds.problem import Problem
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.tuning import listing
+from convwright.tuning.chains import chains
 from convwright.tuning.compile_queue import NO_THREAD, Priority, compile_queue, is_compiled_apart
 from convwright.tuning.search import Search
 
@@ -155,8 +157,8 @@ def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: in
     By those for parts of a batch nothing is gained but workspace, of which they hardly need any.
     """
     own = promising(search, direct)
-    inner = listing.inner_problems(search.problem, search.device)[:most_chains]
-    inside = [_inside(search, each, own)[:_MOST_INSIDE] for each in inner if each.n == search.problem.n]
+    inner = [chain.inner for chain in chains(search.problem, search.device)[0][:most_chains] if not chain.splits]
+    inside = [_inside(search, each, own)[:_MOST_INSIDE] for each in inner]
     queues = [*(own[place::_OWN] for place in range(_OWN)), *inside]
     return list(dict.fromkeys(kernel for turn in zip_longest(*queues) for kernel in turn if kernel is not None))
 
@@ -179,19 +181,22 @@ def _fastest_before(search: Search, direct: Sequence[Candidate]) -> list[Candida
     return [leaf for _, leaf in sorted(timed, key=itemgetter(0)) if leaf.compiles and is_compiled_apart(leaf)]
 
 
-def _inside(search: Search, inner: ConvProblem, own: Sequence[Candidate]) -> list[Candidate]:
+def _inside(search: Search, inner: Problem, own: Sequence[Candidate]) -> list[Candidate]:
     """What promises most of a problem inside a rewrite; where that gains little, of other algorithms than the
     problem's own, for which no library is asked."""
     within = replace(search, problem=inner)
     if not _gains_little(inner, search.problem, own):
         return promising(within, listing.candidates(search.offers(inner)))
     known, families = {kernel.algorithm for kernel in own}, {kernel.backend: None for kernel in own}
-    offers = [offer for name in families for offer in backend(name).candidates(inner, search.device, search.policy)]
+    members = [backend(name, inner.kind) for name in families]
+    offers = [offer for member in members for offer in member.candidates(inner, search.device, search.policy)]
     return [kernel for kernel in promising(within, listing.candidates(offers)) if kernel.algorithm not in known]
 
 
-def _gains_little(inner: ConvProblem, problem: ConvProblem, own: Sequence[Candidate]) -> bool:
+def _gains_little(inner: Problem, problem: Problem, own: Sequence[Candidate]) -> bool:
     """Where kernels compute the problem itself with its epilogue and channels last: the same kernels with less of it,
     or in planes."""
+    if not (isinstance(problem, ConvProblem) and isinstance(inner, ConvProblem)):
+        return False
     in_planes = problem.x.layout is Layout.NHWC and inner.x.layout is Layout.NCHW
     return bool(own) and (in_planes or inner.epilogue != problem.epilogue)

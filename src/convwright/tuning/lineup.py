@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.problem import ConvProblem
+from convwright.core.kinds.problem import Problem
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.chains import chains
@@ -47,7 +47,7 @@ class Lineup:
 
     def __init__(
         self,
-        problem: ConvProblem,
+        problem: Problem,
         device: DeviceFacts,
         direct: Sequence[Candidate],
         baseline: Candidate | None,

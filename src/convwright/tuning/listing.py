@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from convwright.backends.registry import BACKENDS, backend, backends
+from convwright.backends import registry
+from convwright.backends.registry import backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Backend, Configurable, Plan, Selective
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -17,12 +19,12 @@ from convwright.rewrites import REWRITES
 from convwright.rewrites.rewrite import wrap_plan
 from convwright.tuning.chains import Step, chains
 
-Promising = Callable[[ConvProblem], Sequence[Candidate]]
+Promising = Callable[[Problem], Sequence[Candidate]]
 
 
-def direct(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
+def direct(problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]:
     """What the backends offer and refuse, in the registry's order."""
-    return [offer for member in backends() for offer in member.candidates(problem, device, policy)]
+    return [offer for member in backends(problem.kind) for offer in member.candidates(problem, device, policy)]
 
 
 def tiny(device: DeviceFacts) -> ConvProblem:
@@ -36,12 +38,12 @@ def load(device: DeviceFacts) -> None:
     direct(tiny(device), device, Policy())
 
 
-def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
+def of_family(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]:
     """What there is that could be called ``algorithm``: of one backend, or of rewrites around any."""
     if "(" in algorithm:
         exact = with_id(algorithm, problem, device, policy)
         return [exact] if exact is not None else rewritten(problem, device, policy)
-    member = _backend_of(algorithm)
+    member = _backend_of(algorithm, problem)
     if member is None:
         return []
     offers = list(member.candidates(problem, device, policy))
@@ -51,15 +53,21 @@ def of_family(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy:
     return offers
 
 
-def _backend_of(algorithm: str) -> Backend | None:
+def member_of(candidate: Candidate) -> Backend:
+    """The backend that made a candidate, which is no rewrite."""
+    problem: Problem = candidate.problem
+    return backend(candidate.backend, problem.kind)
+
+
+def _backend_of(algorithm: str, problem: Problem) -> Backend | None:
     """The backend that a name begins with; None where there is none of that name."""
     family = algorithm.partition("/")[0]
-    return backend(family) if family in BACKENDS else None
+    return backend(family, problem.kind) if family in registry.names(problem.kind) else None
 
 
-def spelled(algorithm: str, problem: ConvProblem) -> str:
+def spelled(algorithm: str, problem: Problem) -> str:
     """An algorithm's name as candidates have it, where its backend knows other names for it."""
-    member = _backend_of(algorithm)
+    member = _backend_of(algorithm, problem)
     return member.spelled(algorithm, problem) if isinstance(member, Configurable) else algorithm
 
 
@@ -75,11 +83,11 @@ def spaced(algorithm: str) -> str:
 
 def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
     """Configurations near that of a candidate, of a backend that has more of them than it lists."""
-    member = backend(candidate.backend) if candidate.inner is None else None
+    member = member_of(candidate) if candidate.inner is None else None
     return member.variants(candidate, device) if isinstance(member, Configurable) else iter(())
 
 
-def with_id(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate | None:
+def with_id(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate | None:
     """The candidate that has this id, with any number of rewrites around it; None where there is none."""
     if "(" not in id_:
         return next((c for c in candidates(_called(id_, problem, device, policy)) if c.id == id_), None)
@@ -90,7 +98,7 @@ def with_id(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy)
     return None
 
 
-def inside(id_: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[Step, str]]:
+def inside(id_: str, problem: Problem, device: DeviceFacts) -> Iterator[tuple[Step, str]]:
     """The outermost rewrite of an id, as far as it can be applied to ``problem``, and the id of what stands in it."""
     for step in _steps(id_.partition("(")[0], problem, device):
         if isinstance(step, Refusal):
@@ -100,16 +108,16 @@ def inside(id_: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[tupl
             yield step, id_[len(start) : -1]
 
 
-def forms(name: str, problem: ConvProblem, device: DeviceFacts) -> tuple[list[str], list[Refusal]]:
+def forms(name: str, problem: Problem, device: DeviceFacts) -> tuple[list[str], list[Refusal]]:
     """How the rewrite of this name can stand around what computes ``problem``, and why not otherwise."""
     steps = list(_steps(name, problem, device))
     return [f"{_start(s)}…)" for s in steps if isinstance(s, Step)], [s for s in steps if isinstance(s, Refusal)]
 
 
-def _steps(name: str, problem: ConvProblem, device: DeviceFacts) -> Iterator[Step | Refusal]:
+def _steps(name: str, problem: Problem, device: DeviceFacts) -> Iterator[Step | Refusal]:
     """The rewrite of this name with each of the arguments that it can have, or why it has not."""
-    for each in REWRITES:
-        for arguments in each.arguments(problem, device) if each.name == name else ():
+    for each in (each for each in REWRITES if each.kind == problem.kind and each.name == name):
+        for arguments in each.arguments(problem, device):
             yield arguments if isinstance(arguments, Refusal) else Step(each, problem, arguments)
 
 
@@ -117,9 +125,9 @@ def _start(step: Step) -> str:
     return f"{step.rewrite.name}(" + "".join(f"{value}, " for _, value in step.arguments)
 
 
-def _called(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> list[Offer]:
+def _called(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]:
     """Offers among which the candidate with this id is, if there is one: few besides where a backend can tell."""
-    member = _backend_of(id_)
+    member = _backend_of(id_, problem)
     if member is None:
         return []
     if isinstance(member, Selective):
@@ -128,7 +136,7 @@ def _called(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy)
     return list(member.candidates(problem, device, policy)) if configured is None else [configured]
 
 
-def known(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
+def known(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate that has this id, which must exist."""
     candidate = with_id(id_, problem, device, policy)
     if candidate is None:
@@ -136,9 +144,7 @@ def known(id_: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -
     return candidate
 
 
-def rewritten(
-    problem: ConvProblem, device: DeviceFacts, policy: Policy, promising: Promising | None = None
-) -> list[Offer]:
+def rewritten(problem: Problem, device: DeviceFacts, policy: Policy, promising: Promising | None = None) -> list[Offer]:
     """Chains of one or two rewrites around those candidates for their inner problem that ``promising`` names.
 
     By default, where nothing was measured, these are the first of each backend.
@@ -148,7 +154,7 @@ def rewritten(
     return [*refused, *(chain.wrap(candidate) for chain in possible for candidate in promising(chain.inner))]
 
 
-def inner_problems(problem: ConvProblem, device: DeviceFacts) -> list[ConvProblem]:
+def inner_problems(problem: Problem, device: DeviceFacts) -> list[Problem]:
     """The problems that chains of rewrites turn ``problem`` into."""
     return [chain.inner for chain in chains(problem, device)[0]]
 
@@ -161,17 +167,17 @@ def first_of_each(listed: Sequence[Candidate], policy: Policy) -> list[Candidate
 
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
     """Make a candidate, rewritten or not, ready to run."""
-    return wrap_plan(candidate, lambda leaf: backend(leaf.backend).build(leaf, device))
+    return wrap_plan(candidate, lambda leaf: member_of(leaf).build(leaf, device))
 
 
-def fingerprints(device: DeviceFacts) -> list[str]:
-    """Every backend as it is now: where one of them is another, there is something else to be found."""
-    return [f"{member.name} ({member.fingerprint(device)})" for member in backends()]
+def fingerprints(device: DeviceFacts, kind: str = "conv") -> list[str]:
+    """Every backend for problems of a kind as it is now: where one is another, there is something else to be found."""
+    return [f"{member.name} ({member.fingerprint(device)})" for member in backends(kind)]
 
 
 def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:
     """What must be the same for a finding about this candidate to count."""
-    return backend(candidate.leaf.backend).fingerprint(device)
+    return member_of(candidate.leaf).fingerprint(device)
 
 
 def names(listed: Iterable[Candidate]) -> str:

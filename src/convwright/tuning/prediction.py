@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
+from convwright.core.kinds.problem import Problem
 from convwright.tuning.chains import moved_bytes
 from convwright.tuning.listing import spread
 
@@ -32,19 +33,15 @@ def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
     leaf, bandwidth, peak = candidate.leaf, device.bandwidth_bytes_per_us, device.peak(candidate.arithmetic)
     if not bandwidth or not peak:
         return None
-    work_us = leaf.problem.flops * leaf.arithmetic.products * _times_idle(leaf) / peak
-    return _runs(candidate) * max(work_us, leaf.problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
-
-
-def _runs(candidate: Candidate) -> int:
-    """How often its leaf runs at each call: once for each part of a batch that was split."""
-    return max(candidate.problem.n // max(candidate.leaf.problem.n, 1), 1)
+    problem: Problem = leaf.problem
+    work_us = problem.flops * leaf.arithmetic.products * _times_idle(leaf) / peak
+    return candidate.runs * max(work_us, problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
 
 
 def _times_idle(leaf: Candidate) -> int:
     """How many times the problem's products its tiles hold, as a power of two: which of two tiles that fit alike is
     faster, who offers them knows better."""
-    products = leaf.problem.flops // 2
+    products: int = leaf.problem.flops // 2
     return 1 if leaf.tiled is None or not products else 1 << max(leaf.tiled // products, 1).bit_length() - 1
 
 
@@ -53,7 +50,8 @@ def own_call_us(own: Candidate, device: DeviceFacts) -> float:
     per_thread = _MOST_FLOPS_PER_US.get(own.arithmetic)
     if device.kind != "cpu" or per_thread is None or device.threads is None:
         return 0.0
-    return own.problem.flops / _MOST_SAVED / (per_thread * device.threads)
+    problem: Problem = own.problem
+    return problem.flops / _MOST_SAVED / (per_thread * device.threads)
 
 
 def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
@@ -63,7 +61,8 @@ def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
     if not bandwidth:
         return 0.0
     scratch_bytes = 0 if candidate.workspace_is_bound else candidate.workspace_bytes or 0
-    return (leaf.problem.bytes + scratch_bytes) / bandwidth
+    problem: Problem = leaf.problem
+    return (problem.bytes + scratch_bytes) / bandwidth
 
 
 def hopeless_us(candidate: Candidate, device: DeviceFacts, best_us: float) -> float | None:
@@ -112,4 +111,4 @@ def expected_us(candidate: Candidate, device: DeviceFacts) -> float | None:
     if leaf.estimated_us is None:
         return None
     bandwidth = device.bandwidth_bytes_per_us
-    return _runs(candidate) * leaf.estimated_us + (moved_bytes(candidate) / bandwidth if bandwidth else 0.0)
+    return candidate.runs * leaf.estimated_us + (moved_bytes(candidate) / bandwidth if bandwidth else 0.0)

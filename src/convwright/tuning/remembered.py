@@ -9,28 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
+from typing import NamedTuple
 
 from convwright.core.finding import Finding
+from convwright.core.policy import Policy
 from convwright.measuring.compare import TIE
 from convwright.tuning import listing
-from convwright.tuning.choose import Verdict, choose, cost, cost_of, is_unstable, objection, surely_less
+from convwright.tuning.choose import Eager, choose, cost, cost_of, is_unstable, objection, surely_less
 from convwright.tuning.keeping.recall import Recall
 from convwright.tuning.search import Search, baseline_of
 
 
-def remembered(search: Search) -> tuple[Verdict, Finding] | None:
-    """Who wins, and PyTorch's own call; None where no search is done that tells."""
-    recall = search.recall()
-    return best_known(search, recall) if recall.is_settled(search.mode) else None
+class Known(NamedTuple):
+    """PyTorch's own call, and of the others those that may win by their times."""
+
+    own: Finding
+    others: tuple[Finding, ...]
+
+    def winner(self, policy: Policy, eager: Eager | None) -> Finding | None:
+        """Who wins under ``policy``, in an eager call or in a captured one."""
+        verdict = choose([self.own, *self.others], self.own, policy, eager)[0]
+        return verdict.finding if verdict.won else None
 
 
-def best_known(search: Search, recall: Recall) -> tuple[Verdict, Finding] | None:
-    """The same of whatever was measured, be it by a search for something else."""
-    own = _own(search, recall)
+def known(search: Search, recall: Recall, eager: Eager | None = None) -> Known | None:
+    """What the store's measurements lead to, whatever search made them; None where they tell nothing."""
+    own = _own(search, recall) if recall.measured() else None
     if own is None or own.measurement is None:
         return None
-    verdicts = choose([own, *_cheapest(search, recall, own)], own, search.policy)
-    return (verdicts[0], own) if verdicts[0].won else None
+    return Known(own, tuple(_cheapest(search, recall, own, eager)))
 
 
 def _own(search: Search, recall: Recall) -> Finding | None:
@@ -39,8 +46,9 @@ def _own(search: Search, recall: Recall) -> Finding | None:
     return None if baseline is None else recall.finding(baseline)
 
 
-def _cheapest(search: Search, recall: Recall, own: Finding) -> Iterator[Finding]:
-    """Findings that may win by what they cost, up to the first that is allowed and those that tie with it."""
+def _cheapest(search: Search, recall: Recall, own: Finding, eager: Eager | None) -> Iterator[Finding]:
+    """Findings that may win by what they cost, up to the first that is allowed, also in an eager call, and those that
+    tie with it."""
     policy, measured = search.policy, recall.measured()
     costs = {id_: cost_of(each, policy) for id_, each in measured.items() if id_ != own.candidate.id}
     if objection(own, own, policy) is None:
@@ -54,5 +62,6 @@ def _cheapest(search: Search, recall: Recall, own: Finding) -> Iterator[Finding]
         finding = None if candidate is None else recall.finding(candidate)
         if finding is not None:
             yield finding
-            if objection(finding, own, policy) is None:
-                enough = min(enough, (1 + TIE) * costs[id_].value)
+            if objection(finding, own, policy) or (eager is not None and eager.objection(finding, own, policy)):
+                continue
+            enough = min(enough, (1 + TIE) * costs[id_].value)

@@ -10,8 +10,8 @@ from convwright import flags
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import may_pass
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
-from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
@@ -50,7 +50,7 @@ class Search:
     """What is asked for, under which permission, and how it is to be found out. Where nobody limits the workspace, the
     policy's limit ``follows_memory``."""
 
-    problem: ConvProblem
+    problem: Problem
     device: DeviceFacts
     policy: Policy
     mode: Mode
@@ -63,9 +63,9 @@ class Search:
     kernels: Kernels | None = None
     rank: Rank = by_promise
     follows_memory: bool = False
-    _listed: dict[tuple[ConvProblem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
+    _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
 
-    def offers(self, problem: ConvProblem) -> list[Offer]:
+    def offers(self, problem: Problem) -> list[Offer]:
         """What there is for this problem, or for one inside of a rewrite, whose backends are asked once in a search."""
         asked = problem, self.policy
         if asked not in self._listed:
@@ -107,7 +107,7 @@ def check_objective(policy: Policy, device: DeviceFacts, mode: Mode, *, energy: 
 
 
 def search_for(
-    problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, budget: Budget
+    problem: Problem, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, budget: Budget
 ) -> Search:
     """A search as it is asked for, with what ``policy`` leaves open filled in."""
     follows_memory = policy.max_workspace_bytes is None
@@ -115,13 +115,13 @@ def search_for(
     return Search(problem, device, known, mode, store, budget, follows_memory=follows_memory)
 
 
-def resolved(policy: Policy, problem: ConvProblem, device: DeviceFacts) -> Policy:
+def resolved(policy: Policy, problem: Problem, device: DeviceFacts) -> Policy:
     """``policy`` with PyTorch's permission and the default workspace filled in."""
     workspace = policy.max_workspace_bytes
     if workspace is None:
         free = free_memory_bytes(device)
         workspace = min(DEFAULT_WORKSPACE_BYTES, free // 10) if free is not None else DEFAULT_WORKSPACE_BYTES
-    return flags.completed(replace(policy, max_workspace_bytes=workspace), problem.dtype, device)
+    return flags.completed(replace(policy, max_workspace_bytes=workspace), problem.dtype, device, kind=problem.kind)
 
 
 def baseline_of(listed: Sequence[Candidate], policy: Policy) -> Candidate | None:

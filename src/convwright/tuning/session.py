@@ -1,4 +1,8 @@
-"""The process's memory of choices: one store, one mode, and what was chosen for each problem so far."""
+"""What this process runs for each question: one store, one mode, one record per question.
+
+A question has two answers. An eager call weighs what a choice adds on the host; a captured call counts the device
+alone. Both come from the same findings, and both are known before anything is captured.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from time import perf_counter
@@ -27,30 +31,36 @@ from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
 from convwright.settings import Mode, Trust, settings, store_place
 from convwright.tuning import listing
-from convwright.tuning.asked import named as named
+from convwright.tuning.asked import named
 from convwright.tuning.budget import Budget
-from convwright.tuning.choose import device_us, host_us, is_torch, rival
+from convwright.tuning.choose import Eager, call_us, choose, is_torch
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find, resolved
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.keeping.stored_plan import stored_plan
 from convwright.tuning.ranges import Ranged
-from convwright.tuning.remembered import best_known, remembered
-from convwright.tuning.search import Search, search_for
+from convwright.tuning.remembered import known
+from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.unmeasured import unmeasured
+
+# The kinds of device on which calls search. On a CPU they use what `tune` has found.
+SEARCHED = ("cuda",)
+# Who asks but once waits for compilers at most so long.
+_PATIENCE_S = 10.0
+# A search that concluded nothing, since other work disturbed it, is not repeated for so long.
+_BUSY_S = 600.0
+_BUSY = "busy"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Choice(Record):
-    """What runs, and what it and PyTorch's own call take on the device and of the host; None where that was not
-    measured, and on a CPU, where they are one. ``note`` says why it stands in for what was chosen, if it does."""
+    """What runs, and the device time of a call of it and of PyTorch's own; None where that was not measured. ``note``
+    says why it stands in for what was chosen, if it does."""
 
     candidate: Candidate
     device: DeviceFacts
     device_us: Interval | None = None
     torch_device_us: Interval | None = None
-    host_us: Interval | None = None
-    torch_host_us: Interval | None = None
     note: str | None = None
 
     def __repr__(self) -> str:
@@ -67,10 +77,9 @@ class Choice(Record):
 
 
 class Question(NamedTuple):
-    """All that bears on a choice; two GPUs of one kind are two, since plans belong to one of them.
-
-    A ``fixed`` choice is not made again: whoever asks for determinism gets the same bits from the first call on.
-    """
+    """All that bears on a choice. Two GPUs of one kind are two devices, since a plan belongs to one of them. A
+    ``fixed`` choice is not made again: whoever asks for determinism gets the same bits from the first call on. Without
+    ``searches`` only the store and PyTorch's own call are looked at."""
 
     problem: ConvProblem
     torch_name: str | None
@@ -79,12 +88,26 @@ class Question(NamedTuple):
     algorithm: str | None
     flags: tuple[object, ...]
     fixed: bool
+    searches: bool
 
 
-# So many times as long as a longer search took passes before the next.
-_REST = 2.0
-# Who asks but once waits for compilers so long at most.
-_PATIENCE_S = 10.0
+class Answer(NamedTuple):
+    """What runs an eager call and what runs a captured one. ``lasts`` is False where a later call should ask again."""
+
+    eager: Choice
+    captured: Choice
+    lasts: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """All that is remembered of one question. ``stale`` says that more is compiled by now."""
+
+    answer: Answer | None = None
+    stale: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -99,132 +122,83 @@ in_child(_begin_in_child)
 
 
 class Session:
-    """Chooses for every problem once and remembers it. ``spent_us`` is what its searches took so far, ``dearest_us``
-    what the longest of them did."""
+    """Answers every question once and remembers it. Calls search on the kinds of device in ``searches_on``, for
+    ``spent_us`` so far."""
 
     def __init__(self, mode: Mode, store: Store) -> None:
-        self.mode = mode
-        self.store = store
-        self.last: Choice | None = None
-        self.spent_us = self.dearest_us = self._rests_until_s = 0.0
-        self._chosen: dict[Question, Choice] = {}
-        self._doubted: set[Question] = set()
-        self._rivals: dict[Question, Choice] = {}
-        self._too_long: dict[Question, float] = {}
-        self._longer_us: dict[Question, float] = {}
-        self._one_search_at_a_time = threading.RLock()
+        self.mode, self.store, self.searches_on = mode, store, SEARCHED
+        self.spent_us = 0.0
+        self._records: dict[Question, _Record] = {}
+        self._known_devices: dict[str, tuple[int, bool]] = {}
+        self._measuring: dict[str | None, threading.RLock] = {}
         _sessions.add(self)
 
-    def choose(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
-        """The candidate that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error."""
+    def answer(
+        self,
+        problem: ConvProblem,
+        device: DeviceFacts,
+        policy: Policy,
+        algorithm: str | None,
+        eager: Eager | None,
+        *,
+        search: bool = False,
+    ) -> Answer:
+        """The candidates that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error.
+
+        ``eager`` is what an eager call asks for. With ``search`` a device is searched on which calls do not search.
+        """
+        key = self._question(problem, device, policy, algorithm, search=search)
         if capturing(device) and algorithm is None:
-            return self._while_capturing(problem, device, policy)
-        key = _question(problem, device, policy, algorithm)
-        with self._one_search_at_a_time:
-            if self._holding(key) is None:
-                begun_s = perf_counter()
-                self._chosen[key] = self._search(problem, device, policy, algorithm)
-                self._doubted.discard(key)
-                took_us = (perf_counter() - begun_s) * 1e6
-                self.spent_us += took_us
-                if key in self._longer_us:
-                    self._rest_us(_REST * took_us)
-                else:
-                    self.dearest_us = max(self.dearest_us, took_us)
-            choice = self.last = self._chosen[key]
-        return choice
+            return self._while_capturing(key, device)
+        record = self._records.setdefault(key, _Record())
+        with record.lock:
+            if record.answer is None or record.stale or not record.answer.lasts:
+                record.answer = self._answered(key, device, eager)
+                record.stale = False
+            return record.answer
 
-    def choose_once(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
-        """The same for who asks but once: what has yet to be compiled, which calls try later, is waited for."""
-        choice, key = self.choose(problem, device, policy, None), _question(problem, device, policy, None)
-        if key.fixed or capturing(device) or not compile_queue().hurry(problem, _PATIENCE_S):
-            return choice
-        with self._one_search_at_a_time:
-            self._doubted.add(key)
-        return self.choose(problem, device, policy, None)
-
-    def at_once(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
-        """The same without a search: what is chosen or known already, or else the first that is allowed."""
-        if capturing(device):
-            return self._while_capturing(problem, device, policy)
-        chosen = self._holding(_question(problem, device, policy, None))
-        known = chosen or self._remembered(problem, device, policy, self.mode)
-        if known is not None:
-            return known
-        return self._chosen_of(find(problem, device, policy, mode=Mode.HEURISTIC, store=self.store), policy)
+    def plan(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Plan:
+        """A plan for who asks but once: searched for on any device, and what has yet to be compiled is waited for."""
+        answer = self.answer(problem, device, policy, None, None, search=True)
+        key = self._question(problem, device, policy, None, search=True)
+        if not key.fixed and not capturing(device) and compile_queue().hurry(problem, _PATIENCE_S):
+            self._records[key].stale = True
+            answer = self.answer(problem, device, policy, None, None, search=True)
+        return answer.captured.plan()
 
     @property
     def chosen(self) -> tuple[Choice, ...]:
-        """All choices that hold by now."""
-        return tuple(choice for key, choice in list(self._chosen.items()) if key not in self._doubted)
+        """What eager calls run by now."""
+        return tuple(r.answer.eager for r in list(self._records.values()) if r.answer is not None and not r.stale)
 
     def knows(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> bool:
         """Whether a choice for ``problem`` can be made from the store alone."""
         if settings().trust is not Trust.TRUST or self.mode is Mode.OFF:
             return False
-        return self._asked(problem, device, policy, self.mode).recall().is_settled(self.mode)
+        return self._asked(problem, device, policy).recall().is_settled(self.mode)
 
-    def rival(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
-        """What seemed far better than PyTorch's own call, which was chosen since other work left that unsure."""
-        return self._rivals.get(_question(problem, device, policy, None))
-
-    def too_long_us(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> float | None:
-        """What PyTorch's own call takes, where that left a search no time to look at anything else."""
-        return self._too_long.get(_question(problem, device, policy, None))
-
-    def search_longer(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, budget_us: float) -> None:
-        """Make the choice for such a problem anew, once, with this budget."""
-        key = _question(problem, device, policy, None)
-        with self._one_search_at_a_time:
-            if self._too_long.pop(key, None) is not None:
-                self._longer_us[key] = budget_us
-                self._doubted.add(key)
-                self._rest_us(budget_us)  # until it has been made, or is not going to be
-
-    @property
-    def rests(self) -> bool:
-        """Whether the next longer search should wait for a while."""
-        return perf_counter() < self._rests_until_s
-
-    def _rest_us(self, for_us: float) -> None:
-        self._rests_until_s = perf_counter() + for_us / 1e6
-
-    def wait_for_compilers(self) -> None:
-        """Until all that searches behind calls left to be compiled is there."""
-        compile_queue().wait_for_all()
+    def knows_device(self, device: DeviceFacts) -> bool:
+        """Whether the store has any finding of a device."""
+        seen, known = self._known_devices.get(device.key, (-1, False))
+        if not known and seen != self.store.recorded:
+            known = self.store.knows(device.key)
+            self._known_devices[device.key] = self.store.recorded, known
+        return known
 
     def forget(self) -> None:
-        """Choose anew, from what the store knows by now."""
-        with self._one_search_at_a_time:
-            for memory in (self._chosen, self._doubted, self._rivals, self._too_long, self._longer_us):
-                memory.clear()
+        """Answer every question anew, from what the store knows by now."""
+        self._records.clear()
+        self._known_devices.clear()
 
-    def _holding(self, key: Question) -> Choice | None:
-        """The choice, unless it is to be made anew."""
-        return None if key in self._doubted else self._chosen.get(key)
-
-    def _reconsider(self, problem: ConvProblem) -> None:
-        """More is compiled now than when the choice for ``problem`` was made."""
-        with self._one_search_at_a_time:
-            self._doubted |= {key for key in self._chosen if key.problem == problem and not key.fixed}
-        for then in _hearers:
-            then()
+    def wait_for_compilers(self) -> None:
+        """Until all that searches inside calls left to be compiled is there."""
+        compile_queue().wait_for_all()
 
     def begin_in_child(self) -> None:
         """Go on in a child that was forked off: the threads that search and compile are its parent's."""
-        self._one_search_at_a_time = threading.RLock()
-
-    def _while_capturing(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice:
-        """What was chosen before, be it in doubt by now, or PyTorch's own call for this once: nothing can be measured
-        inside a capture."""
-        key = _question(problem, device, policy, None)
-        known = self._chosen.get(key)
-        if known is not None:
-            return known
-        own = self.torchs_own(problem, device, policy)
-        if own is None:
-            raise Refused(f"nothing was chosen for {problem.key} before the capture, in which nothing can be measured")
-        return self._chosen.setdefault(key, own) if key.fixed else own
+        self._measuring.clear()
+        for record in self._records.values():
+            record.lock = threading.RLock()
 
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
         """PyTorch's own call as its flags make it; None where it has no call."""
@@ -232,86 +206,118 @@ class Session:
             return None
         return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
 
-    def smaller(self, choice: Choice, policy: Policy, needed_bytes: int | None) -> Choice | None:
-        """What may serve with less workspace in the place of a choice that needs so much: the best that was measured,
-        or PyTorch's own call; None where ``policy`` does not allow that. Nothing is measured, and where nothing can
-        need less the store is not read."""
-        problem, device = choice.candidate.problem, choice.device
-        search = self._asked(problem, device, policy, self.mode)
-        known, recall = search.policy, search.recall()
-        most_bytes = -1 if needed_bytes == 0 else recall.less_bytes(choice.candidate, needed_bytes)
-        limit = most_bytes if known.max_workspace_bytes is None else min(known.max_workspace_bytes, most_bytes)
-        search = replace(search, policy=replace(known, max_workspace_bytes=max(limit, 0)))
-        found = best_known(search, recall) if most_bytes >= 0 else None
-        if found is not None:
-            return _choice(found[0].finding, found[1], device, policy)
+    def _answered(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
+        """What was asked for by name, what the store knows, what a search finds, or PyTorch's own call."""
+        problem, policy = key.problem, key.policy
+        permitted = resolved(policy, problem, device)
+        if key.algorithm is not None:
+            return _same(Choice(named(key.algorithm, problem, device, permitted), device))
         own = self.torchs_own(problem, device, policy)
-        return own if own is not None and listing.objection(own.candidate, search.policy) is None else None
-
-    def _search(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Choice:
-        if algorithm is not None:
-            return Choice(named(algorithm, problem, device, resolved(policy, problem, device)), device)
-        mode = self._mode(policy)
-        if mode in (Mode.OFF, Mode.HEURISTIC):
-            own = self.torchs_own(problem, device, policy)
-            permitted = resolved(policy, problem, device)
-            is_allowed = own is not None and listing.objection(own.candidate, permitted) is None
-            if own and (mode is Mode.OFF or (is_allowed and not self.store.findings(problem.key, device.key))):
-                return own  # which would come of listing all that there is, too
-            mode = mode if is_allowed else self.mode
-        known = self._remembered(problem, device, policy, mode)
-        if known is not None:
-            return known
-        key = _question(problem, device, policy, None)
-        longer_us = self._longer_us.get(key)
-        found = find(
-            problem, device, policy, mode=mode, store=self.store, budget_us=longer_us,
-            then=partial(self._reconsider, problem),
-        )  # fmt: skip
-        self._leave_open(key, found)
-        return self._chosen_of(found, policy)
-
-    def _leave_open(self, key: Question, found: Findings) -> None:
-        """Remember what the search had no time for, and what it was not sure of."""
-        self._rivals.pop(key, None)
-        own = found.baseline
+        if own is not None and self.mode is Mode.OFF:
+            return _same(own)
+        if own is not None and listing.objection(own.candidate, permitted) is not None:
+            own = None
+        remembered = self._remembered(key, device, eager)
+        if remembered is not None:
+            return remembered
+        if self.mode in (Mode.QUICK, Mode.FULL):
+            check_objective(permitted, device, self.mode, energy=False)
         if own is None:
-            return
-        if own.too_long_us is not None and not key.fixed and key not in self._longer_us:
-            self._too_long[key] = own.too_long_us
-        better = rival(found.verdicts, own, found.policy) if found.choice in (None, own) else None
-        if better is not None:
-            self._rivals[key] = _choice(better, own, found.device, key.policy)
+            return self._searched(key, device, eager) if key.searches else self._listed(key, device)
+        # What PyTorch's flags ask to be the same each time must not hang on what a search happens to measure.
+        if not key.searches or (flags.deterministic() and not policy.deterministic and self.mode is Mode.QUICK):
+            return _same(own)
+        if self.store.fact(device.key, _BUSY, younger_than_s=_BUSY_S) is not None:
+            return Answer(own, own, lasts=False)
+        return self._searched(key, device, eager)
 
-    def _chosen_of(self, found: Findings, policy: Policy) -> Choice:
+    def _searched(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
+        """What a search finds. Searches of one device wait for each other."""
+        again = partial(self._reconsider, key.problem)
+        with self._measuring.setdefault(device.torch_name, threading.RLock()):
+            begun_s = perf_counter()
+            found = find(key.problem, device, key.policy, mode=self.mode, store=self.store, then=again)
+            self.spent_us += (perf_counter() - begun_s) * 1e6
+        answer = self._found(found, key, eager)
+        if found.unstable is not None and answer.captured.is_torch:
+            self.store.record_fact(device.key, _BUSY, found.unstable)
+            return answer._replace(lasts=False)
+        return answer
+
+    def _listed(self, key: Question, device: DeviceFacts) -> Answer:
+        """The first that is allowed of all that there is."""
+        return self._found(find(key.problem, device, key.policy, mode=Mode.HEURISTIC, store=self.store), key, None)
+
+    def _found(self, found: Findings, key: Question, eager: Eager | None) -> Answer:
+        own = found.baseline
         if found.choice is None:
-            own = self.torchs_own(found.problem, found.device, found.policy)
-            return Choice(unmeasured(found, None if own is None else own.candidate), found.device)
-        return _choice(found.choice, found.baseline, found.device, policy)
+            torchs = self.torchs_own(found.problem, found.device, found.policy)
+            candidate = unmeasured(found, None if torchs is None else torchs.candidate)
+            return _same(Choice(candidate, found.device))
+        captured = _choice(found.choice, own, found.device, key.policy)
+        verdict = choose([each.finding for each in found.verdicts], own, found.policy, eager)[0]
+        return Answer(_choice(verdict.finding, own, found.device, key.policy) if verdict.won else captured, captured)
 
-    def _mode(self, policy: Policy) -> Mode:
-        """How much is done for a choice. What PyTorch's flags ask to be the same must not hang on what a quick
-        search happens to measure."""
-        still = flags.deterministic() and not policy.deterministic
-        return Mode.HEURISTIC if self.mode is Mode.QUICK and still else self.mode
+    def _while_capturing(self, key: Question, device: DeviceFacts) -> Answer:
+        """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
+        record = self._records.get(key)
+        if record is not None and record.answer is not None:
+            return record.answer
+        own = self.torchs_own(key.problem, device, key.policy)
+        if own is None:
+            raise Refused(
+                f"nothing was chosen for {key.problem.key} before the capture, in which nothing can be measured"
+            )
+        if key.fixed:
+            self._records.setdefault(key, _Record()).answer = _same(own)
+        return _same(own)
 
-    def _remembered(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode) -> Choice | None:
-        """What an earlier search leads to, where its findings are to be believed as they are."""
+    def _remembered(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer | None:
+        """What earlier searches lead to, where their findings are to be believed as they are. Where calls search, the
+        searches must be done; else anything that was measured counts."""
         if settings().trust is not Trust.TRUST:
             return None
-        found = remembered(self._asked(problem, device, policy, mode))
-        return None if found is None else _choice(found[0].finding, found[1], device, policy)
+        search = self._asked(key.problem, device, key.policy)
+        recall = search.recall()
+        if key.searches and not recall.is_settled(self.mode):
+            return None
+        found = known(search, recall, eager)
+        if found is None or (best := found.winner(search.policy, None)) is None:
+            return None
+        in_eager = found.winner(search.policy, eager) or best
+        eager_choice, captured = (_choice(each, found.own, device, key.policy) for each in (in_eager, best))
+        return Answer(eager_choice, captured)
 
-    def _asked(self, problem: ConvProblem, device: DeviceFacts, policy: Policy, mode: Mode) -> Search:
+    def _asked(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Search:
         """What the store is asked for a call, which any search serves, however short: nobody waits for a longer one."""
-        return search_for(problem, device, policy, mode, self.store, Budget(0.0))
+        return search_for(problem, device, policy, self.mode, self.store, Budget(0.0))
+
+    def _question(
+        self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None, *, search: bool = False
+    ) -> Question:
+        fixed = policy.deterministic or flags.deterministic()
+        switches = (*flags.state(), flags.onednn_enabled())
+        searches = (search or device.kind in self.searches_on) and self.mode in (Mode.QUICK, Mode.FULL)
+        return Question(problem, device.torch_name, device.key, policy, algorithm, switches, fixed, searches)
+
+    def _reconsider(self, problem: ConvProblem) -> None:
+        """More is compiled now than when the questions about ``problem`` were answered."""
+        for key, record in list(self._records.items()):
+            record.stale |= key.problem == problem and not key.fixed
+        for then in _hearers:
+            then()
+
+
+def _same(choice: Choice) -> Answer:
+    return Answer(choice, choice)
 
 
 def _choice(finding: Finding, own: Finding | None, device: DeviceFacts, policy: Policy) -> Choice:
-    return Choice(
-        finding.candidate, device, _device_us(finding, policy), _device_us(own, policy),
-        _host_us(finding, policy), _host_us(own, policy),
-    )  # fmt: skip
+    return Choice(finding.candidate, device, _call_us(finding, policy), _call_us(own, policy))
+
+
+def _call_us(finding: Finding | None, policy: Policy) -> Interval | None:
+    return None if finding is None or finding.measurement is None else call_us(finding, policy)
 
 
 _hearers: list[Callable[[], None]] = []
@@ -347,20 +353,6 @@ def using(store: Store | Path | str | None) -> Iterator[Store]:
 def _warn(note: str) -> None:
     """Once: a call that is computed all the same must not be an error, nor go unnoticed that nothing is kept."""
     warnings.warn(note, StoreWarning, stacklevel=2)
-
-
-def _question(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:
-    fixed = policy.deterministic or flags.deterministic()
-    switches = (*flags.state(), flags.onednn_enabled())
-    return Question(problem, device.torch_name, device.key, policy, algorithm, switches, fixed)
-
-
-def _device_us(finding: Finding | None, policy: Policy) -> Interval | None:
-    return None if finding is None or finding.measurement is None else device_us(finding, policy)
-
-
-def _host_us(finding: Finding | None, policy: Policy) -> Interval | None:
-    return None if finding is None or finding.measurement is None else host_us(finding, policy)
 
 
 def capturing(device: DeviceFacts) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from convwright.backends.registry import BACKENDS, backend
+from convwright.backends.registry import backend, names
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Explains
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
@@ -32,7 +32,7 @@ class Reason:
     names none, and where no library had to be asked. ``str()`` of it is a line, and one more for each of them.
     """
 
-    problem: ConvProblem
+    problem: Problem
     device: DeviceFacts
     algorithm: str
     serves: bool
@@ -56,7 +56,7 @@ class Reason:
         }
 
 
-def why(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> Reason:
+def why(problem: Problem, algorithm: str, device: DeviceFacts) -> Reason:
     """Ask the library itself where it answers, in a process of its own, or else look at what the backends list.
 
     Where rewrites stand around an algorithm, the question is about the problem that they leave to it.
@@ -71,13 +71,13 @@ def why(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> Reason:
         step, inner_id = within
         return _inside(problem, id_, device, why(step.inner, inner_id, device))
     family, _, name = id_.partition("/")
-    member = backend(family) if family in BACKENDS else None
+    member = backend(family, problem.kind) if family in names(problem.kind) else None
     if isinstance(member, Explains) and member.can_be_asked(name, device):
         return _asked(member, family, name, problem, device)
     return _listed(problem, id_, device, algorithm)
 
 
-def _inside(problem: ConvProblem, id_: str, device: DeviceFacts, inner: Reason) -> Reason:
+def _inside(problem: Problem, id_: str, device: DeviceFacts, inner: Reason) -> Reason:
     """What an answer for the problem inside a rewrite says of the whole."""
     left = f"{inner.algorithm}, for which {inner.problem.key} is left,"
     if not inner.serves:
@@ -88,7 +88,7 @@ def _inside(problem: ConvProblem, id_: str, device: DeviceFacts, inner: Reason) 
     return Reason(problem, device, id_, True, f"{left} can compute that: {inner.sentence}")
 
 
-def _rewrite(name: str, problem: ConvProblem, device: DeviceFacts) -> Reason:
+def _rewrite(name: str, problem: Problem, device: DeviceFacts) -> Reason:
     """How a rewrite can stand around what computes a problem, or why it cannot."""
     forms, refusals = listing.forms(name, problem, device)
     if forms:
@@ -96,7 +96,7 @@ def _rewrite(name: str, problem: ConvProblem, device: DeviceFacts) -> Reason:
     return Reason(problem, device, name, False, "; ".join(refusal.reason for refusal in refusals))
 
 
-def _listed(problem: ConvProblem, id_: str, device: DeviceFacts, asked: str) -> Reason:
+def _listed(problem: Problem, id_: str, device: DeviceFacts, asked: str) -> Reason:
     """What the backends' list says of it, or of the first of its name."""
     policy = resolved(Policy(), problem, device)
     try:
@@ -126,7 +126,7 @@ def _served(candidate: Candidate, device: DeviceFacts, asked: str) -> Reason:
     return Reason(candidate.problem, device, asked, True, f"it is a candidate{of}, with {needs}")
 
 
-def _asked(member: Explains, family: str, name: str, problem: ConvProblem, device: DeviceFacts) -> Reason:
+def _asked(member: Explains, family: str, name: str, problem: Problem, device: DeviceFacts) -> Reason:
     """What the library said, with what its log says of it. A process that died of it is a refusal, too."""
     id_ = f"{family}/{name}"
     try:

@@ -19,8 +19,8 @@ from typing import Any, cast
 from convwright.backends.registry import backend
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Compiles, Explains
-from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput, ConvwrightError, first_line
 from convwright.tuning.workers import BEHAVIOUR, DONE, FAILED, LENGTH, PROGRESS, READY
 
@@ -28,21 +28,21 @@ Say = Callable[[Any], None]
 Task = Callable[..., Any]  # takes a Say, then the arguments of the request
 
 
-def load_compilers(say: Say, names: Iterable[str]) -> None:
-    """Load what these backends compile with."""
-    for name in names:
+def load_compilers(say: Say, homes: Iterable[tuple[str, str]]) -> None:
+    """Load what these backends, each for a kind of problems, compile with."""
+    for name, kind in homes:
         with suppress(Exception):
-            _compiler(name).load_compiler()
+            _compiler(name, kind).load_compiler()
 
 
 def compile_kernel(say: Say, candidate: Candidate, device: DeviceFacts) -> None:
     """Compile a candidate, so that its backend finds the result on disk."""
     with suppress(Exception):  # compilers have no common one; who builds the candidate will hear it
-        _compiler(candidate.backend).compile(candidate, device)
+        _compiler(candidate.backend, candidate.problem.kind).compile(candidate, device)
 
 
-def _compiler(name: str) -> Compiles:
-    member = backend(name)
+def _compiler(name: str, kind: str) -> Compiles:
+    member = backend(name, kind)
     assert isinstance(member, Compiles)
     return member
 
@@ -63,9 +63,9 @@ class Answer:
     mistake: str | None = None
 
 
-def attempt(say: Say, family: str, name: str, problem: ConvProblem, device: DeviceFacts) -> Answer:
+def attempt(say: Say, family: str, name: str, problem: Problem, device: DeviceFacts) -> Answer:
     """What a library says of one of its algorithms. Standard error is its log."""
-    member = backend(family)
+    member = backend(family, problem.kind)
     assert isinstance(member, Explains)
     try:
         return Answer(member.attempt(problem, name, device))

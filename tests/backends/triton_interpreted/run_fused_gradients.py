@@ -17,9 +17,9 @@ from convwright.core.finding import Interval
 from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.ops.deciding.meetings import Meetings, Verdict
 from convwright.ops.gradients.fused_gradients import FusedGradients
-from convwright.tuning.session import Choice, Session
+from convwright.ops.scheduler import SearchScheduler, When
+from convwright.tuning.session import Answer, Choice, Session
 
 SOON = Interval(1.0, 1.0, 1.0)
 LATE = Interval(1e6, 1e6, 1e6)
@@ -29,17 +29,16 @@ LATE = Interval(1e6, 1e6, 1e6)
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Kernels that fuse something are chosen wherever there are some; whether they served, for each backward pass."""
 
-    def chosen(
-        self: Session, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None
-    ) -> Choice:
+    def answer(self: Session, problem: ConvProblem, device: DeviceFacts, policy: Policy, *_: object) -> Answer:
         if not is_rare(problem):
             own = self.torchs_own(problem, device, policy)
             assert own is not None
-            return Choice(own.candidate, device, LATE, LATE, LATE, LATE)
-        offers = TritonKernels().candidates(problem, device, policy)
-        candidate = next(offer for offer in offers if isinstance(offer, Candidate))
-        self.last = Choice(candidate, device, SOON, LATE, SOON, LATE)
-        return self.last
+            choice = Choice(own.candidate, device, LATE, LATE)
+        else:
+            offers = TritonKernels().candidates(problem, device, policy)
+            candidate = next(offer for offer in offers if isinstance(offer, Candidate))
+            choice = Choice(candidate, device, SOON, LATE)
+        return Answer(choice, choice)
 
     served: list[bool] = []
     serve = FusedGradients.__call__
@@ -49,9 +48,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         served.append(result is not None)
         return result
 
-    monkeypatch.setattr(Session, "choose", chosen)
+    monkeypatch.setattr(Session, "answer", answer)
     monkeypatch.setattr(FusedGradients, "__call__", told)
-    monkeypatch.setattr(Meetings, "judge", lambda self, call: Verdict.DECIDE)
+    monkeypatch.setattr(SearchScheduler, "when", lambda self, call: When.NOW)
     return served
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf, log2, prod
 
-from convwright.backends.reference.frequency.fourier import Fourier, lines, links_us
+from convwright.backends.reference.frequency.fourier import Fourier, lines, links_us, without_products
 from convwright.backends.reference.frequency.overlap import Line
 from convwright.backends.reference.frequency.plan import FourierPlan
 from convwright.backends.reference.operands import offer
@@ -22,8 +22,10 @@ _TRANSFORM_OPERATIONS = 2.5
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """The tile that costs least, by a count of operations. With a stride most of them would be wasted."""
-    if any(stride != 1 for stride in problem.stride):
-        yield Refusal("reference/fft-tiled", f"stride {problem.stride}: tiles are computed at stride 1 only")
+    strided = any(stride != 1 for stride in problem.stride)
+    reason = f"stride {problem.stride}: tiles are computed at stride 1 only" if strided else without_products(problem)
+    if reason is not None:
+        yield Refusal("reference/fft-tiled", reason)
         return
     dims, largest = lines(problem), _TILES[problem.rank][-1]
     tile = min(_TILES[problem.rank], key=lambda tile: _operations(problem, dims, tile))

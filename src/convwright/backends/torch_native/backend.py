@@ -9,6 +9,7 @@ import torch
 
 from convwright import flags
 from convwright.backends.torch_native import cudnn, onednn
+from convwright.backends.torch_native.onednn_faults import fault_of_pytorchs_call
 from convwright.backends.torch_native.own import TorchPlan, own, torch_candidate
 from convwright.backends.torch_native.rare import RareTorchPlan
 from convwright.core.candidate import Candidate, Offer, Refusal
@@ -57,7 +58,9 @@ class TorchNative:
             for switch in ("on", "off"):
                 yield torch_candidate(problem, (("tf32", switch),))
         else:
-            yield torch_candidate(problem, cpu=device.kind == "cpu")
+            fault = fault_of_pytorchs_call(problem) if device.kind == "cpu" else None
+            own = torch_candidate(problem, cpu=device.kind == "cpu")
+            yield own if fault is None else Refusal(own.id, f"PyTorch's call asks oneDNN, which {fault}")
         reason = why_not_fused(problem)
         if reason is not None:
             yield from _refused((name for name in _PLANS if name != "default"), reason)

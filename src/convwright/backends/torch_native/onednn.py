@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from convwright import flags
+from convwright.backends.torch_native.onednn_faults import fault
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType, native_arithmetic
-from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.tensors import activate_, laid_
 
@@ -25,7 +26,7 @@ NAME, FUSED = "onednn", "onednn-fused"
 _ops: Any = torch.ops
 _nn: Any = torch._C._nn
 _mkldnn: Any = torch.backends.mkldnn
-_ATTRIBUTE = {
+ATTRIBUTE = {
     Activation.NONE: "none",
     Activation.RELU: "relu",
     Activation.SILU: "swish",
@@ -39,8 +40,21 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
     """``torch/onednn`` and ``torch/onednn-fused``; or why they cannot serve."""
     general = _refusal_here(device) or refusal_reason(problem)
     for name in (NAME, FUSED):
-        reason = general or (_refusal_to_fuse(problem.epilogue) if name == FUSED else None)
+        reason = general or (_refusal_to_fuse(problem) if name == FUSED else None)
         yield Refusal(f"torch/{name}", reason) if reason else _candidate(problem, name)
+
+
+def why_no_onednn(dtype: DType, device: DeviceFacts) -> str | None:
+    """Why oneDNN cannot compute anything in ``dtype`` on ``device``; None where it can."""
+    return _refusal_here(device) or _refusal_of(dtype)
+
+
+def _refusal_of(dtype: DType) -> str | None:
+    if dtype is DType.FP64:
+        return "computes fp32, fp16 and bf16, not fp64"
+    if dtype in _HALF_SUPPORT and not getattr(_ops.mkldnn, _HALF_SUPPORT[dtype])():
+        return f"this CPU has no instructions for {dtype} that oneDNN uses"
+    return None
 
 
 def _refusal_here(device: DeviceFacts) -> str | None:
@@ -51,11 +65,15 @@ def _refusal_here(device: DeviceFacts) -> str | None:
     return None
 
 
-def _refusal_to_fuse(epilogue: Epilogue) -> str | None:
+def _refusal_to_fuse(problem: ConvProblem) -> str | None:
+    epilogue = problem.epilogue
     if epilogue.activation is Activation.NONE:
         return "fuses an activation, got none"
     if epilogue.residual and epilogue.activation is not Activation.RELU:
         return f"fuses a residual with relu only, got {epilogue.activation}"
+    if epilogue.residual and problem.groups > 1 and problem.dtype in _HALF_SUPPORT:
+        # PyTorch then adds the residual by itself, by a function that it has for fp32 alone, and raises.
+        return f"fuses a residual in {problem.dtype} without groups only, got {problem.groups} groups"
     return None
 
 
@@ -80,16 +98,14 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         return "serves 2 or 3 spatial dimensions, got 1"
     if problem.symmetric_padding is None:
         return f"needs the same padding on both sides, got {problem.padding}"
-    if problem.dtype is DType.FP64:
-        return "computes fp32, fp16 and bf16, not fp64"
-    if problem.dtype in _HALF_SUPPORT and not getattr(_ops.mkldnn, _HALF_SUPPORT[problem.dtype])():
-        return f"this CPU has no instructions for {problem.dtype} that oneDNN uses"
+    if (reason := _refusal_of(problem.dtype)) is not None:
+        return reason
     sizes = zip(problem.y.shape[2:], problem.stride, problem.w.shape[2:], strict=True)
     strided = [stride for y, stride, taps in sizes if y == 1 < min(stride, taps)]
     if problem.c == problem.groups == 1 and strided:
         # Seen of packed weights in PyTorch 2.13 with oneDNN 3.12: results change from call to call.
         return f"computes wrong from one channel where an output of 1 has stride {strided[0]}"
-    return None
+    return fault(problem)
 
 
 class OneDnnPlan:
@@ -105,7 +121,7 @@ class OneDnnPlan:
         self._window = (problem.symmetric_padding, problem.stride, problem.dilation, problem.groups)
         fused = candidate.algorithm == FUSED
         self._behind = Activation.NONE if fused else problem.epilogue.activation
-        self._fused = _ATTRIBUTE[problem.epilogue.activation if fused else Activation.NONE]
+        self._fused = ATTRIBUTE[problem.epilogue.activation if fused else Activation.NONE]
         self._reorder = (_nn.mkldnn_reorder_conv2d_weight, _nn.mkldnn_reorder_conv3d_weight)[problem.rank - 2]
 
     def prepare(self, weight: Tensor) -> Tensor:

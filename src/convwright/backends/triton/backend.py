@@ -63,14 +63,14 @@ class TritonKernels:
     def _listed(
         self, kernels: Sequence[str], problem: ConvProblem, device: DeviceFacts, policy: Policy
     ) -> Iterator[Offer]:
-        reason = _device_reason(device) or _interpreter_reason(problem)
+        reason = device_reason(device) or _interpreter_reason(problem)
         if reason is not None:
             yield from (Refusal(_module(kernel, "offers").NAME, reason) for kernel in kernels)
         else:
             yield from _by_turns(offer for kernel in kernels for offer in _offers(kernel, problem, device, policy))
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        reason = _device_reason(device)
+        reason = device_reason(device)
         if reason is not None:
             raise BackendError(f"{candidate.id} {reason}")
         return _plan_class(candidate).built(candidate, device, kernel_calls(candidate))
@@ -85,6 +85,10 @@ class TritonKernels:
         """Into Triton's own cache, where ``build`` finds it."""
         for call in kernel_calls(candidate):
             call.compile(device.architecture)
+
+    def launches(self, candidate: Candidate, *, packs: bool) -> int:
+        plan = _plan_class(candidate)
+        return plan.steps(candidate) + (packs and plan.packed_shape(candidate) is not None)
 
     def load_compiler(self) -> None:
         import triton.backends.compiler
@@ -151,7 +155,7 @@ def _module(kernel: str, name: str) -> Any:
     return import_module(f"{__package__}.{kernel}.{name}")
 
 
-def _device_reason(device: DeviceFacts) -> str | None:
+def device_reason(device: DeviceFacts) -> str | None:
     """Why no kernel can run on ``device``, or None where kernels can."""
     if find_spec("triton") is None:
         return _NOT_INSTALLED

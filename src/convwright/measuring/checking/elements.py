@@ -64,12 +64,12 @@ def _elements(problem: ConvProblem, device: torch.device, seed: int) -> Elements
     return Elements(tuple(torch.tensor([row[dim] for row in rows], device=device) for dim in range(len(shape))))
 
 
-def sampled_reference(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, seed: int = 0) -> Reference:
+def sampled_convolution(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, seed: int = 0) -> Reference:
     """The reference on ``Elements``, computed where the operands lie.
 
     >>> from convwright.measuring.checking.data import operands
     >>> problem = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
-    >>> sampled_reference(problem, operands(problem, "normal", "cpu")).y64.shape
+    >>> sampled_convolution(problem, operands(problem, "normal", "cpu")).y64.shape
     torch.Size([604])
     """
     direction = problem.direction

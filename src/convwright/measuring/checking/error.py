@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from convwright.core.direction import Role
 from convwright.core.finding import KindError
+from convwright.core.kinds.problem import Problem
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.measuring.checking.data import ERROR_KINDS, Kind, kinds_of, operands
 from convwright.measuring.checking.exact import DB_BEFORE
+from convwright.measuring.checking.of_kind import whole_reference
 from convwright.measuring.checking.reference import Reference
 from convwright.tensors import empty, torch_dtype
 
-Run = Callable[[dict[Role, Tensor]], Tensor]
+Run = Callable[[dict[Any, Tensor]], Tensor]  # by role
 
 _KEPT_BYTES = 2**30
 
@@ -66,16 +69,16 @@ class ErrorCheck:
 
     def __init__(
         self,
-        problem: ConvProblem,
+        problem: Problem,
         device: torch.device | str,
         *,
         kinds: Iterable[Kind | str] = ERROR_KINDS,  # of which those that the operands can hold
         seed: int = 0,
-        reference: Callable[[ConvProblem, Mapping[Role, Tensor]], Reference] = Reference.of,
+        reference: Callable[[Any, Mapping[Any, Tensor]], Reference] = whole_reference,
     ) -> None:
         self.problem, self.device, self.seed, self._reference = problem, device, seed, reference
         self.kinds = kinds_of(problem, kinds)
-        self._kept: dict[Kind, tuple[dict[Role, Tensor], Reference]] = {}
+        self._kept: dict[Kind, tuple[dict[Any, Tensor], Reference]] = {}
 
     def errors(self, run: Run, is_enough: Callable[[tuple[KindError, ...]], bool] = _never) -> tuple[KindError, ...]:
         """Both errors of ``run`` on every kind of data, or on the first few that are enough."""
@@ -87,15 +90,16 @@ class ErrorCheck:
                 break
         return found
 
-    def _errors(self, run: Run, tensors: dict[Role, Tensor], reference: Reference) -> tuple[float, float]:
+    def _errors(self, run: Run, tensors: dict[Any, Tensor], reference: Reference) -> tuple[float, float]:
         if reference.bias is None:
             return errors_of(run(tensors), reference)
+        assert isinstance(self.problem, ConvProblem)
         held = DB_BEFORE if self.problem.epilogue.accumulate else torch.nan
         db = tensors[Role.DB] = empty(self.problem.operands[Role.DB], self.device).fill_(held)
         (l2, scaled), (bias_l2, bias_scaled) = errors_of(run(tensors), reference), errors_of(db, reference.bias)
         return max(l2, bias_l2), max(scaled, bias_scaled)
 
-    def _case(self, kind: Kind) -> tuple[dict[Role, Tensor], Reference]:
+    def _case(self, kind: Kind) -> tuple[dict[Any, Tensor], Reference]:
         if kind in self._kept:
             return self._kept[kind]
         tensors = operands(self.problem, kind, self.device, seed=self.seed)
@@ -109,7 +113,7 @@ class ErrorCheck:
 
 def measure_errors(
     run: Run,
-    problem: ConvProblem,
+    problem: Problem,
     device: torch.device | str,
     kinds: Iterable[Kind | str] = ERROR_KINDS,
     seed: int = 0,

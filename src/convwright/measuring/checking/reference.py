@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from convwright.around import per_channel
 from convwright.core.direction import Direction, Role
+from convwright.core.kinds.problem import Problem
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.exact import behind, bias_sums, multiplied
 
@@ -25,7 +26,7 @@ _FLOPS_PER_US = {"cpu": 2e3, "cuda": 1e6}
 class Part(Protocol):
     """What of a result is looked at."""
 
-    def take(self, role: Role, tensor: Tensor) -> Tensor: ...
+    def take(self, role: Any, tensor: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +98,19 @@ def _spread(count: int, share: float) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The result in float64 of one problem on given operands, and |x| ∗ |w| + |residual| + |bias|, its scale.
+    """The result in float64 of one problem on given operands, and its scale: what errors are divided by.
 
-    Sums of int8 are exact in any order: there the scale is the result itself, ahead of the activation, and at least 1;
-    it is 1 where that is stored as int8, whose numbers are evenly spaced. What int8 cannot hold becomes the nearest
-    that it can. ``bias`` is the same of the bias's gradient, where there is one.
+    Of a convolution that is |x| ∗ |w| + |residual| + |bias|, of other kinds what rounding at each step explains. Sums
+    of int8 are exact in any order: there the scale is the result itself, ahead of the activation, and at least 1; it is
+    1 where that is stored as int8, whose numbers are evenly spaced. What int8 cannot hold becomes the nearest that it
+    can. ``bias`` is the same of the bias's gradient, where there is one.
     """
 
-    problem: ConvProblem
+    problem: Problem
     sample: Part
     y64: Tensor
     scale: Tensor
-    role: Role
+    role: str
     bias: Reference | None = None
 
     @classmethod
@@ -143,7 +145,7 @@ def readable(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
-def reference_us(problem: ConvProblem, device: torch.device) -> float:
+def convolution_us(problem: Problem, device: torch.device) -> float:
     """About how long a reference takes at the most: the result and its scale are a convolution each."""
     most, rate = (table.get(device.type, table["cpu"]) for table in (_MOST_FLOPS, _FLOPS_PER_US))
     return 2 * min(problem.flops, most) / rate

@@ -16,7 +16,7 @@ from convwright.network.advising import advice_text
 from convwright.network.advising.suggestion import Suggestion
 from convwright.network.seeing.distinct import Posed
 from convwright.settings import Mode
-from convwright.tuning.choose import device_us
+from convwright.tuning.choose import call_us
 from convwright.tuning.findings import Findings
 
 
@@ -177,7 +177,7 @@ class Advice:
 
 
 def _time(finding: Finding | None, policy: Policy) -> Interval | None:
-    return None if finding is None or finding.measurement is None else device_us(finding, policy)
+    return None if finding is None or finding.measurement is None else call_us(finding, policy)
 
 
 def _value(interval: Interval | None) -> float | None:

@@ -23,7 +23,7 @@ from convwright.network.advising.suggestion import Kind, Suggestion
 from convwright.network.seeing.distinct import Posed
 from convwright.network.seeing.layers import LayerCall
 from convwright.network.seeing.trails import ADD, BATCH_NORM
-from convwright.tuning.choose import choose, device_us
+from convwright.tuning.choose import call_us, choose
 from convwright.tuning.findings import Findings
 
 # So few channels are the data's own (grey, colours, classes of one question), and nobody can have more of them.
@@ -56,7 +56,7 @@ def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
         policy = replace(found.policy, weights=Weights.CONSTANT)
         rows = [verdict.finding for verdict in found.verdicts]
         best = next((v.finding for v in choose(rows, found.baseline, policy) if v.won), None)
-        if best is not None and (best_us := device_us(best, policy)).high < layer.best_us.low:
+        if best is not None and (best_us := call_us(best, policy)).high < layer.best_us.low:
             gains.append(Gain(layer, layer.best_us.value, best_us.value))
     what = "weights packed once and kept, since they do not change"
     return suggest(gains, Kind.INFERENCE, what, 'with cw.enabled(policy=cw.Policy(weights="constant")): y = model(x)')
@@ -97,7 +97,7 @@ def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]]) -> list[Sug
         if baseline is None or baseline.measurement is None or choice is None or choice is baseline:
             continue
         alone_us = (layer.gain_us or 0.0) / layer.calls
-        before_us, after_us = device_us(baseline, found.policy), device_us(choice, found.policy)
+        before_us, after_us = call_us(baseline, found.policy), call_us(choice, found.policy)
         if after_us.high < before_us.low - alone_us:
             gains[source.folded, layer.problem.rank].append(Gain(layer, before_us.value - alone_us, after_us.value))
     suggestions = []

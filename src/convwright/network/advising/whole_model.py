@@ -27,15 +27,12 @@ from convwright.network.seeing.example import Subject
 from convwright.network.seeing.layers import LayerCall
 from convwright.network.seeing.trails import tensors_in
 from convwright.network.seeing.unchanged import unchanged, unwritten
-from convwright.ops.deciding.meetings import meetings
 from convwright.ops.enable import enabled
-from convwright.tuning.budget import Budget
+from convwright.ops.scheduler import scheduler
 
 _AS_IT_IS, _ENABLED = "as it is", "under cw.enabled()"
 # A block of runs on a CPU.
 _BLOCK_US = 10_000.0
-# So much of the time, and so many runs, are for choices to prove themselves on a CPU before anything is timed.
-_SETTLING, _MOST_SETTLING = 0.3, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +77,13 @@ def time_enabled(
     """
     with _restored(subject, backward):
         step = _step(subject, backward)
-        with enabled(policy=policy), meetings.hurried():
+        with enabled(policy=policy), scheduler.hurried():
             step()
         if device.kind != "cpu":
             timings = time_calls({_AS_IT_IS: step, _ENABLED: _under(policy, step)}, device, budget_us=budget_us)
         else:
-            settling = Budget(_SETTLING * budget_us)
-            with enabled(policy=policy):
-                for _ in range(_MOST_SETTLING):
-                    if settling.left_us <= 0:
-                        break
-                    step()
             runs = ceil(_BLOCK_US / max(own_us, 1.0))
-            timings = _in_blocks(step, runs, policy, budget_us=budget_us - settling.total_us)
+            timings = _in_blocks(step, runs, policy, budget_us=budget_us)
     verdict = compare(timings[_ENABLED], timings[_AS_IT_IS])
     known = verdict.ratio.low > 0 and isfinite(verdict.ratio.high)
     return verdict if known and not any(timing.disturbed for timing in timings.values()) else None

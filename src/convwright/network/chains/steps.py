@@ -17,8 +17,9 @@ from convwright.core.window import both_sides
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.network.chains.layer import ConvLayer
+from convwright.ops.decision import choices_for
 from convwright.tensors import empty, spec_of
-from convwright.tuning.session import Choice, session
+from convwright.tuning.session import Choice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +33,8 @@ class Step:
 
     @property
     def problem(self) -> ConvProblem:
-        return self.choice.candidate.problem
+        posed: ConvProblem = self.choice.candidate.problem
+        return posed
 
     def run(self, x: Tensor, out: Tensor, workspace: Tensor | None) -> None:
         self.plan(x, self.weight, self.bias, None, out, workspace)
@@ -45,7 +47,7 @@ def steps_of(
     facts = device_facts(example.device)
     steps = []
     for layer, problem, algorithm in zip(layers, problems_of(layers, example), algorithms, strict=True):
-        choice = session().choose(problem, facts, policy, algorithm)
+        choice = choices_for(problem, facts, policy, algorithm).captured
         plan = choice.plan()
         bias = None if layer.bias is None else _own(layer.bias, problem.operands[Role.BIAS])
         steps.append(Step(choice, plan, plan.prepare(_own(layer.weight, problem.w)), bias))

@@ -23,10 +23,11 @@ from convwright.ops.asking.ambient import AUTO, algorithms
 from convwright.ops.asking.autocast import autocasting, lowered_dtype
 from convwright.ops.asking.describe import problem_of, transposed_problem_of
 from convwright.ops.calls.posed import Wanted, gradient_problems
+from convwright.ops.decision import choices_for
 from convwright.ops.gradients.fused_gradients import fused_choices, fused_problems
 from convwright.ops.running.composite import COMPUTED_ON
 from convwright.tensors import SERVED
-from convwright.tuning.session import Choice, session
+from convwright.tuning.session import Choice
 from convwright.uncompiled import uncompiled
 
 _FUNCTIONS: dict[tuple[bool, int], Callable[..., Tensor]] = {
@@ -79,7 +80,7 @@ class Converted:
         """By direction the id of what computes this layer for an input like the last one; empty before the first.
 
         A direction is there where the last call asked for it: those of the gradients where they were wanted. Where
-        nothing is named this is the session's choice, for a gradient together with what stands ahead of it if that is
+        nothing is named this is the free choice, for a gradient together with what stands ahead of it if that is
         surely faster. PyTorch's own call may still serve in its place where a layer's shapes never come again, or where
         finding the choice would cost the host more than it saves.
         """
@@ -90,7 +91,7 @@ class Converted:
         policy, problem = wish.policy or Policy(), self._problem()
 
         def choose(asked: ConvProblem) -> Choice:
-            return session().choose(asked, device, policy, wish.named(asked.direction, self._direction))
+            return choices_for(asked, device, policy, wish.named(asked.direction, self._direction)).eager
 
         main = choose(problem)
         chosen = [None if each is None else choose(each) for each in gradient_problems(problem, wanted)]

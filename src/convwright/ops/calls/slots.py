@@ -20,13 +20,11 @@ from convwright.core.policy import Policy, Weights
 from convwright.ops.asking import ambient
 from convwright.ops.asking.function_modes import watched
 from convwright.ops.asking.request import Request
-from convwright.ops.calls.varied import Varied
 from convwright.tensors import address_of
 
 Run = Callable[..., Tensor]
 # A layer that sees many shapes is served by the second look, which finds a slot by its shape.
 _MOST_AT_FIRST_LOOK = 3
-_MOST_VARIED = 2
 _MOST_ALIKE = 8
 _MOST_WEIGHTS = 4096
 _MOST_KINDS = 1 << 16
@@ -37,16 +35,15 @@ class Slot:
 
     PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
     checked, which bear on the choice; ``short`` says that dilation and groups have their defaults, which PyTorch
-    fills in faster than it reads them. A slot with ``varied`` stands for inputs of any size, and nothing is decided.
-    The request's fields are repeated here, since an ``is`` beside each is the quickest way to compare them; ``plain``
-    says of three at once that they are None. ``extra`` tells calls with a residual or an output given from those
-    without. Slots of several weights may be of one ``decision``.
+    fills in faster than it reads them. The request's fields are repeated here, since an ``is`` beside each is the
+    quickest way to compare them; ``plain`` says of three at once that they are None. ``extra`` tells calls with a
+    residual or an output given from those without. Slots of several weights may be of one ``decision``.
     """
 
     __slots__ = (
         "activation", "algorithm", "alike", "ambient", "decision", "dilation", "extra", "flags", "grad", "groups",
         "input_alike", "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same",
-        "short", "state", "stride", "tf32", "varied",
+        "short", "state", "stride", "tf32",
     )  # fmt: skip
 
     def __init__(
@@ -55,15 +52,14 @@ class Slot:
         request: Request,
         run: Run | None,
         extra: object = None,
-        varied: Varied | None = None,
     ) -> None:
-        self.alike = guard(tensors, any_size=varied is not None)
-        self.input_alike = guard(tensors[:1], any_size=varied is not None)
+        self.alike = guard(tensors)
+        self.input_alike = guard(tensors[:1])
         self.matches = self.input_alike if run is None else self.alike
         self.decision = object()
         self._ask(request)
         self.plain = request.activation is None and request.algorithm is None and request.policy is None
-        self.short = varied is None and (request.dilation, request.groups) == (1, 1)
+        self.short = (request.dilation, request.groups) == (1, 1)
         self.extra = extra
         self.ambient = ambient.current()
         self.grad = torch.is_grad_enabled()
@@ -72,7 +68,6 @@ class Slot:
         self.state = flags.state if tensors[0].is_cuda else flags.state_on_cpu
         self.flags = self.state()
         self.run = run
-        self.varied = varied
 
     def _ask(self, request: Request) -> None:
         self.request, self.same = request, request.same
@@ -91,12 +86,6 @@ class Slot:
             return self  # lists and what is made anew each time are compared by value in any case
         slot = copy(self)
         slot._ask(kept)
-        return slot
-
-    def serving(self, run: Run | None) -> Slot:
-        """The same with another ``run``. Another thread may be looking at this one, which stays what it is."""
-        slot = copy(self)
-        slot.run, slot.matches = run, self.input_alike if run is None else self.alike
         return slot
 
     def stands_for(self, request: Request, tensors: tuple[Tensor, ...], extra: object) -> bool:
@@ -133,10 +122,7 @@ class Slots:
         for slot in self._by_shape.get(_key(weight, tensors[0], request), ()):
             if slot.stands_for(request, tensors, extra):
                 if extra is None:
-                    self._put_first(weight, tensors[0], self._for_layer(weight, slot, request))
-                return slot
-        for slot in self._by_shape.get((weight.shape, None), ()):
-            if slot.stands_for(request, tensors, extra) and slot.varied is not None and slot.varied.passes(tensors[0]):
+                    self._put_first(weight, self._for_layer(weight, slot, request))
                 return slot
         return None
 
@@ -144,7 +130,7 @@ class Slots:
         """``slot`` as this layer asks for it; as it is, where the layer sees so many shapes that it is soon let go."""
         known = self.latest.get(id(weight), ())
         mine = next((other for other in known if other.decision is slot.decision), None)
-        if mine is not None or sum(other.varied is None for other in known) >= _MOST_AT_FIRST_LOOK:
+        if mine is not None or len(known) >= _MOST_AT_FIRST_LOOK:
             return mine or slot
         return slot.asked(request)
 
@@ -155,10 +141,7 @@ class Slots:
         alike = self._by_shape.setdefault(_key(weight, tensors[0], slot.request), [])
         alike.insert(0, slot)
         del alike[_MOST_ALIKE:]
-        self._put_first(weight, tensors[0], slot)
-        for other in self.latest.get(id(weight), ()):
-            if other.varied is not None:  # where one shape was worth deciding others may be
-                other.varied.look_soon()
+        self._put_first(weight, slot)
 
     def rest(self, weight: int) -> None:
         """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them, or
@@ -176,57 +159,11 @@ class Slots:
         else:
             self.remember(weight, tensors, Slot(tensors, request.kept(), None))
 
-    def settle(self, slot: Slot, run: Run | None) -> None:
-        """Let ``run`` serve the calls for which ``slot`` stands."""
-        decision = slot.decision
-        for alike in list(self._by_shape.values()):
-            alike[:] = [other.serving(run) if other.decision is decision else other for other in alike]
-        for latest in (self.latest, self._hidden):
-            for weight, others in list(latest.items()):
-                if any(other.decision is decision for other in others) and latest.get(weight) is others:
-                    self.resting.discard(weight)
-                    latest[weight] = tuple(
-                        other.serving(run) if other.decision is decision else other for other in others
-                    )
-
-    def drop(self, slot: Slot) -> None:
-        """Let the next call for which ``slot`` stands decide anew."""
-        decision = slot.decision
-        for alike in list(self._by_shape.values()):
-            alike[:] = [other for other in alike if other.decision is not decision]
-        for latest in (self.latest, self._hidden):
-            for weight, others in list(latest.items()):
-                left = tuple(other for other in others if other.decision is not decision)
-                if len(left) < len(others) and latest.get(weight) is others:
-                    latest[weight] = left
-
-    def loosen(
-        self,
-        weight: Tensor,
-        tensors: tuple[Tensor, ...],
-        request: Request,
-        run: Run | None,
-        varied: Varied,
-        *,
-        any_weight: bool,
-        soon: bool,
-    ) -> None:
-        """Keep a slot that stands for ``weight``, or every one like it, and inputs of any size, where there is none.
-
-        ``varied`` says which calls are looked at still: some more, and ``soon``, if there is time for it.
-        """
-        alike = self._by_shape.setdefault((weight.shape, None), []) if any_weight else []
-        for slot in alike if any_weight else self.latest.get(id(weight), ()):
-            if slot.varied is not None and slot.stands_for(request, tensors, None):
-                if soon:
-                    slot.varied.look_soon()
-                return
-        slot = Slot(tensors, request, run, varied=varied)
-        if any_weight:
-            alike.insert(0, slot)
-            del alike[_MOST_ALIKE:]
-        else:
-            self._put_first(weight, tensors[0], slot)
+    def leave(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
+        """Let PyTorch's own function serve the calls of a layer for which nothing is chosen, with few looks at them."""
+        self.remember(weight, tensors, Slot(tensors, request, None))
+        if request.policy is None and all(slot.run is None for slot in self.latest.get(id(weight), ())):
+            self.rest(id(weight))
 
     def forget(self) -> None:
         """Drop every slot, so that the next call of each kind decides anew."""
@@ -245,7 +182,7 @@ class Slots:
             self._hidden.update(self.latest)
             self.latest.clear()
 
-    def _put_first(self, weight: Tensor, x: Tensor, slot: Slot) -> None:
+    def _put_first(self, weight: Tensor, slot: Slot) -> None:
         if slot.extra is not None:
             return
         if len(self.latest) >= _MOST_WEIGHTS:
@@ -253,20 +190,12 @@ class Slots:
             self.resting.clear()
             self._addresses.clear()
         self.resting.discard(id(weight))
-        known, address = self.latest.get(id(weight)), address_of(weight)
+        known, address = self.latest.get(id(weight), ()), address_of(weight)
         # An id is used again, most likely. A weak reference would know, and keep PyTorch from swapping the weight.
-        if known is None or self._addresses.get(id(weight)) != address:
-            self.latest[id(weight)], self._addresses[id(weight)] = (slot,), address
-            return
+        if self._addresses.get(id(weight)) != address:
+            known, self._addresses[id(weight)] = (), address
         others = [other for other in known if other.decision is not slot.decision]
-        decided = [other for other in others if other.varied is None]
-        varied = [other for other in others if other.varied is not None]
-        (decided if slot.varied is None else varied).insert(0, slot)
-        if slot.varied is None:
-            for other in varied:
-                other.varied.decided.add(x.shape)  # type: ignore[union-attr]
-        # What stands for any size comes behind what stands for one.
-        self.latest[id(weight)] = (*decided[:_MOST_AT_FIRST_LOOK], *varied[:_MOST_VARIED])
+        self.latest[id(weight)] = (slot, *others)[:_MOST_AT_FIRST_LOOK]
 
 
 def _key(weight: Tensor, x: Tensor, request: Request) -> object:
@@ -276,16 +205,11 @@ def _key(weight: Tensor, x: Tensor, request: Request) -> object:
     return id(weight) if own else weight.shape, x.shape
 
 
-def guard(tensors: tuple[Tensor, ...], *, any_size: bool = False) -> Callable[..., bool]:
-    """A check that is True for tensors that look exactly like these to PyTorch's dispatcher.
-
-    With ``any_size`` the first may have other sizes and strides.
-    """
+def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
+    """A check that is True for tensors that look exactly like these to PyTorch's dispatcher."""
     guards: Any = torch._C._dynamo.guards
-    sizes: list[list[int | None]] = [list(tensor.shape) for tensor in tensors]
-    strides: list[list[int | None]] = [list(tensor.stride()) for tensor in tensors]
-    if any_size:
-        sizes[0] = strides[0] = [None] * tensors[0].dim()
+    sizes = [list(tensor.shape) for tensor in tensors]
+    strides = [list(tensor.stride()) for tensor in tensors]
     made = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = made.check
     return check

@@ -17,7 +17,6 @@ from convwright.core.tensor_spec import TensorSpec
 from convwright.ops.asking.request import Request
 from convwright.ops.calls.form import Form
 from convwright.ops.running.composite import transformed
-from convwright.ops.running.proving import Proving
 from convwright.ops.running.runner import Runner
 from convwright.tensors import address_of, lies_as
 
@@ -64,18 +63,6 @@ class Training:
         self, x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, _out: None = None
     ) -> Tensor:
         return _apply(x, w, bias, residual, self)
-
-    def when_settled(self, then: Callable[[float], None]) -> None:
-        """Call ``then`` with what a step gains, once it is known of every direction which candidate serves."""
-        proving = [run for run in (self.forward, self.to_input, self.to_weight) if isinstance(run, Proving)]
-
-        def settled(_gain_us: float) -> None:
-            gains_us = [run.gain_us for run in proving if run.gain_us is not None]
-            if len(gains_us) == len(proving):
-                then(sum(gains_us))
-
-        for run in proving:
-            run.when_settled(settled)
 
     def before_activation(self, dy: Tensor, y: Tensor | None) -> Tensor:
         """The gradient ahead of the activation, in the layout that the candidates were chosen for."""

@@ -34,7 +34,7 @@ from convwright.ops.running.workspace import workspace
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import empty
 from convwright.tuning import listing
-from convwright.tuning.session import Choice, session
+from convwright.tuning.session import Choice
 
 _FASTEST = (Objective.TIME, Objective.DEVICE_TIME)
 
@@ -68,15 +68,11 @@ def fused_choices(
     asked: Sequence[ConvProblem | None], plain: Sequence[Choice | None], choose: Callable[[ConvProblem], Choice]
 ) -> list[Choice | None] | None:
     """Choices for such gradients, where these are surely faster than ``plain``."""
-    last = session().last
     try:
         found = [None if each is None else choose(each) for each in asked]
     except Refused:
-        found = []
-    if found and are_faster(found, plain):
-        return with_shared_work(found, plain)
-    session().last = last
-    return None
+        return None
+    return with_shared_work(found, plain) if found and are_faster(found, plain) else None
 
 
 def are_faster(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -> bool:
@@ -110,7 +106,7 @@ def with_shared_work(fused: Sequence[Choice | None], plain: Sequence[Choice | No
     to_input, to_weight = fused
     alone = plain[0]
     if to_input is not None and to_weight is not None and alone is not None and is_rare(to_input.candidate.problem):
-        to_input = replace(to_input, torch_device_us=alone.torch_device_us, torch_host_us=alone.torch_host_us)
+        to_input = replace(to_input, torch_device_us=alone.torch_device_us)
     return [to_input, to_weight]
 
 

@@ -22,13 +22,13 @@ Runner = Callable[..., Tensor]
 Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
-class Relief(Protocol):
+class Fallback(Protocol):
     """What runs in a plan's place while that has no memory."""
 
     @property
     def serving(self) -> Runner: ...
 
-    def begin(self, error: BaseException, operands: Operands, needed_bytes: int | None) -> None:
+    def begin(self, error: BaseException, needed_bytes: int | None) -> None:
         """Have something else serve from now on, or raise."""
 
     def lasts(self) -> bool:
@@ -36,10 +36,10 @@ class Relief(Protocol):
 
 
 def runner(
-    plan: Plan, operands: Operands, torchs_own: Plan, *, weights_constant: bool, stays: bool, relief: Relief
+    plan: Plan, operands: Operands, torchs_own: Runner, *, weights_constant: bool, stays: bool, fallback: Fallback
 ) -> Runner:
     """The shortest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these, or
-    ``relief`` in its place where it has no memory.
+    ``fallback`` in its place where it has no memory.
 
     What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
     operands that are less aligned than the problem says goes to PyTorch's own plan, or where the plan ``stays``,
@@ -52,7 +52,7 @@ def runner(
     device = operands[0].device
     second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT
     pack = _packing(plan, operands[1], weights_constant=weights_constant) if second_is_weight else None
-    run = _with_extras(_bound(plan, pack, device, relief), plan, operands)
+    run = _with_extras(_bound(plan, pack, device, fallback), plan, operands)
     if device.type == "cpu":
         return run
     astray = _with_copies(run, plan) if stays else torchs_own
@@ -67,7 +67,7 @@ def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | No
     return PackedOnce(plan.prepare) if weights_constant else plan.prepare
 
 
-def _bound(plan: Plan, pack: Pack | None, device: torch.device, relief: Relief) -> Runner:
+def _bound(plan: Plan, pack: Pack | None, device: torch.device, fallback: Fallback) -> Runner:
     needed_bytes = plan.workspace_bytes
     scratch = workspace(needed_bytes, device) if needed_bytes else None
     if pack is None and scratch is None:
@@ -83,16 +83,16 @@ def _bound(plan: Plan, pack: Pack | None, device: torch.device, relief: Relief) 
     ) -> Tensor:
         nonlocal short
         if short:
-            if relief.lasts():
-                return relief.serving(first, second, bias, residual, out)
+            if fallback.lasts():
+                return fallback.serving(first, second, bias, residual, out)
             short = False
         try:
             packed = second if pack is None else pack(second)
             return plan(first, packed, bias, residual, out, None if scratch is None else scratch())
         except SHORTAGES as error:
-            relief.begin(error, (first, second, bias, residual), needed_bytes)
+            fallback.begin(error, needed_bytes)
         short = True
-        return relief.serving(first, second, bias, residual, out)
+        return fallback.serving(first, second, bias, residual, out)
 
     return run
 

@@ -12,7 +12,7 @@ from typing import Any
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
 from convwright.core.limits import Limits, limits
-from convwright.core.policy import Objective, Policy
+from convwright.core.policy import Policy
 from convwright.errors import first_line
 from convwright.measuring.compare import TIE
 from convwright.measuring.conditions import Conditions
@@ -20,7 +20,7 @@ from convwright.naming import singular
 from convwright.network.telling.conditions_text import Measured, conditions_now, without_tf32
 from convwright.report.words.amounts import bytes_text
 from convwright.suites.suite import Point, Row
-from convwright.tuning.choose import device_us, eager_us
+from convwright.tuning.choose import call_us
 from convwright.tuning.find import Findings
 
 Record = dict[str, Any]
@@ -146,10 +146,7 @@ def _may_be_beaten(found: Findings, torchs: Interval) -> bool:
 
 
 def _time_us(finding: Finding, policy: Policy) -> Interval | None:
-    """An eager call, or the device's part of it where that is what was asked to be least."""
-    if finding.measurement is None:
-        return None
-    return (device_us if policy.objective is Objective.DEVICE_TIME else eager_us)(finding, policy)
+    return None if finding.measurement is None else call_us(finding, policy)
 
 
 def _remark(found: Findings) -> str | None:

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convwright.core.finding import UNSTABLE, Finding
+from convwright.core.finding import UNSTABLE
 from convwright.core.limits import limits
-from convwright.core.policy import Objective, Policy
+from convwright.core.policy import Objective
 from convwright.naming import singular
 from convwright.network.telling.conditions_text import conditions_now, measured_in, permitted_in
 from convwright.report.words.amounts import bytes_text, figure, percent_text
@@ -18,7 +18,7 @@ from convwright.report.words.columns import fitting, is_empty, least_width
 from convwright.report.words.conditions import print_conditions
 from convwright.report.words.too_large import too_large_sentence
 from convwright.report.words.unstable import print_unstable
-from convwright.tuning.choose import Verdict, device_us, eager_us, host_us
+from convwright.tuning.choose import Verdict, call_us
 from convwright.tuning.find import NOT_MEASURED, Findings
 
 _UNKNOWN = "–"
@@ -124,7 +124,7 @@ def _why_nothing(found: Findings) -> str | None:
 
 
 _COLUMNS = (
-    "candidate", "device µs", "± %", "host µs", "pack µs", "limit µs", "share", "rel. L2", "scaled", "workspace",
+    "candidate", "device µs", "± %", "pack µs", "limit µs", "share", "rel. L2", "scaled", "workspace",
     "peak", "energy mJ", "arithmetic", "why",
 )  # fmt: skip
 # Shown where any candidate has them.
@@ -153,14 +153,12 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     if measured is None:
         return cells
     share = bound.share(measured.device_us.value)
-    host = host_us(verdict.finding, found.policy)
     normal = next((error for error in measured.errors if error.kind == "normal"), None)
     return cells | {
         "workspace": bytes_text(measured.workspace_bytes),
         "device µs": figure(measured.device_us.value),
-        _CALL: figure(_call_us(verdict.finding, found.policy)),
+        _CALL: figure(call_us(verdict.finding, found.policy).value),
         "± %": percent_text(measured.device_us),
-        "host µs": _figure(host.value if host else None),
         "pack µs": _figure(measured.prepare_us.value if measured.prepare_us else None),
         "share": f"{share:.0%}" if share is not None else _UNKNOWN,
         "rel. L2": f"{normal.relative_l2:.1e}" if normal else _UNKNOWN,
@@ -168,11 +166,6 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
         "energy mJ": _UNKNOWN if measured.energy_mj is None else f"{measured.energy_mj:.3g}",
         "scaled": _figure(max(error.scaled_max for error in measured.errors)) if measured.errors else _UNKNOWN,
     }
-
-
-def _call_us(finding: Finding, policy: Policy) -> float:
-    """What a call takes in all, as the policy counts it."""
-    return (device_us if policy.objective is Objective.DEVICE_TIME else eager_us)(finding, policy).value
 
 
 def _figure(value: float | None) -> str:

@@ -23,7 +23,7 @@ from convwright.report.words.conditions import print_conditions
 from convwright.report.words.too_large import print_too_large
 from convwright.report.words.unstable import print_unstable
 from convwright.settings import Mode
-from convwright.tuning.choose import device_us
+from convwright.tuning.choose import call_us
 from convwright.tuning.kernels import BEING_COMPILED
 
 _LEFT = ("layers", "problem", "candidate")
@@ -119,7 +119,7 @@ def _cells(each: TunedProblem) -> dict[str, str]:
 def _time(finding: Finding | None, policy: Policy) -> str:
     if finding is None or finding.measurement is None:
         return UNKNOWN
-    return f"{device_us(finding, policy).value:,.1f}"
+    return f"{call_us(finding, policy).value:,.1f}"
 
 
 def _sentence(tuned: Tuned) -> str:

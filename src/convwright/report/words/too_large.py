@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.text import Text
 
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.limits import only_in_parts
 from convwright.core.problem import ConvProblem
 from convwright.report.words.groups import grouped
 
 
-def too_large_sentence(problem: ConvProblem, device: DeviceFacts) -> str | None:
+def too_large_sentence(problem: Problem, device: DeviceFacts) -> str | None:
     """What is said of one problem, if it is."""
     reason = only_in_parts(problem, device)
     return None if reason is None else f"{reason[0].upper()}{reason[1:]}."

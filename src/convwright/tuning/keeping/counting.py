@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from convwright.backends.registry import backends
+from convwright.backends.registry import backends, kinds
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Backend, Switched
 from convwright.measuring.hardware.machine import device_facts
@@ -36,7 +36,7 @@ def _is_of(key: str, facts: DeviceFacts) -> bool:
 
 def _fingerprints(facts: DeviceFacts) -> frozenset[str]:
     """Those under any setting of what is a user's to switch from one run to the next."""
-    return frozenset().union(*(_of(member, facts) for member in backends()))
+    return frozenset().union(*(_of(member, facts) for kind in kinds() for member in backends(kind)))
 
 
 def _of(member: Backend, facts: DeviceFacts) -> frozenset[str]:

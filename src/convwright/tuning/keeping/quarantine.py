@@ -85,13 +85,19 @@ def entries(
         f"SELECT {_COLUMNS} FROM trying WHERE problem = coalesce(?, problem) AND device = coalesce(?, device) "
         "AND candidate = coalesce(?, candidate) ORDER BY since"
     )
-    crashed = list[Entry]()
-    for entry in _left_behind(database.execute(sql, (problem, device, candidate)), time.time()):
-        if database.path is not None and _sign(database.path, entry.token).exists():
-            _tidy(database, database.path, entry)
-        else:
-            crashed.append(entry)
-    return crashed
+    found = _left_behind(database.execute(sql, (problem, device, candidate)), time.time())
+    return [entry for entry in found if not _is_done(database, entry)]
+
+
+def tidy(database: Database) -> None:
+    """Take away what could not be taken away when its candidate was done; the sign last."""
+    with suppress(StoreError, OSError):
+        found = _left_behind(database.execute(f"SELECT {_COLUMNS} FROM trying"), time.time())
+        for entry in found:
+            if _is_done(database, entry):
+                database.execute(_DELETE, (*entry.place, entry.token))
+                if database.open() and database.path is not None:
+                    _sign(database.path, entry.token).unlink(missing_ok=True)
 
 
 def forget(database: Database, gone: Iterable[Entry]) -> int:
@@ -122,12 +128,8 @@ def _say_done(path: Path | None, token: str, why: StoreError) -> None:
         raise why from None
 
 
-def _tidy(database: Database, path: Path, done: Entry) -> None:
-    """Take away what could not be taken away when its candidate was done; the sign last."""
-    with suppress(StoreError, OSError):
-        database.execute(_DELETE, (*done.place, done.token))
-        if database.open():
-            _sign(path, done.token).unlink(missing_ok=True)
+def _is_done(database: Database, entry: Entry) -> bool:
+    return database.path is not None and _sign(database.path, entry.token).exists()
 
 
 def _left_behind(rows: Iterable[tuple[Any, ...]], now: float) -> list[Entry]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Measurement, says_out_of_memory
+from convwright.core.kinds.problem import Problem
 from convwright.core.once import once
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.settings import BUDGETS_US, Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
@@ -28,7 +28,7 @@ class Recall:
 
     def __init__(
         self,
-        problem: ConvProblem,
+        problem: Problem,
         device: DeviceFacts,
         policy: Policy,
         store: Store,
@@ -44,12 +44,11 @@ class Recall:
 
     @once
     def _stored(self) -> Mapping[str, Stored]:
-        entries = self.store.findings(self.problem.key, self.device.key)
-        # Earlier versions kept a want of memory as if it were the candidate's own failure.
-        short = [id_ for id_, each in entries.items() if each.failure and says_out_of_memory(each.failure)]
-        if short and self.device.present:  # elsewhere nothing is measured in their place
-            self.store.forget(self.problem.key, self.device.key, short)
-        return {id_: entry for id_, entry in entries.items() if id_ not in short}
+        return {id_: entry for id_, entry in self._entries.items() if entry is not None and not _is_void(entry)}
+
+    @once
+    def _entries(self) -> Mapping[str, Stored | None]:
+        return self.store.entries(self.problem.key, self.device.key)
 
     @once
     def _quarantined(self) -> Mapping[str, Quarantined]:
@@ -77,7 +76,7 @@ class Recall:
         done = [ids for had_us, ids in self._done(mode) if had_us >= self._budget_us]
         if not done:
             return None  # and nobody need be asked what is installed, which may load libraries
-        stamps = {*listing.fingerprints(self.device), *map(self._stamp, direct)}
+        stamps = {*listing.fingerprints(self.device, self.problem.kind), *map(self._stamp, direct)}
         return next((ids for ids in done if stamps <= set(ids)), None)
 
     def was_hurried(self, mode: Mode) -> bool:
@@ -102,13 +101,6 @@ class Recall:
         """All measurements, under whatever versions they were taken."""
         return {id_: entry.measurement for id_, entry in self._stored.items() if entry.measurement is not None}
 
-    def less_bytes(self, candidate: Candidate, needed_bytes: int | None) -> int:
-        """The most workspace that is less than a candidate needs, and less than it was measured to need; none where
-        neither is known. Below 0 there is no such thing."""
-        measured = self.measured().get(candidate.id)
-        known = (needed_bytes, None if measured is None else measured.workspace_bytes)
-        return min((nbytes - 1 for nbytes in known if nbytes is not None), default=0)
-
     def record(self, fresh: Iterable[Finding]) -> None:
         """Keep what was measured, and what failed; not what is unstable, which nobody is to believe later."""
         for finding in fresh:
@@ -117,8 +109,12 @@ class Recall:
                 self.store.record(self.problem.key, self.device.key, id_, print_, finding.measurement, finding.failure)
 
     def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
-        """Keep that a search is done."""
-        stamps = [*listing.fingerprints(self.device), self._limit, *map(self._stamp, listed)]
+        """Keep that a search is done, and nothing of what it was to be done again for."""
+        entries = self.store.entries(self.problem.key, self.device.key)
+        void = [id_ for id_, entry in entries.items() if _is_void(entry)]
+        if void:
+            self.store.forget(self.problem.key, self.device.key, void)
+        stamps = [*listing.fingerprints(self.device, self.problem.kind), self._limit, *map(self._stamp, listed)]
         stamps.append(f"{_WITHIN}{self._budget_us}")
         scope = self._scope(mode, self._magnitude if self._follows_memory else self._limit)
         self.store.record_search(self.problem.key, self.device.key, scope, stamps)
@@ -136,9 +132,16 @@ class Recall:
 
     def _done(self, mode: Mode) -> list[tuple[float, tuple[str, ...]]]:
         """What earlier searches that were at least as thorough tried, and the time that each had."""
-        _ = self._stored  # a search rests on findings, and is forgotten with them where they are read and do not count
+        if self._rests_on_void:
+            return []
         thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
         return [(_had_us(ids, each), ids) for each in thorough for ids in self._searches(each)]
+
+    @once
+    def _rests_on_void(self) -> bool:
+        """Whether findings on which earlier searches rest are to be made again."""
+        # On a device that is not in this machine nothing is measured in the place of what failed.
+        return any(_is_void(each) for each in self._entries.values() if each is None or self.device.present)
 
     def _searches(self, mode: Mode) -> Iterator[tuple[str, ...]]:
         """What earlier searches tried under the same permission. Free memory changes from minute to minute, and a
@@ -152,6 +155,11 @@ class Recall:
 
     def _scope(self, mode: Mode, workspace: str) -> str:
         return f"{mode} {self.scope} {permission(self.policy, workspace)}"
+
+
+def _is_void(entry: Stored | None) -> bool:
+    """True of what cannot be read, and of a want of memory: earlier versions kept it as the candidate's own failure."""
+    return entry is None or (entry.failure is not None and says_out_of_memory(entry.failure))
 
 
 def _had_us(stamps: Iterable[str], mode: Mode) -> float:

@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from convwright.errors import StoreError
+from convwright.naming import printable
 from convwright.writable import is_writable
 
 if sys.platform != "win32":
@@ -60,6 +62,12 @@ _STEPS = (
             body TEXT NOT NULL,
             PRIMARY KEY (problem, device, candidate)
         )""",
+    ),
+    (
+        """CREATE TABLE IF NOT EXISTS fact (
+            device TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, created REAL NOT NULL,
+            PRIMARY KEY (device, name)
+        ) WITHOUT ROWID""",
     ),
 )
 SCHEMA_VERSION = len(_STEPS)
@@ -193,8 +201,7 @@ def _copy(path: Path) -> sqlite3.Connection | None:
     with ExitStack() as unless_whole:
         copy = unless_whole.enter_context(closing(_empty()))
         with suppress(OSError, sqlite3.DatabaseError), closing(_open_to_read(path)) as file:
-            _refuse_foreign(file, path)
-            _refuse_newer(file, path)
+            _check_ours(file, path)
             file.backup(copy)
             _migrate(copy)
             if _is_whole(copy):
@@ -205,7 +212,7 @@ def _copy(path: Path) -> sqlite3.Connection | None:
 
 def _open_to_read(path: Path, promise: str = "") -> sqlite3.Connection:
     """SQLite reads a file with a log only where it may write beside it, unless it is promised that nobody else does."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{promise}", uri=True, isolation_level=None)
+    connection = _connected_to_read(path, promise)
     try:
         _tables(connection)
     except sqlite3.DatabaseError:
@@ -214,6 +221,10 @@ def _open_to_read(path: Path, promise: str = "") -> sqlite3.Connection:
             raise
         return _open_to_read(path, "&immutable=1")
     return connection
+
+
+def _connected_to_read(path: Path, promise: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{promise}", uri=True, isolation_level=None)
 
 
 def _is_whole(connection: sqlite3.Connection) -> bool:
@@ -228,10 +239,10 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
 
 def open_file(path: Path) -> sqlite3.Connection:
     """The database in a file, with all its tables; an error where it cannot be written to or is not one of ours."""
+    _look(path)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
-        _refuse_foreign(connection, path)
-        _refuse_newer(connection, path)
+        _check_ours(connection, path)  # it may be here only now
         _switch_to_wal(connection)
         # Safe against a killed process; a power cut can lose the newest findings, never the file.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -246,21 +257,66 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    tables = _tables(connection)
-    if tables and "finding" not in tables:
-        raise StoreError(
-            f"{path} is another program's database (its tables are {', '.join(sorted(tables))}); {_ANOTHER}"
-        )
+def _look(path: Path) -> None:
+    """Refuse a file that is not ours before anything is written to it or beside it: even to open a database may move
+    what its log holds into it. What cannot be read is left to whoever opens it."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with suppress(sqlite3.DatabaseError), closing(_connected_to_read(path, "&immutable=1")) as connection:
+        if _check_ours(connection, path):
+            return
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:  # which may hold all that there is
+        with suppress(sqlite3.DatabaseError), closing(_connected_to_read(path, "")) as connection:
+            _check_ours(connection, path)
 
 
-def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
-    version = _version(connection)
+def _check_ours(connection: sqlite3.Connection, path: Path) -> bool:
+    """True for a store, False for an empty database; an error for one of another program or a newer convwright."""
+    names, version = _names(connection), _version(connection)
+    if not names and not version and not connection.execute("PRAGMA application_id").fetchone()[0]:
+        return False
+    mark = _foreign_mark(connection, names, version)
+    if mark is not None:
+        raise StoreError(f"{path} is another program's database ({mark}); {_ANOTHER}")
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{path} was written by a newer convwright (schema {version}, this one knows {SCHEMA_VERSION}); "
             f"upgrade convwright, or {_ANOTHER}"
         )
+    return True
+
+
+def _foreign_mark(connection: sqlite3.Connection, names: set[str], version: int) -> str | None:
+    """What shows that a database is not ours, or None. Ours has a version from its first table on."""
+    if not names:
+        return "it has no tables yet, but a version or an application's number"
+    if "finding" not in names or version < 1:
+        return f"its tables are {printable(', '.join(sorted(names)))}"
+    for table, columns in _columns_of_version(min(version, SCHEMA_VERSION)).items():
+        found = _columns(connection, table)
+        as_ours = columns == found or (version > SCHEMA_VERSION and {*columns} <= {*found})
+        if table in names and not as_ours:
+            return f"its table {table} has the columns {printable(', '.join(found))}"
+    return None
+
+
+@lru_cache
+def _columns_of_version(version: int) -> dict[str, tuple[str, ...]]:
+    """The columns of each table, by its name."""
+    with closing(_empty()) as connection:
+        for statement in (statement for step in _STEPS[:version] for statement in step):
+            connection.execute(statement)
+        return {table: _columns(connection, table) for table in sorted(_tables(connection))}
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    return tuple(name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,)))
+
+
+def _names(connection: sqlite3.Connection) -> set[str]:
+    """Tables and views."""
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -55,6 +56,7 @@ class Store:
             raise BadInput(f"a store's `path` must be a path, or None for one in memory, got {path!r}")
         self._database = Database(store_place("a store", path) if isinstance(path, str) else path, tell)
         self._untold: str | None = None
+        self.recorded = 0  # findings that this process has kept
 
     @classmethod
     def open(cls, path: Path | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
@@ -120,20 +122,26 @@ class Store:
             )
 
         self._database.transaction(write)
+        self.recorded += 1
+
+    def knows(self, device_key: str) -> bool:
+        """Whether there is any finding of a device."""
+        return bool(self._database.execute("SELECT 1 FROM finding WHERE device = ? LIMIT 1", (device_key,)))
 
     def findings(self, problem_key: str, device_key: str) -> dict[str, Stored]:
         """All that is known of a problem on a device, by candidate id, whether its fingerprint still counts or not."""
+        entries = self.entries(problem_key, device_key)
+        return {candidate: stored for candidate, stored in entries.items() if stored is not None}
+
+    def entries(self, problem_key: str, device_key: str) -> dict[str, Stored | None]:
+        """The same with None for what cannot be read. It stays, until a search ends or the store is pruned."""
         rows = self._database.execute(
             f"SELECT candidate, fingerprint, measurement, failure, created FROM finding {_OF_SUBJECT}",
             (problem_key, device_key),
         )
         if rows:
             self._note_use(problem_key, device_key)
-        known = {candidate: _stored(*columns) for candidate, *columns in rows}
-        unreadable = [candidate for candidate, stored in known.items() if stored is None]
-        if unreadable:
-            self.forget(problem_key, device_key, unreadable)
-        return {candidate: stored for candidate, stored in known.items() if stored is not None}
+        return {candidate: _stored(*columns) for candidate, *columns in rows}
 
     def forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
         """Make findings as if they had never been, and so the searches that rest on them."""
@@ -148,13 +156,15 @@ class Store:
 
     def record_search(self, problem_key: str, device_key: str, scope: str, candidate_ids: Iterable[str]) -> None:
         """Keep that, within ``scope``, these candidates were tried to the end, so that nobody need search again."""
+        quarantine.tidy(self._database)
         self._database.execute(
             "INSERT OR REPLACE INTO search VALUES (?, ?, ?, ?, ?)",
             (problem_key, device_key, scope, json.dumps(list(candidate_ids)), time.time()),
         )
 
     def search(self, problem_key: str, device_key: str, scope: str) -> tuple[str, ...] | None:
-        """What a finished search within ``scope`` has tried, in its order; None where there was no such search."""
+        """What a finished search within ``scope`` has tried, in its order; None where there was no such search. It does
+        not count where one of the ``entries`` cannot be read."""
         rows = self._database.execute(
             f"SELECT candidates FROM search {_OF_SUBJECT} AND scope = ?", (problem_key, device_key, scope)
         )
@@ -184,6 +194,20 @@ class Store:
         if rows:
             self._note_use(problem_key, device_key)
         return str(rows[0][0]) if rows else None
+
+    def record_fact(self, device_key: str, name: str, body: str) -> None:
+        """Keep what is known of a device itself, such as its host costs. Export leaves it out."""
+        with self._tolerantly():
+            self._database.execute(
+                "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", (device_key, name, body, time.time())
+            )
+
+    def fact(self, device_key: str, name: str, *, younger_than_s: float = inf) -> str | None:
+        """What was kept under this name, if it is not older than that."""
+        rows = self._database.execute(
+            "SELECT body, created FROM fact WHERE device = ? AND name = ?", (device_key, name)
+        )
+        return str(rows[0][0]) if rows and 0 <= time.time() - rows[0][1] < younger_than_s else None
 
     @contextmanager
     def trying(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> Iterator[None]:
@@ -215,6 +239,7 @@ class Store:
         self, problem_key: str | None = None, device_key: str | None = None, candidate_id: str | None = None
     ) -> int:
         """Take candidates out of quarantine, and say how many; None means any problem, device or candidate."""
+        quarantine.tidy(self._database)
         found = quarantine.entries(self._database, problem_key, device_key, candidate_id)
         return quarantine.forget(self._database, found)
 
@@ -236,15 +261,18 @@ class Store:
     def prune(
         self, older_than_s: float | None = None, *, keep_fingerprints: Mapping[str, Collection[str]] | None = None
     ) -> int:
-        """Remove findings that nobody has made or used for so long, or whose fingerprint does not count; how many. Kept
-        plans go with them, and so do those without a finding of which the same is true.
+        """Remove findings that nobody has made or used for so long, whose fingerprint does not count, or that cannot be
+        read; how many. Kept plans go with them, and so do those without a finding of which the same is true.
 
         ``keep_fingerprints`` names by device key what counts; findings about other devices are left alone. What is
         quarantined stays so, however old.
         """
         if older_than_s is not None:
             check_not_below_0("`older_than_s`", older_than_s)
-        return self._database.transaction(lambda connection: upkeep.prune(connection, older_than_s, keep_fingerprints))
+        quarantine.tidy(self._database)
+        return self._database.transaction(
+            lambda connection: upkeep.prune(connection, older_than_s, keep_fingerprints, is_readable)
+        )
 
     def summary(self) -> Summary:
         """What there is in the store."""
@@ -262,7 +290,7 @@ class Store:
         """Forget everything."""
 
         def delete(connection: sqlite3.Connection) -> None:
-            for table in ("search", "finding", "used", "trying", "plan"):
+            for table in ("search", "finding", "used", "trying", "plan", "fact"):
                 connection.execute(f"DELETE FROM {table}")
 
         self._database.transaction(delete)
@@ -297,6 +325,11 @@ class Store:
 
 def _is_same_file(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
+
+
+def is_readable(measurement: str | None) -> bool:
+    """Whether a measurement is such as this version of convwright keeps."""
+    return measurement is None or _stored("", measurement, None, 0.0) is not None
 
 
 def _stored(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored | None:

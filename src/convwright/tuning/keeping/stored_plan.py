@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from convwright.backends.registry import backend
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan, Writable
@@ -18,7 +17,7 @@ def stored_plan(candidate: Candidate, device: DeviceFacts, store: Store) -> Plan
 
 
 def _leaf(leaf: Candidate, device: DeviceFacts, store: Store) -> Plan:
-    member = backend(leaf.backend)
+    member = listing.member_of(leaf)
     if not leaf.compiles or not isinstance(member, Writable):
         return member.build(leaf, device)
     place = leaf.problem.key, device.key, leaf.id, listing.fingerprint(leaf, device)

@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 
 from convwright.core.finding import Interval, Measurement
 from convwright.errors import BadInput, StoreError
+from convwright.naming import printable
 from convwright.tuning.keeping.schema import SCHEMA_VERSION
 
 _FIRST_SCHEMA = 2  # version 1 could not be exported
 _WORDS = ("inf", "-inf", "nan")
 _FIGURES = (*Interval.__slots__, "relative_l2", "scaled_max", "energy_mj")
+# The most of each that can be meant: a pebibyte, and a thousand calls in each second of some days.
+_MOST = {"workspace_bytes": 2**50, "peak_bytes": 2**50, "samples": 10**9}
 
 
 class FindingRow(NamedTuple):
@@ -142,17 +145,18 @@ def _add(record: dict[str, Any], rows: Rows) -> None:
 def _finding(record: dict[str, Any]) -> FindingRow:
     _check(record, FindingRow._fields)
     body = None if record["measurement"] is None else json.dumps(_measurement(record["measurement"]).to_json())
-    return FindingRow(**(record | {"measurement": body}))
+    return FindingRow(**(_printable(record) | {"measurement": body}))
 
 
 def _search(record: dict[str, Any]) -> SearchRow:
     _check(record, SearchRow._fields)
-    return SearchRow(**(record | {"candidates": json.dumps(record["candidates"])}))
+    return SearchRow(**(_printable(record) | {"candidates": json.dumps(_printable(record["candidates"]))}))
 
 
 def _check(record: dict[str, Any], fields: tuple[str, ...]) -> None:
     if set(record) != set(fields):
-        raise ValueError(f"expected the fields {', '.join(fields)}, got {', '.join(record) or 'none'}")
+        given = printable(", ".join(record))[:100] or "none"
+        raise ValueError(f"expected the fields {', '.join(fields)}, got {given}")
     for field in fields:
         expected, holds = _RULES.get(field, _TEXT)
         if not holds(record[field]):
@@ -179,7 +183,7 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def _measurement(record: dict[str, Any]) -> Measurement:
     """Nothing that is given may be lost on the way, or it was no measurement."""
-    plain = _in_numbers(record)
+    plain = _printable(_in_numbers(record))
     try:
         measurement = Measurement.from_json(plain)
         lossless = _sorted(measurement.to_json() | plain) == _sorted(measurement.to_json())
@@ -188,6 +192,7 @@ def _measurement(record: dict[str, Any]) -> Measurement:
     if not lossless or not _has_numbers(measurement):
         raise ValueError("`measurement` must hold what a measurement holds")
     _check_times(measurement)
+    _check_amounts(measurement)
     return measurement
 
 
@@ -202,6 +207,20 @@ def _check_times(measured: Measurement) -> None:
                 f"`{name}` must be {expected} within its bounds, "
                 f"got {given.value:g} between {given.low:g} and {given.high:g}"
             )
+
+
+def _check_amounts(measured: Measurement) -> None:
+    """Sizes and counts are whole and no more than can be meant, and no error or energy is less than 0."""
+    for name, most in _MOST.items():
+        count = getattr(measured, name)
+        if count is not None and not (type(count) is int and 0 <= count <= most):
+            raise ValueError(f"`{name}` must be a whole number from 0 to {most:,}, got {str(count)[:40]}")
+    amounts = [("energy_mj", measured.energy_mj), ("energy_halfwidth_mj", measured.energy_halfwidth_mj)]
+    for error in measured.errors:
+        amounts += [("relative_l2", error.relative_l2), ("scaled_max", error.scaled_max)]
+    for name, amount in amounts:
+        if amount is not None and amount < 0:
+            raise ValueError(f"`{name}` must be at least 0, got {amount:g}")
 
 
 def _times(measured: Measurement) -> dict[str, Interval]:
@@ -219,6 +238,18 @@ def _has_numbers(measured: Measurement) -> bool:
     texts = [error.kind for error in measured.errors] + [word for pair in measured.conditions for word in pair]
     texts += [] if measured.doubt is None else [measured.doubt]
     return all(map(_is_number, figures)) and all(map(_is_text, texts))
+
+
+def _printable(data: Any) -> Any:
+    """Records, lists and texts with printable texts. What a library said of a failure may have several lines."""
+    if isinstance(data, dict):
+        return {
+            printable(name): printable(value, lines=True) if name == "failure" and value else _printable(value)
+            for name, value in data.items()
+        }
+    if isinstance(data, list):
+        return [_printable(value) for value in data]
+    return printable(data) if isinstance(data, str) else data
 
 
 def _sorted(data: Any) -> str:

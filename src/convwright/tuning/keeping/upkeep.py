@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,15 +119,19 @@ def merge(connection: sqlite3.Connection, rows: Rows) -> Merged:
 
 
 def prune(
-    connection: sqlite3.Connection, older_than_s: float | None, keep_fingerprints: Mapping[str, Collection[str]] | None
+    connection: sqlite3.Connection,
+    older_than_s: float | None,
+    keep_fingerprints: Mapping[str, Collection[str]] | None,
+    is_readable: Callable[[str | None], bool],
 ) -> int:
-    """Remove findings, and the searches that rest on them; how many findings that were."""
+    """Remove findings, and the searches that rest on them; how many findings that were. ``is_readable`` says it of what
+    is kept of a measurement."""
     cutoff = float("-inf") if older_than_s is None else time.time() - older_than_s
     keep = keep_fingerprints or {}
     doomed = [
         (row[0], row[1], row[2])
         for *row, seen in connection.execute(_SEEN)
-        if seen < cutoff or row[3] not in keep.get(row[1], (row[3],))
+        if seen < cutoff or row[3] not in keep.get(row[1], (row[3],)) or not is_readable(row[4])
     ]
     for table in ("finding", "plan"):
         connection.executemany(f"DELETE FROM {table} WHERE problem = ? AND device = ? AND candidate = ?", doomed)

@@ -9,9 +9,8 @@ from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Policy
 from convwright.measuring.checking.data import Kind, kinds_of
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import ErrorCheck
-from convwright.measuring.checking.reference import Reference, reference_us
+from convwright.measuring.checking.of_kind import reference_us, sampled_reference, whole_reference
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials.trial import Bench, Trial
@@ -61,7 +60,7 @@ class Checks:
         self.of_own: Checked | None = None
 
     def _made(self) -> ErrorCheck:
-        reference = Reference.of if self._is_whole else sampled_reference
+        reference = whole_reference if self._is_whole else sampled_reference
         return ErrorCheck(
             self._bench.problem, self._bench.device, kinds=self._kinds, seed=self._seed, reference=reference
         )

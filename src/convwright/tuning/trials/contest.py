@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials.trial import Bench
@@ -43,7 +43,7 @@ NO_HOOKS = Hooks()
 class Contest:
     """One search. ``known`` is what the store knows already, by candidate id; the baseline may be there."""
 
-    problem: ConvProblem
+    problem: Problem
     device: DeviceFacts
     policy: Policy
     baseline: Candidate | None

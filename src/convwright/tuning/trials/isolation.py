@@ -13,8 +13,8 @@ from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.settings import Mode
 from convwright.tuning import listing
@@ -65,7 +65,7 @@ class Request:
     """What is to be measured, and how PyTorch was set where it was asked for. ``avoid`` is what took an earlier process
     with it."""
 
-    problem: ConvProblem
+    problem: Problem
     device: DeviceFacts
     policy: Policy
     baseline: Candidate | None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from convwright.core.binding import bind
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
-from convwright.core.fusing import rare_operands
-from convwright.core.problem import ConvProblem
+from convwright.core.kinds.problem import Problem
 from convwright.measuring.checking.data import Kind, operands
 from convwright.measuring.memory import settle_heap
 from convwright.settings import Mode
@@ -26,9 +27,9 @@ Call = Callable[[], Tensor]
 class Bench:
     """The operands that all candidates of one problem share. The cache is hot: a call finds what the last one left."""
 
-    def __init__(self, problem: ConvProblem, device: DeviceFacts, mode: Mode, *, seed: int) -> None:
+    def __init__(self, problem: Problem, device: DeviceFacts, mode: Mode, *, seed: int) -> None:
         assert device.torch_name is not None
-        self.problem = problem
+        self.problem: Any = problem
         self.facts = device
         self.mode = mode
         self.device = torch.device(device.torch_name)
@@ -58,14 +59,14 @@ class Trial:
         self.look_us = 0.0  # what a first look says that a call takes
         self._call: Call | None = None
 
-    def run(self, given: dict[Role, Tensor]) -> Tensor:
+    def run(self, given: dict[Any, Tensor]) -> Tensor:
         """One result, computed over outputs and a workspace filled with NaN."""
         workspace = self.bench.workspace(self.plan.workspace_bytes)
         if workspace is not None:
             workspace.fill_(0xFF)  # NaN in every floating-point format
         return self._bound(given, self._out(given), workspace)()
 
-    def _out(self, given: dict[Role, Tensor]) -> Tensor | None:
+    def _out(self, given: dict[Any, Tensor]) -> Tensor | None:
         """Memory for a result: what it held before where that is added to, else NaN."""
         held = given.get(Role.BEFORE)
         if held is None and not self.plan.writes_out:
@@ -73,13 +74,9 @@ class Trial:
         out = empty(self.bench.problem.output, self.bench.device)
         return spoil_(out) if held is None else out.copy_(held)
 
-    def _bound(self, given: dict[Role, Tensor], out: Tensor | None, workspace: Tensor | None) -> Call:
-        plan, direction = self.plan, self.bench.problem.direction
-        first, second = (given[role] for role in direction.operands)
-        if Role.W in given:
-            second = plan.prepare(second)
-        rare = {role.value: given[role] for role in rare_operands(self.bench.problem)}
-        return partial(plan, first, second, given.get(Role.BIAS), given.get(Role.RESIDUAL), out, workspace, **rare)
+    def _bound(self, given: dict[Any, Tensor], out: Tensor | None, workspace: Tensor | None) -> Call:
+        operands = {role: tensor for role, tensor in given.items() if role != Role.BEFORE}
+        return bind(self.plan, operands if out is None else operands | {self.bench.problem.outputs[-1]: out}, workspace)
 
     def call(self) -> Call:
         """The packed candidate on the bench's operands; the same each time until it is let go, since clocks know calls

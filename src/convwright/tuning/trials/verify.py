@@ -8,7 +8,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.shortage import is_shortage
 from convwright.tuning.budget import Budget
-from convwright.tuning.choose import eager_us
+from convwright.tuning.choose import call_us
 from convwright.tuning.findings import Findings
 from convwright.tuning.trials.contest import SEED
 from convwright.tuning.trials.heats import Stopwatch
@@ -52,5 +52,5 @@ def timed_again(candidates: Iterable[Candidate], found: Findings, budget_us: flo
 
 def _figure(pair: list[Finding], found: Findings) -> float:
     """The winner's time as a share of the other's, or its time where there is no other."""
-    times = [eager_us(finding, found.policy).value for finding in pair]
+    times = [call_us(finding, found.policy).value for finding in pair]
     return times[0] / times[1] if len(times) > 1 else times[0]

@@ -6,8 +6,8 @@ from math import inf
 
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
-from convwright.measuring.checking.elements import sampled_reference
 from convwright.measuring.checking.error import ErrorCheck
+from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.conditions import conditions
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage

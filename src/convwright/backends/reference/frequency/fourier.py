@@ -39,6 +39,14 @@ def lines(problem: ConvProblem) -> list[Line]:
     return [Line(axis.size, 1, axis.pad[0], (axis.out - 1) * axis.stride + 1, axis.reach) for axis in problem.axes]
 
 
+def without_products(problem: ConvProblem) -> str | None:
+    """Why no transform serves a result that is 0 everywhere since every tap meets padding alone; None where one may.
+    What is left of rounding errors would be all of it."""
+    if problem.macs or not problem.n:
+        return None
+    return f"every tap meets padding alone: an input of {problem.x.shape[2:]}, padded by {problem.padding}"
+
+
 def links_us(device: DeviceFacts) -> float:
     """What a first run may take a library."""
     return _LINKS_US if device.kind == "cuda" else 0.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.core.dtype import Arithmetic
-from convwright.core.error_rule import MOST_IN_FP16
+from convwright.core.error_bound import MOST_IN_FP16
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,71 @@
+"""Copies by PyTorch's own functions: the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from convwright.backends.torch_native.whole import torch_version, why_not_asked
+from convwright.core.binding import Bound, RolePlan
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import plain_arithmetic
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.policy import Policy
+from convwright.tensors import allocator
+
+
+class TorchCopy:
+    """``torch/default``: ``copy_`` into the output, which is filled with zeros before where it is padded."""
+
+    name = "torch"
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        return torch_version()
+
+    def candidates(self, problem: CopyProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        reason = why_not_asked(device)
+        if reason is not None:
+            yield Refusal("torch/default", reason)
+            return
+        yield Candidate(problem, "torch", "default", (), plain_arithmetic(problem.dtype), 0, True, Source.RULE)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> TorchCopyPlan:
+        return TorchCopyPlan(candidate, device)
+
+
+class TorchCopyPlan(RolePlan):
+    """Runs on views of both tensors that are as large as what is copied."""
+
+    def __init__(self, candidate: Candidate, device: DeviceFacts) -> None:
+        self.candidate = candidate
+        self._problem: CopyProblem = candidate.problem
+        self._new = allocator(self._problem.y, torch.device(device.torch_name or "cpu"))
+
+    def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
+        problem, out = self._problem, operands.get("y")
+        x = _within(operands["x"], problem.read_from, problem.kept)
+        if out is None:
+            return lambda: self._into(self._new(), x)()
+        return self._into(out, x)
+
+    def _into(self, out: Tensor, x: Tensor) -> Callable[[], Tensor]:
+        inside = _within(out, self._problem.written_from, self._problem.kept)
+        pads = self._problem.pads
+
+        def call() -> Tensor:
+            if pads:
+                out.zero_()
+            inside.copy_(x)
+            return out
+
+        return call
+
+
+def _within(tensor: Tensor, first: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
+    for dim, (start, size) in enumerate(zip(first, sizes, strict=True)):
+        if size != tensor.shape[dim]:
+            tensor = tensor.narrow(dim, start, size)
+    return tensor

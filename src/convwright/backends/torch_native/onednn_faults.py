@@ -1,0 +1,115 @@
+"""What oneDNN, as PyTorch ships it for CPUs, crashes on or computes wrong: no search may run it.
+
+Seen with PyTorch 2.13 and oneDNN 3.12 on an Intel Xeon with AMX. With these conditions a
+campaign of random degenerate problems (``benchmarks/degenerate.py``) finds nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from convwright import flags
+from convwright.core.direction import Direction
+from convwright.core.dtype import DType
+from convwright.core.geometry import Axis
+from convwright.core.problem import ConvProblem
+from convwright.tensors import torch_dtype
+
+_select: Any = torch._C._select_conv_backend
+_SERVED = (DType.FP32, DType.FP16, DType.BF16)
+# One of 715,827,883 was not counted up to within a minute; sizes of oneDNN's kernels are C ints.
+_MOST_STEP = 2**16
+_GARBAGE = "reads memory that nobody wrote, in bf16,"
+
+
+def fault(problem: ConvProblem) -> str | None:
+    """Why oneDNN must not compute ``problem``, or None where nothing is known against it."""
+    if problem.dtype not in _SERVED:
+        return None
+    axes, step = _seen(problem), max(*problem.stride, *problem.dilation)
+    if step > _MOST_STEP:
+        return f"counts up to a stride or a dilation, which may be {_MOST_STEP:,} at most, got {step:,}"
+    reason = _crash(axes) if problem.direction is Direction.FORWARD else None
+    return reason or (_fault_in_bf16(problem.direction, axes) if problem.dtype is DType.BF16 else None)
+
+
+def _fault_in_bf16(direction: Direction, axes: tuple[Axis, ...]) -> str | None:
+    if direction is Direction.BACKWARD_DATA:
+        return _crash_without_products(axes) or _unwritten_depth(axes)
+    garbage = _garbage_forward(axes) if direction is Direction.FORWARD else _garbage_backward_weight(axes[-1])
+    return garbage or _flat_depth(axes)
+
+
+def fault_of_pytorchs_call(problem: ConvProblem) -> str | None:
+    """The same of PyTorch's own call, which asks oneDNN for some problems only."""
+    reason = fault(problem) if flags.onednn_enabled() else None
+    return reason if reason is not None and _is_pytorchs_choice(problem) else None
+
+
+def _seen(problem: ConvProblem) -> tuple[Axis, ...]:
+    """The dimensions as oneDNN sees them: padding that differs from side to side is part of the input by then."""
+    if problem.symmetric_padding is not None:
+        return problem.axes
+    return tuple(
+        Axis(axis.size + sum(axis.pad), axis.taps, axis.stride, (0, 0), axis.dilation) for axis in problem.axes
+    )
+
+
+def _crash(axes: tuple[Axis, ...]) -> str | None:
+    for axis in axes:
+        unmet = axis.out - axis.outputs_met()
+        if unmet:
+            return f"crashes where outputs read nothing but padding, as {unmet} of {axis.out} along one dimension do"
+    return None
+
+
+def _crash_without_products(axes: tuple[Axis, ...]) -> str | None:
+    if any(axis.outputs_met() == 0 for axis in axes):
+        return "crashes in bf16 where every tap along one dimension meets padding alone"
+    return None
+
+
+def _garbage_forward(axes: tuple[Axis, ...]) -> str | None:
+    *others, last = axes
+    if last.out == 1 < min(last.stride, last.taps) and any(axis.out > 1 for axis in others):
+        return f"{_GARBAGE} where an output that is 1 wide has stride {last.stride}"
+    return None
+
+
+def _garbage_backward_weight(last: Axis) -> str | None:
+    if min(last.stride, last.taps) > 1 and (last.out == 1 or last.size < last.reach):
+        return (
+            f"{_GARBAGE} where the output is 1 wide or the input narrower than the filter, "
+            f"got output {last.out}, input {last.size}, filter {last.reach} and stride {last.stride}"
+        )
+    return None
+
+
+def _flat_depth(axes: tuple[Axis, ...]) -> str | None:
+    if len(axes) == 3 and axes[0].size == 1 < axes[0].taps:
+        return f"{_GARBAGE} where {axes[0].taps} taps meet an input that is 1 deep"
+    return None
+
+
+def _unwritten_depth(axes: tuple[Axis, ...]) -> str | None:
+    """Where windows that follow each other closely leave the end of the input unread, its gradient is not set to 0."""
+    depth = axes[0]
+    left = depth.size + depth.pad[0] - (depth.out - 1) * depth.stride - depth.reach
+    if len(axes) == 3 and left > 0 and 1 < depth.stride <= depth.reach:
+        return f"leaves the gradient unwritten in bf16 where no output reads the last {left} of {depth.size} in depth"
+    return None
+
+
+def _is_pytorchs_choice(problem: ConvProblem) -> bool:
+    """Whether PyTorch's call hands the problem over to oneDNN."""
+    sizes = (
+        (*problem.x.shape[:2], *(axis.size for axis in _seen(problem))),
+        problem.w.shape,
+    )  # fmt: skip
+    x, w = (torch.empty(shape, dtype=torch_dtype(problem.dtype)) for shape in sizes)
+    nothing = (0,) * problem.rank
+    padding = problem.symmetric_padding or nothing
+    chosen = _select(x, w, None, problem.stride, padding, problem.dilation, False, nothing, problem.groups)
+    return str(chosen.name) == "Mkldnn"

@@ -1,0 +1,64 @@
+"""Expressions by PyTorch's own functions, one after the other: the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from convwright.backends.torch_native.whole import torch_version, why_not_asked
+from convwright.core.binding import Bound, RolePlan
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType, plain_arithmetic
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.policy import Policy
+from convwright.tensors import laid_, torch_dtype
+from convwright.torch_operators import compiled
+
+
+class TorchPointwise:
+    """``torch/default``: each operator of an expression is a call, and rounds to the dtype that PyTorch promotes to."""
+
+    name = "torch"
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        return torch_version()
+
+    def candidates(self, problem: PointwiseProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        reason = why_not_asked(device)
+        if reason is not None:
+            yield Refusal("torch/default", reason)
+            return
+        arithmetic = plain_arithmetic(problem.dtype)
+        yield Candidate(problem, "torch", "default", (), arithmetic, 0, True, Source.RULE)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> TorchPointwisePlan:
+        return TorchPointwisePlan(candidate)
+
+
+class TorchPointwisePlan(RolePlan):
+    """The result lies as the problem's does: what PyTorch lays otherwise is copied, and counts."""
+
+    writes_out = False
+
+    def __init__(self, candidate: Candidate) -> None:
+        problem: PointwiseProblem = candidate.problem
+        self.candidate = candidate
+        inside = torch.float64 if problem.dtype is DType.FP64 else torch.float32
+        self._compute, self._y = compiled(problem.expression, inside), problem.y
+        self._dtype = torch_dtype(problem.y.dtype)
+
+    def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
+        inputs = {name: operands[name] for name, _ in self.candidate.problem.inputs}
+        out = operands.get(self.candidate.problem.outputs[-1])
+        return (lambda: self._made(inputs)) if out is None else (lambda: out.copy_(self._compute(inputs)))
+
+    def _made(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        made = self._compute(inputs).to(self._dtype)
+        if tuple(made.shape) != self._y.shape:  # each operand is broadcast along some dimension
+            made = made.expand(self._y.shape)
+        if any(made is given for given in inputs.values()):
+            made = made.clone()  # the expression is an operand itself
+        return laid_(made, self._y)

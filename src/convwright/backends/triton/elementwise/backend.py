@@ -1,0 +1,50 @@
+"""Generated kernels as a backend for expressions and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from convwright.backends.triton.backend import TritonKernels, device_reason
+from convwright.backends.triton.elementwise.offers import NAME, kernel_call, offers
+from convwright.core.candidate import Candidate, Offer, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.plan import Plan
+from convwright.core.policy import Policy
+from convwright.errors import BackendError
+
+
+class TritonElementwise(TritonKernels):
+    """One kernel for each expression, or copy, whose source is generated."""
+
+    def candidates(self, problem: Any, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        reason = device_reason(device)
+        if reason is not None:
+            yield Refusal(NAME, reason)
+        else:
+            yield from offers(problem, device)
+
+    def called(self, id_: str, problem: Any, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        return self.candidates(problem, device, policy)
+
+    def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
+        from convwright.backends.triton.elementwise.plan import ElementwisePlan
+
+        reason = device_reason(device)
+        if reason is not None:
+            raise BackendError(f"{candidate.id} {reason}")
+        return ElementwisePlan.built(candidate, device, (kernel_call(candidate),))
+
+    def written(self, plan: Plan) -> str | None:
+        from convwright.backends.triton.elementwise.plan import ElementwisePlan
+
+        return plan.text if isinstance(plan, ElementwisePlan) else None
+
+    def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
+        from convwright.backends.triton.elementwise.plan import ElementwisePlan
+
+        return ElementwisePlan.read(candidate, device, text)
+
+    def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
+        """Into Triton's own cache, where ``build`` finds it. Neither plans nor PyTorch are loaded."""
+        kernel_call(candidate).compile(device.architecture)

@@ -1,0 +1,92 @@
+"""Expressions and copies by generated kernels: what is served, and what a kernel is launched with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convwright.backends.triton.elementwise.source import kernel, source
+from convwright.backends.triton.elementwise.tile import Tile, tiles
+from convwright.backends.triton.elementwise.walk import Walk
+from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
+from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType, plain_arithmetic
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.expression import Cast, steps
+from convwright.core.kinds.pointwise import PointwiseProblem
+
+ALGORITHM = "elementwise"
+NAME = f"triton/{ALGORITHM}"
+_DTYPES = (DType.FP32, DType.FP16, DType.BF16)
+_MOST_ELEMENTS = 2**40
+_MOST_PROGRAMS = 2**31 - 1
+# As the times that kernels took, more than what moving their operands takes, on no GPU yet: for an order among tiles.
+_LEAST_US, _TIMES, _TIMES_UNALIGNED = 2.0, 1.2, 4.0
+
+
+def offers(problem: PointwiseProblem | CopyProblem, device: DeviceFacts) -> Iterator[Offer]:
+    """Every tile worth trying, or why none can serve."""
+    reason = refusal_reason(problem)
+    if reason is not None:
+        yield Refusal(NAME, reason)
+        return
+    walk = Walk.of(problem)
+    for tile in tiles(walk):
+        if tile.programs(walk) <= _MOST_PROGRAMS:
+            yield Candidate(
+                problem, "triton", ALGORITHM, tile.config, plain_arithmetic(problem.dtype), 0, True, Source.RULE,
+                compiles=True, estimated_us=_estimated_us(problem, walk, tile, device),
+            )  # fmt: skip
+
+
+def refusal_reason(problem: PointwiseProblem | CopyProblem) -> str | None:
+    """Why a generated kernel cannot compute ``problem``, or None where it can."""
+    stored = {spec.dtype for spec in problem.operands.values()}
+    if len(stored) > 1 or isinstance(problem, PointwiseProblem):
+        for dtype in sorted(stored):
+            if dtype not in _DTYPES:
+                return f"computes {', '.join(_DTYPES)}, not {dtype}"
+    if not problem.y.numel:
+        return f"needs something to compute, got an output of {problem.y.shape}"
+    for name, spec in problem.operands.items():
+        if any(stride < 0 for stride in spec.strides):
+            return f"serves strides that are not negative, got {spec.strides} of `{name}`"
+        if spec.span_bytes >= _MOST_ELEMENTS:
+            return f"serves operands that span less than 2^40 bytes, got {spec.span_bytes:,} of `{name}`"
+        rounded = _rounded_to(problem)
+    if not rounded <= set(_DTYPES):
+        return "rounds to fp32, fp16 and bf16 inside an expression, not to fp64"
+    if DType.BF16 in rounded and interpreting():
+        return "cannot run in Triton's interpreter, which cuts bf16 off and does not round"
+    return None
+
+
+def _rounded_to(problem: PointwiseProblem | CopyProblem) -> set[DType]:
+    """The dtypes that a value is rounded to."""
+    if isinstance(problem, CopyProblem):
+        return set() if problem.x.dtype is problem.y.dtype else {problem.y.dtype}
+    return {step.dtype for step in steps(problem.expression) if isinstance(step, Cast)} | {problem.y.dtype}
+
+
+def _estimated_us(problem: PointwiseProblem | CopyProblem, walk: Walk, tile: Tile, device: DeviceFacts) -> float | None:
+    if not device.bandwidth_bytes_per_us:
+        return None
+    times = _TIMES_UNALIGNED if walk.across is not None and not tile.rows else _TIMES
+    return _LEAST_US + times * problem.bytes / device.bandwidth_bytes_per_us
+
+
+def kernel_call(candidate: Candidate) -> KernelCall:
+    """What the driver is asked to launch. Operands are named by their places."""
+    problem, tile = candidate.problem, Tile.of(candidate)
+    walk = Walk.of(problem)
+    precise = walk.y.dtype is DType.FP32 and not interpreting()
+    named = {f"p{place}": spec for place, spec in enumerate(walk.reads)} | {"y": walk.y}
+    pointers = {name: (_stored(spec.dtype), max(spec.alignment, spec.dtype.nbytes)) for name, spec in named.items()}
+    made = kernel(source(walk, tile, precise=precise))
+    return KernelCall(made, pointers, {}, tile.programs(walk), tile.warps, 1)
+
+
+def _stored(dtype: DType) -> DType:
+    """What a kernel is told of a dtype: one that it only copies, and GPUs may not know, is as good as any other of its
+    size."""
+    return DType.INT8 if dtype.narrow else dtype

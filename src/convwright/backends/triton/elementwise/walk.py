@@ -1,0 +1,115 @@
+"""How a kernel walks through an output and the operands that are read for it, whatever their strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.expression import Expression, Operand
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.tensor_spec import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How one operand is read along one dimension: its stride, 0 where it is broadcast; how many of the output's
+    elements come before its first; and how many it has, None where it has one for each of the output's."""
+
+    stride: int
+    before: int = 0
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dimension of the walk: its size, the output's stride, and a step for each operand that is read."""
+
+    size: int
+    stride: int
+    steps: tuple[Step, ...]
+
+    def merged(self, inner: Dim) -> Dim | None:
+        """This dimension and the one inside it as one; None where an operand does not lie so."""
+        pairs = [(self.stride, inner.stride)]
+        for outer_step, inner_step in zip(self.steps, inner.steps, strict=True):
+            if any(each.size is not None or each.before for each in (outer_step, inner_step)):
+                return None
+            pairs.append((outer_step.stride, inner_step.stride))
+        if any(outer != inner.size * step for outer, step in pairs):
+            return None
+        return Dim(self.size * inner.size, inner.stride, inner.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The dimensions of an output, the outermost in memory first, with as few of them as possible.
+
+    ``across`` is the one along which an operand lies side by side that does not along the last; None where there is
+    none, so that neighbours in the output are neighbours in every operand.
+    """
+
+    expression: Expression
+    reads: tuple[TensorSpec, ...]
+    y: TensorSpec
+    dims: tuple[Dim, ...]
+
+    @classmethod
+    def of(cls, problem: PointwiseProblem | CopyProblem) -> Walk:
+        """The walk that computes ``problem``."""
+        if isinstance(problem, PointwiseProblem):
+            reads = tuple(spec for _, spec in problem.inputs)
+            margins = ((0, 0),) * len(problem.y.shape)
+            return cls(problem.expression, reads, problem.y, _dims(problem.y, reads, margins))
+        if isinstance(problem, CopyProblem):
+            reads = (problem.x,)
+            return cls(Operand("x"), reads, problem.y, _dims(problem.y, reads, problem.margins))
+        assert_never(problem)
+
+    @property
+    def across(self) -> int | None:
+        found: dict[int, int] = {}
+        for place, spec in enumerate(self.reads):
+            last = self.dims[-1].steps[place]
+            beside = [dim for dim, each in enumerate(self.dims[:-1]) if each.steps[place].stride == 1]
+            if beside and last.stride > 1:
+                found[beside[-1]] = found.get(beside[-1], 0) + spec.nbytes
+        return max(found, key=lambda dim: found[dim]) if found else None
+
+    def is_flat(self, place: int | None) -> bool:
+        """Whether the operand at ``place``, None for the output, lies in the order of the walk without gaps."""
+        step = 1
+        for dim in reversed(self.dims):
+            own = dim.stride if place is None else dim.steps[place].stride
+            if own != step or (place is not None and dim.steps[place] != Step(own)):
+                return False
+            step *= dim.size
+        return True
+
+
+def _dims(y: TensorSpec, reads: tuple[TensorSpec, ...], margins: tuple[tuple[int, int], ...]) -> tuple[Dim, ...]:
+    """Dimensions of more than one element, in the order of the output's memory, joined where they can be."""
+    found = []
+    for dim, (size, stride) in enumerate(zip(y.shape, y.strides, strict=True)):
+        if size > 1:
+            found.append(Dim(size, stride, tuple(_step(spec, dim, size, margins[dim]) for spec in reads)))
+        elif margins[dim] != (0, 0):
+            # One element of several, or one of zeros: a dimension in which operands do not begin at their first.
+            found.append(Dim(1, 0, tuple(_step(spec, dim, size, margins[dim]) for spec in reads)))
+    found.sort(key=lambda each: (each.size > 1, -each.stride))
+    joined: list[Dim] = []
+    for each in found:
+        whole = joined[-1].merged(each) if joined else None
+        if whole is None:
+            joined.append(each)
+        else:
+            joined[-1] = whole
+    return tuple(joined) or (Dim(1, 1, tuple(Step(0) for _ in reads)),)
+
+
+def _step(spec: TensorSpec, dim: int, size: int, margin: tuple[int, int]) -> Step:
+    if margin != (0, 0):
+        padded = margin[0] > 0 or margin[1] > 0
+        # Where elements are only left out, every place of the output has one.
+        return Step(spec.strides[dim], margin[0], spec.shape[dim] if padded else None)
+    return Step(spec.strides[dim] if spec.shape[dim] > 1 else 0)

@@ -1,0 +1,119 @@
+"""A tensor copied to other memory: laid out, stored, padded or cut differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
+from convwright.core.once import once
+from convwright.core.record import Record
+from convwright.core.tensor_spec import TensorSpec
+from convwright.errors import BadInput
+
+Margins = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class CopyProblem(Record):
+    """``y``, with the elements of ``x`` in it.
+
+    ``margins`` has a pair for each dimension: how many zeros come before the elements of ``x`` and after them; a
+    negative number is how many elements are left out. That is what ``F.pad`` takes, in the order of the dimensions.
+
+    >>> problem = CopyProblem.parse("copy ic8ih4 nchw->nhwc dt:fp32->fp16 pad:h=1,w=1:0")
+    >>> problem.y.shape, problem.margins
+    ((1, 8, 6, 5), ((0, 0), (0, 0), (1, 1), (1, 0)))
+    """
+
+    kind: ClassVar[str] = "copy"
+    TOLD: ClassVar = ("kind", "key")
+
+    x: TensorSpec
+    y: TensorSpec
+    margins: Margins = ()
+
+    def __post_init__(self) -> None:
+        margins = tuple((int(before), int(after)) for before, after in self.margins) or ((0, 0),) * len(self.x.shape)
+        object.__setattr__(self, "margins", margins)
+        if not len(self.x.shape) == len(self.y.shape) == len(margins):
+            raise BadInput(f"a copy keeps its dimensions, got {self.x.shape}, {self.y.shape} and margins {margins}")
+        wanted = tuple(size + before + after for size, (before, after) in zip(self.x.shape, margins, strict=True))
+        if self.y.shape != wanted or any(kept < 0 for kept in self.kept):
+            raise BadInput(f"with margins {margins} {self.x.shape} becomes {wanted}, got {self.y.shape}")
+        if self.x.dtype is not self.y.dtype and not {self.x.dtype, self.y.dtype} <= set(IN_PYTORCH):
+            raise BadInput(f"{self.x.dtype} cannot be copied to {self.y.dtype}; {', '.join(IN_PYTORCH)} can be cast")
+        if self.y.overlaps_itself:
+            raise BadInput(f"the output must not overlap itself, got strides {self.y.strides}")
+
+    @classmethod
+    def parse(cls, text: str) -> CopyProblem:
+        """Read the text form (see ``convwright.core.kinds.copy_text``)."""
+        from convwright.core.kinds.copy_text import parse
+
+        return parse(text)
+
+    def __str__(self) -> str:
+        return self.key
+
+    @once
+    def key(self) -> str:
+        from convwright.core.kinds.copy_text import full
+
+        return full(self)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """How many elements of ``x`` are copied along each dimension."""
+        pairs = zip(self.x.shape, self.margins, strict=True)
+        return tuple(size + min(before, 0) + min(after, 0) for size, (before, after) in pairs)
+
+    @property
+    def read_from(self) -> tuple[int, ...]:
+        """Where in ``x`` the elements begin that are copied."""
+        return tuple(max(-before, 0) for before, _ in self.margins)
+
+    @property
+    def written_from(self) -> tuple[int, ...]:
+        """Where in ``y`` they begin."""
+        return tuple(max(before, 0) for before, _ in self.margins)
+
+    @property
+    def pads(self) -> bool:
+        """Whether there are zeros in ``y``."""
+        return self.kept != self.y.shape
+
+    @property
+    def dtype(self) -> DType:
+        """That of the output, which is at most as exact as its input."""
+        return DType.FP64 if DType.FP64 in (self.x.dtype, self.y.dtype) else self.y.dtype
+
+    @property
+    def operands(self) -> Mapping[str, TensorSpec]:
+        return {"x": self.x, "y": self.y}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("y",)
+
+    @property
+    def output(self) -> TensorSpec:
+        return self.y
+
+    @property
+    def flops(self) -> int:
+        return 0
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.kept) * self.x.dtype.nbytes + self.y.nbytes
+
+    @property
+    def reduction(self) -> int:
+        return 1
+
+    def error_bound(self, arithmetic: Arithmetic) -> float:
+        """An element is rounded once where it is cast, and else not at all."""
+        return 1.0

@@ -1,0 +1,34 @@
+"""The text of any problem → the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from convwright.core.kinds import copy_text, linear_text, pointwise_text
+from convwright.core.kinds.problem import Problem
+from convwright.core.notation import parse as parse_convolution
+from convwright.errors import BadInput
+
+# By the first word. A text that begins with none of these is a convolution's.
+_PARSERS: Mapping[str, Callable[[str], Problem]] = {
+    "linear": linear_text.parse,
+    "pointwise": pointwise_text.parse,
+    "copy": copy_text.parse,
+}
+KINDS = ("conv", *_PARSERS)
+
+
+def parse(text: str) -> Problem:
+    """Read any problem's text.
+
+    >>> parse("ic8ih9oc8kh3").kind, parse('pointwise "a + b" mb1ic8ih9').kind
+    ('conv', 'pointwise')
+    """
+    if not isinstance(text, str):
+        return parse_convolution(text)  # which says what was expected
+    first, _, rest = text.strip().partition(" ")
+    if first in _PARSERS:
+        return _PARSERS[first](text)
+    if first.isalpha() and rest:
+        raise BadInput(f"no kind of problem is called {first!r}; there are {', '.join(KINDS)}")
+    return parse_convolution(text)

@@ -1,0 +1,102 @@
+"""Parts of an output on which a result is looked at, for operands that are broadcast to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from random import Random
+
+import torch
+from torch import Tensor
+
+from convwright.measuring.checking.plain_data import middle
+
+# A float64 reference of more elements than this is computed on slices.
+MOST_ELEMENTS = 2**23
+# So many single elements a first check looks at: corners and the middle, then any.
+_POINTS, _CORNERS = 2048, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Some indices along each dimension, evenly spaced, with the first, the middle and the last."""
+
+    kept: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], most: int = MOST_ELEMENTS) -> Slices:
+        """All of a shape, or so many elements of it."""
+        share = min(1.0, most / max(_count(shape), 1))
+        kept = []
+        for size in shape:
+            some = _spread(size, share)
+            share *= max(size, 1) / max(len(some), 1)
+            kept.append(some)
+        return cls(tuple(kept))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what ``take`` gives of the output."""
+        return tuple(map(len, self.kept))
+
+    def take(self, role: str, tensor: Tensor) -> Tensor:
+        """The same part of an operand, which has one element where it is broadcast."""
+        for dim, kept in enumerate(self.kept):
+            if tensor.shape[dim] != 1 and len(kept) != tensor.shape[dim]:
+                tensor = tensor.index_select(dim, torch.tensor(kept, device=tensor.device))
+        return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Single elements: ``places[d]`` holds their positions along dimension ``d``."""
+
+    places: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], device: torch.device, *, seed: int = 0, most: int = _POINTS) -> Points:
+        """About so many: corners, the middle with its neighbours, where the one infinity or NaN lies, and others."""
+        return _points(shape, device, seed, min(most, _POINTS))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what ``take`` gives of the output."""
+        return (len(self.places[0]),)
+
+    def take(self, role: str, tensor: Tensor) -> Tensor:
+        """The same elements of an operand, which has one element where it is broadcast."""
+        sizes = zip(self.places, tensor.shape, strict=True)
+        return tensor[tuple(place if size != 1 else torch.zeros_like(place) for place, size in sizes)]
+
+
+@lru_cache(maxsize=4)
+def _points(shape: tuple[int, ...], device: torch.device, seed: int, most: int) -> Points:
+    random, centre = Random(seed), middle(shape)
+    rows: list[tuple[int, ...]] = []
+    if _count(shape):
+        ends = list(product(*(sorted({0, size - 1}) for size in shape)))
+        rows += [*random.sample(ends, min(len(ends), _CORNERS, most // 4)), centre]
+        for dim, size in enumerate(shape):
+            rows += [(*centre[:dim], near, *centre[dim + 1 :]) for near in _around(centre[dim], size)]
+        rows += [tuple(random.randrange(size) for size in shape) for _ in range(max(most - len(rows), most // 2))]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in shape)
+    return Points(tuple(torch.tensor(list(column), dtype=torch.int64, device=device) for column in columns))
+
+
+def _around(place: int, size: int) -> list[int]:
+    return [near for near in range(place - 4, place + 5) if 0 <= near < size]
+
+
+def _spread(count: int, share: float) -> tuple[int, ...]:
+    wanted = min(count, max(3, int(count * share)))
+    if wanted == count:
+        return tuple(range(count))
+    return tuple(sorted({i * (count - 1) // (wanted - 1) for i in range(wanted)} | {count // 2}))
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count

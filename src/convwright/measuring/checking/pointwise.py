@@ -1,0 +1,182 @@
+"""The right answer of an expression in float64, and how much each of its steps may err."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import pi, sqrt
+
+import torch
+from torch import Tensor
+
+from convwright.core.dtype import DType
+from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, evaluate
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.measuring.checking.parts import MOST_ELEMENTS, Points, Slices
+from convwright.measuring.checking.reference import Reference
+from convwright.tensors import torch_dtype
+from convwright.torch_operators import FUNCTIONS
+
+_EXPONENTIAL = frozenset({"exp", "sigmoid", "silu"})
+_EXACT = frozenset({"neg", "abs", "maximum", "minimum", "relu", "where"})
+# Roundoffs of fp32 that a good implementation of a function adds by itself; the others' operators are rounded once.
+# Divisions and roots are rounded twice on some GPUs; exponentials lose bits of a large argument.
+_ROUNDINGS = {
+    "div": 4.0, "sqrt": 4.0, "rsqrt": 4.0, "exp": 4.0, "erf": 8.0, "tanh": 8.0, "sigmoid": 8.0, "silu": 10.0,
+    "gelu": 10.0, "hardsigmoid": 4.0, "hardswish": 6.0,
+}  # fmt: skip
+
+# Value and absolute error of a step.
+Pair = tuple[Tensor, Tensor]
+
+
+def whole(problem: PointwiseProblem, tensors: Mapping[str, Tensor]) -> Reference:
+    """Computed where the operands lie; on slices where the whole would take too much memory."""
+    return _reference(problem, tensors, Slices.of(problem.y.shape))
+
+
+def sampled(problem: PointwiseProblem, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Reference:
+    """The same on single elements."""
+    device = next(iter(tensors.values())).device
+    return _reference(problem, tensors, Points.of(problem.y.shape, device, seed=seed))
+
+
+def _reference(problem: PointwiseProblem, tensors: Mapping[str, Tensor], part: Slices | Points) -> Reference:
+    exact = {name: part.take(name, tensors[name]).double() for name, _ in problem.inputs}
+    unit = 2.0**-53 if problem.dtype is DType.FP64 else 2.0**-24
+    value, error = evaluated(problem.expression, exact, unit)
+    wanted = part.shape
+    scale = value.abs() + error / problem.y.dtype.roundoff
+    return Reference(problem, part, value.expand(wanted), scale.expand(wanted), problem.outputs[-1])
+
+
+def evaluated(expression: Expression, operands: Mapping[str, Tensor], unit: float) -> Pair:
+    """Its value in float64, and the most by which a result may differ from it where each step is rounded to ``unit``.
+
+    A comparison of values that rounding may put in another order makes the error of what it chooses infinite.
+    """
+    like = next(iter(operands.values()))
+
+    def compute(step: Expression, given: list[Pair]) -> Pair:
+        if isinstance(step, Operand):
+            return operands[step.name], torch.zeros_like(operands[step.name])
+        if isinstance(step, Constant):
+            value = like.new_tensor(step.value)
+            return value, (value - value.float().double()).abs() if unit > 2.0**-53 else torch.zeros_like(value)
+        if isinstance(step, Cast):
+            ((value, error),) = given
+            rounded = value.to(torch_dtype(step.dtype)).double()
+            larger = value.abs().clamp_min(torch.finfo(torch_dtype(step.dtype)).smallest_normal)
+            # What a dtype cannot hold is an infinity; rounding is an error, since the value before it may err, too.
+            return torch.where(rounded.isinf(), rounded, value), error + max(step.dtype.roundoff, unit) * larger
+        return _applied(step, given, unit)
+
+    return evaluate(expression, compute)
+
+
+def _applied(step: Apply, given: list[Pair], unit: float) -> Pair:
+    values = [value for value, _ in given]
+    result = FUNCTIONS[step.operator](*values)
+    if result.dtype is torch.bool:
+        # Where the two sides are so near that rounding may turn the answer, nothing is known of it.
+        (left, left_error), (right, right_error) = given
+        return result, torch.where((left - right).abs() <= left_error + right_error, _unsure(left, given), 0.0)
+    error = _PROPAGATED[step.operator](result, given)
+    if step.operator not in _EXACT:
+        error = error + _own(step.operator, result, values) * unit
+    if step.operator in _EXPONENTIAL:
+        # A result below the least normal number is zero where its exponential, or the reciprocal of one, overflows.
+        error = error + (1 + values[0].abs()) * (2.0**-1022 if unit == 2.0**-53 else 2.0**-126)
+    # An infinity or a NaN is right or wrong, and so is what one of them leaves finite, such as exp(-inf).
+    return result, torch.where(result.isfinite() & ~error.isnan(), error, 0.0)
+
+
+def _unsure(left: Tensor, given: list[Pair]) -> Tensor:
+    """Infinite, but for equal values that were not computed, whose order is known."""
+    exact = (given[0][1] == 0) & (given[1][1] == 0)
+    return torch.where(exact, 0.0, torch.inf).to(left.dtype)
+
+
+def _own(operator: str, result: Tensor, values: list[Tensor]) -> Tensor:
+    """Roundoffs that an operator adds by itself, times what is rounded."""
+    times = _ROUNDINGS.get(operator, 1.0)
+    if operator == "exp":
+        return (times + 2 * values[0].abs()) * result.abs()
+    if operator in ("sigmoid", "silu"):
+        # Far below zero both are exponentials.
+        return (times + 2 * values[0].abs() * torch.sigmoid(-values[0])) * result.abs()
+    if operator == "gelu":
+        return times * values[0].abs()  # 1 + erf loses digits below zero
+    return times * result.abs()
+
+
+def _sum(result: Tensor, given: list[Pair]) -> Tensor:
+    return given[0][1] + given[1][1]
+
+
+def _product(result: Tensor, given: list[Pair]) -> Tensor:
+    (a, a_error), (b, b_error) = given
+    return a.abs() * b_error + b.abs() * a_error + a_error * b_error
+
+
+def _quotient(result: Tensor, given: list[Pair]) -> Tensor:
+    (_, a_error), (b, b_error) = given
+    least = (b.abs() - b_error).clamp_min(0.0)
+    return torch.where(a_error + b_error > 0, (a_error + result.abs() * b_error) / least, 0.0)
+
+
+def _chosen(result: Tensor, given: list[Pair]) -> Tensor:
+    (condition, unsure), (_, one), (_, other) = given
+    return torch.where(condition.bool(), one, other) + unsure
+
+
+def _larger(result: Tensor, given: list[Pair]) -> Tensor:
+    return torch.maximum(given[0][1], given[1][1])
+
+
+def _sloped(slope: Callable[[Tensor], Tensor | float]) -> Callable[[Tensor, list[Pair]], Tensor]:
+    """The error of an argument times how steep the function is there."""
+
+    def propagated(result: Tensor, given: list[Pair]) -> Tensor:
+        ((value, error),) = given
+        return torch.where(error > 0, slope(value) * error, 0.0)
+
+    return propagated
+
+
+def _root(result: Tensor, given: list[Pair]) -> Tensor:
+    ((value, error),) = given
+    least = (value.abs() - error).clamp_min(0.0)
+    return torch.where(error > 0, error / torch.sqrt(least), 0.0)
+
+
+def _inverse_root(result: Tensor, given: list[Pair]) -> Tensor:
+    ((value, error),) = given
+    least = (value.abs() - error).clamp_min(0.0)
+    return torch.where(error > 0, error / least**1.5, 0.0)
+
+
+def _exponential(result: Tensor, given: list[Pair]) -> Tensor:
+    ((_, error),) = given
+    return torch.where(error > 0, result * torch.expm1(error), 0.0)
+
+
+_PROPAGATED: Mapping[str, Callable[[Tensor, list[Pair]], Tensor]] = {
+    "add": _sum, "sub": _sum, "mul": _product, "div": _quotient, "where": _chosen, "maximum": _larger,
+    "minimum": _larger, "sqrt": _root, "rsqrt": _inverse_root, "exp": _exponential,
+    "neg": _sloped(lambda x: 1.0), "abs": _sloped(lambda x: 1.0), "relu": _sloped(lambda x: 1.0),
+    "erf": _sloped(lambda x: 2 / sqrt(pi)), "tanh": _sloped(lambda x: 1.0), "sigmoid": _sloped(lambda x: 0.25),
+    "silu": _sloped(lambda x: 1.1), "gelu": _sloped(lambda x: 1.13), "hardsigmoid": _sloped(lambda x: 1 / 6),
+    "hardswish": _sloped(lambda x: 1.5),
+}  # fmt: skip
+
+
+# Bytes in float64 that a CPU, or a GPU, moves in a microsecond from step to step: for reckoning, not for a table.
+_BYTES_PER_US = {"cpu": 2e3, "cuda": 5e5}
+_PASSES = 8  # over each step's value, its error and what they are made of
+
+
+def whole_us(problem: PointwiseProblem, device: torch.device) -> float:
+    """About how long a reference of the whole output takes at the most."""
+    elements = min(problem.y.numel, MOST_ELEMENTS)
+    rate = _BYTES_PER_US.get(device.type, _BYTES_PER_US["cpu"])
+    return elements * 8 * _PASSES * (problem.reduction + 1) / rate

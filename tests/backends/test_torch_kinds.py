@@ -1,0 +1,142 @@
+"""PyTorch's own operators for linear, pointwise and copy problems."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from backends.bound_right import objection_to
+from convwright import flags
+from convwright.backends.registry import backend
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.dtype import DType
+from convwright.core.epilogue import Activation
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.linear import LinearProblem
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.problem import Problem
+from convwright.core.kinds.text import parse
+from convwright.core.policy import Policy
+from convwright.core.profiles import profile
+from convwright.measuring.checking.data import Kind
+from convwright.measuring.hardware.machine import device_facts
+from kind_space import copy_problems, linear_problems, pointwise_problems
+
+CPU = device_facts("cpu")
+EXACT = (DType.FP64, DType.FP32)
+
+
+def plans(problem: Problem) -> list[Any]:
+    member = backend("torch", problem.kind)
+    offers = member.candidates(problem, CPU, Policy())
+    return [member.build(each, CPU) for each in offers if isinstance(each, Candidate)]
+
+
+@settings(max_examples=60)
+@given(copy_problems((*EXACT, DType.FP16, DType.BF16)))
+def test_copies(problem: CopyProblem) -> None:
+    (plan,) = plans(problem)
+    assert objection_to(plan) is None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3", "fp8_e5m2"])
+def test_copies_of_one_byte(dtype: str) -> None:
+    (plan,) = plans(parse(f"copy mb2ic6ih5 nchw->nhwc dt:{dtype} pad:h=1:2 slice:c=2:5"))
+    assert objection_to(plan) is None
+
+
+@settings(max_examples=60)
+@given(linear_problems(EXACT))
+def test_matrix_products(problem: LinearProblem) -> None:
+    made = plans(problem)
+    assert {plan.candidate.algorithm for plan in made} >= {"default"}
+    kinds = [Kind.NORMAL, Kind.CHANNEL_SCALED]
+    if problem.epilogue.activation in (Activation.NONE, Activation.RELU):
+        kinds += [Kind.INFINITY, Kind.NAN]  # of which PyTorch's other activations make what depends on the dtype
+    for plan in made:
+        assert objection_to(plan, kinds) is None
+
+
+@settings(max_examples=100)
+@given(pointwise_problems((DType.FP64,), casts=False))
+def test_expressions_in_fp64(problem: PointwiseProblem) -> None:
+    (plan,) = plans(problem)
+    said = objection_to(plan, [Kind.NORMAL, Kind.POSITIVE])
+    assert said is None or "wrong infinities" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'pointwise "relu(a + b)" mb2ic4ih5 dt:fp16',
+        'pointwise "a * s + b" mb2ic4ih5 tag:nhwc s:c b:nc,nchw',
+        'pointwise "where(a > 0, a, 0.1 * a)" mb2ic4ih5 a:nhwc',
+        'pointwise "fp16(a)" mb2ic4ih5',
+        'pointwise "a" mb2ic4ih5',
+        'pointwise "s + 1" mb2ic4ih5 s:c',
+        'pointwise "where(a > 0, 1, 2)" 7 dt:bf16',
+    ],
+)
+def test_expressions(text: str) -> None:
+    (plan,) = plans(parse(text))
+    assert objection_to(plan, [Kind.NORMAL, Kind.INFINITY, Kind.NAN]) is None
+
+
+def test_a_result_is_never_an_operand() -> None:
+    (plan,) = plans(parse('pointwise "a" ic8'))
+    a = torch.zeros(1, 8)
+    assert plan(a).data_ptr() != a.data_ptr()
+
+
+def test_onednn_packs_a_weight_and_keeps_a_nan() -> None:
+    problem = parse("linear mb4ic16oc8 ep:bias+relu")
+    plan = next(each for each in plans(problem) if each.candidate.algorithm == "onednn")
+    x, w, bias = torch.full((4, 16), torch.nan), torch.ones(8, 16), torch.zeros(8)
+    assert plan.prepare(w).is_mkldnn
+    assert plan(x, w, bias=bias).isnan().all()
+
+
+def test_what_fuses_elsewhere_says_so() -> None:
+    problem = parse("linear mb4ic16oc8 ep:bias+relu")
+    offers = {each.id: each for each in backend("torch", "linear").candidates(problem, CPU, Policy())}
+    fused = offers["torch/addmm-activation"]
+    assert isinstance(fused, Refusal)
+    assert fused.reason.startswith("fuses on a GPU, this is")
+    gpu = replace(profile("h200"), torch_name="cuda")
+    for text, words in (
+        ("linear mb4ic16oc8 ep:bias+relu", "whatever the flag for TF32 says"),
+        ("linear mb4ic16oc8 dt:fp16 ep:bias+gelu", "fuses bias+relu, got bias+gelu"),
+    ):
+        refusals = {
+            each.id: each.reason
+            for each in backend("torch", "linear").candidates(parse(text), gpu, Policy())
+            if isinstance(each, Refusal)
+        }
+        assert words in refusals["torch/addmm-activation"]
+        assert "computes on a CPU" in refusals["torch/onednn"]
+
+
+def test_on_a_gpu_fp32_is_there_with_tf32_and_without() -> None:
+    gpu = replace(profile("h200"), torch_name="cuda")
+    offers = backend("torch", "linear").candidates(parse("linear mb4ic16oc8"), gpu, Policy())
+    assert [each.id for each in offers if isinstance(each, Candidate)] == [
+        "torch/default[tf32=on]", "torch/default[tf32=off]",
+    ]  # fmt: skip
+
+
+def test_which_of_them_is_allowed_is_what_matrix_products_flag_says() -> None:
+    """PyTorch's flags for convolutions and for matrix products differ by default."""
+    gpu = profile("h200")
+    assert not flags.matmul_tf32_allowed()
+    conv, linear = (flags.completed(Policy(), DType.FP32, gpu, kind=kind).arithmetic for kind in ("conv", "linear"))
+    assert conv is not None
+    assert linear is not None
+    assert ("tf32" in conv, "tf32" in linear) == (flags.tf32_allowed(), False)
+    with flags.matmul_tf32(True):
+        assert flags.matmul_tf32_allowed()
+        assert "tf32" in (flags.completed(Policy(), DType.FP32, gpu, kind="linear").arithmetic or ())
+    assert not flags.matmul_tf32_allowed()

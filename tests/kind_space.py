@@ -1,0 +1,91 @@
+"""Draws problems that are no convolutions, for Hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from convwright.core.dtype import IN_PYTORCH, DType
+from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.kinds import expression as tree
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand
+from convwright.core.kinds.linear import LinearProblem
+from convwright.core.kinds.operators import OPERATORS
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.tensor_spec import ALIGNMENTS, Layout, TensorSpec, dense_strides
+
+NUMBERS = tuple(each for each in OPERATORS.values() if not each.compares and each.name != "where")
+COMPARISONS = tuple(each for each in OPERATORS.values() if each.compares)
+shapes = st.lists(st.integers(1, 6), min_size=1, max_size=6).map(tuple)
+constants = st.floats(-1e3, 1e3, allow_nan=False).map(Constant)
+
+
+def expressions(
+    operands: tuple[str, ...] = ("a", "b", "scale"), *, casts: bool = True, most: int = 6
+) -> st.SearchStrategy[Expression]:
+    """Trees over some of these operands, which read at least one."""
+    leaves: st.SearchStrategy[Expression] = st.sampled_from(operands).map(Operand) | constants
+
+    def larger(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+        def applied(operator: str, arity: int) -> st.SearchStrategy[Expression]:
+            return st.tuples(*[inner] * arity).map(lambda given: Apply(operator, given))
+
+        number = st.sampled_from(NUMBERS).flatmap(lambda each: applied(each.name, each.arity))
+        condition = st.sampled_from(COMPARISONS).flatmap(lambda each: applied(each.name, 2))
+        chosen = st.tuples(condition, inner, inner).map(lambda given: Apply("where", given))
+        cast = st.tuples(st.sampled_from(IN_PYTORCH), inner).map(lambda given: Cast(*given))
+        return number | chosen | (cast if casts else number)
+
+    return st.recursive(leaves, larger, max_leaves=most).filter(lambda each: bool(tree.names(each)))
+
+
+@st.composite
+def strided(draw: st.DrawFn, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
+    """An operand of this shape: dense in either layout, with its dimensions in any order, or with gaps."""
+    how = draw(st.sampled_from(("nchw", "nhwc", "turned", "gaps")))
+    alignment = draw(st.sampled_from(ALIGNMENTS))
+    if how in ("nchw", "nhwc"):
+        return TensorSpec(shape, dtype, dense_strides(shape, Layout(how)), alignment)
+    order = draw(st.permutations(range(len(shape)))) if how == "turned" else range(len(shape))
+    strides, step = [0] * len(shape), draw(st.integers(1, 3)) if how == "gaps" else 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= shape[dim] + (draw(st.integers(0, 2)) if how == "gaps" else 0)
+    return TensorSpec(shape, dtype, tuple(strides), alignment)
+
+
+@st.composite
+def pointwise_problems(
+    draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH, *, casts: bool = True
+) -> PointwiseProblem:
+    """Any expression over operands that are whole or broadcast, and lie anyhow."""
+    expression, shape = draw(expressions(casts=casts)), draw(shapes)
+    inputs = []
+    for name in tree.names(expression):
+        own = tuple(size if draw(st.booleans()) else 1 for size in shape)
+        inputs.append((name, draw(strided(own, draw(st.sampled_from(dtypes))))))
+    return PointwiseProblem(expression, tuple(inputs), draw(strided(shape, draw(st.sampled_from(dtypes)))))
+
+
+@st.composite
+def copy_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH, *, margins: bool = True) -> CopyProblem:
+    """Any relayout, cast, pad and slice."""
+    shape = draw(shapes)
+    pairs = []
+    for size in shape:
+        before = draw(st.integers(-size, 3)) if margins else 0
+        after = draw(st.integers(-size - min(before, 0), 3)) if margins else 0
+        pairs.append((before, after))
+    y_shape = tuple(size + before + after for size, (before, after) in zip(shape, pairs, strict=True))
+    x, y = (draw(strided(each, draw(st.sampled_from(dtypes)))) for each in (shape, y_shape))
+    return CopyProblem(x, y, tuple(pairs))
+
+
+@st.composite
+def linear_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH) -> LinearProblem:
+    """Any matrix product with what it fuses."""
+    rows, inputs, outputs = (draw(st.integers(1, 12)) for _ in range(3))
+    dtype = draw(st.sampled_from(dtypes))
+    x, w, y = (draw(strided(shape, dtype)) for shape in ((rows, inputs), (outputs, inputs), (rows, outputs)))
+    flags = {name: draw(st.booleans()) for name in ("bias", "residual")}
+    return LinearProblem(x, w, y, Epilogue(activation=draw(st.sampled_from(tuple(Activation))), **flags))
