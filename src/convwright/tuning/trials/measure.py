@@ -60,9 +60,7 @@ def measure_candidates(candidates: Iterable[Candidate], contest: Contest) -> lis
     own_us = 0.0 if contest.baseline is None else own_call_us(contest.baseline, contest.device)
     if effort.hurried and own_us * _FEWEST_CALLS[contest.device.kind] > budget.total_us:
         why = _too_long(f"at least {own_us / 1e3:.3g}", contest)
-        return [
-            Finding(each, note=why, too_long_us=own_us if each == contest.baseline else None) for each in candidates
-        ]
+        return [Finding(each, note=why) for each in candidates]
     with no_garbage_collection() if budget.total_us < _COLLECTING_US else nullcontext():
         try:
             trials = Trials(contest, effort)
@@ -481,16 +479,8 @@ class Trials:
     # What is said in the end.
 
     def _told(self, candidate: Candidate) -> Finding:
-        """The finding, with what PyTorch's own call takes where that left no time to look at anything else."""
-        timed = self._is_held_against_something
-        finding = self.timed.get(candidate) if timed else None
-        finding = finding or self._untimed(candidate)
-        looked = self.looks.looked
-        if self._own is None or candidate != self.contest.baseline or looked.keys() != {candidate}:
-            return finding
-        was_stopped = any(reason.startswith((SPENT, TOO_LONG)) for reason in self.passed.values())
-        is_long = self.effort.hurried and was_stopped and not self._is_disturbed
-        return replace(finding, too_long_us=self._own.call_us) if is_long else finding
+        finding = self.timed.get(candidate) if self._is_held_against_something else None
+        return finding or self._untimed(candidate)
 
     def _untimed(self, candidate: Candidate) -> Finding:
         """What is said of a candidate that was not timed."""
