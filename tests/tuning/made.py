@@ -17,6 +17,7 @@ from convwright.core.problem import ConvProblem
 from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
 from convwright.tuning.findings import Findings
+from convwright.tuning.trials.contest import Contest
 
 PROBLEM = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), padding=1)
 CPU = DeviceFacts("this CPU", "cpu", "any", torch_name="cpu", threads=1, memory_bytes=1 << 40)
@@ -88,11 +89,9 @@ class FakeTuner:
         self.doubt: str | None = None
         self.calls: list[list[str]] = []
 
-    def __call__(
-        self, candidates: Iterable[Candidate], baseline: Any, known: Any, problem: ConvProblem, *_: Any, **__: Any
-    ) -> list[Finding]:
+    def __call__(self, candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
         listed = list(candidates)
-        if problem.asking(Direction.FORWARD) == PROBLEM:
+        if contest.problem.asking(Direction.FORWARD) == PROBLEM:
             self.calls.append([each.id for each in listed])
         return [Finding(each, self._measured(each)) for each in listed]
 

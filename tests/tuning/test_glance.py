@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from convwright.core.candidate import Candidate
+import pytest
+
+from convwright.core.candidate import Offer
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
@@ -14,16 +18,16 @@ from convwright.tuning.find import find
 from convwright.tuning.keeping.store import Store
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search
-from convwright.tuning.trials.contest import NO_HOOKS, Contest
-from convwright.tuning.trials.glance import glance
+from convwright.tuning.trials.contest import Contest
+from convwright.tuning.trials.measure import glance
 from tuning.made import CPU, PROBLEM, Compiled
-from tuning.made_backend import Made, Way, offer
+from tuning.made_backend import Made, MadeQuick, Way
 
 
 def glanced(made: Made, budget_us: float = 1e6) -> list[str]:
     listed = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
     budget = Budget(budget_us, now_us=made.time)
-    contest = Contest(PROBLEM, CPU, Policy(), listed[0], {}, Mode.QUICK, budget, NO_HOOKS)
+    contest = Contest(PROBLEM, CPU, Policy(), listed[0], {}, Mode.QUICK, budget)
     return [candidate.id for candidate in glance(listed, contest)]
 
 
@@ -40,7 +44,7 @@ def test_a_call_of_pytorchs_own_that_is_slow_keeps_nobody_from_being_looked_at(m
 
 def test_no_look_is_begun_behind_the_end_of_the_budget(made: Made) -> None:
     made.quick = {f"way-{i}": Way(500.0, build_us=10_000.0) for i in range(9)}
-    assert len(glanced(made, budget_us=25_000.0)) == 3
+    assert len(glanced(made, budget_us=24_000.0)) == 3
 
 
 def test_what_is_not_allowed_and_what_would_have_to_be_compiled_is_left_out(made: Made) -> None:
@@ -54,14 +58,19 @@ def test_what_is_not_allowed_and_what_would_have_to_be_compiled_is_left_out(made
     assert [candidate.id for candidate in run.glance()] == ["compiled/built", "quick/fast", "torch/default"]
 
 
-def test_beside_the_fastest_the_fastest_that_saves_products_is_wrapped(made: Made) -> None:
-    def ranked(inner: Search, direct: list[Candidate]) -> list[Candidate]:
-        ways = [offer(inner.problem, f"quick/way-{i}") for i in range(5)]
-        return [replace(way, saves_products=i in (1, 4)) for i, way in enumerate(ways)]
+def test_beside_the_fastest_the_fastest_that_saves_products_is_wrapped(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = MadeQuick.candidates
 
-    search = Search(PROBLEM, CPU, Policy(), Mode.FULL, Store.open(None), Budget(1e6))
-    best = inside.searching(search, ranked)(ConvProblem.parse("mb2ic8ih9oc8kh3"))
-    assert [candidate.id for candidate in best] == ["quick/way-0", "quick/way-2", "quick/way-1"]
+    def saving(self: MadeQuick, *asked: Any) -> Iterator[Offer]:
+        yield from (replace(each, saves_products=each.id in ("quick/b", "quick/e")) for each in offered(self, *asked))  # type: ignore[type-var]
+
+    monkeypatch.setattr(MadeQuick, "candidates", saving)
+    made.quick = {name: Way(300.0 + 50 * place) for place, name in enumerate("abcde")}
+    search = Search(PROBLEM, CPU, Policy(), Mode.FULL, Store.open(None), Budget(1e6, now_us=made.time))
+    best = inside.searching(search)(ConvProblem.parse("mb2ic8ih9oc8kh3"))
+    assert [candidate.id for candidate in best] == ["quick/a", "quick/c", "quick/b"]
 
 
 def test_a_budget_that_is_spent_before_the_search_begins_leaves_pytorchs_own_call(made: Made) -> None:

@@ -16,7 +16,7 @@ from convwright.core.finding import Interval, Measurement
 from convwright.core.problem import ConvProblem
 from convwright.measuring.timing import Timing
 from convwright.tuning.trials import heats
-from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.heats import Stopwatch, heat_us
 from convwright.tuning.trials.looks import Look
 from tuning.made import CPU
 
@@ -36,7 +36,6 @@ class Packing:
         default_factory=lambda: Candidate(PROBLEM, "made", "up", (), Arithmetic.FP32, 0, True, Source.RULE)
     )
     look_us: float = 0.0
-    launch_us: float = 0.0
     plan: Any = field(default_factory=lambda: SimpleNamespace(workspace_bytes=0))
 
     def call(self) -> Any:
@@ -71,53 +70,26 @@ def test_a_slope_that_is_no_time_is_no_measurement(
     assert (None if made is None else made.device_us.value) == expected
 
 
-@pytest.mark.parametrize(
-    ("look_us", "launch_us", "budget_us", "is_timed"),
-    [(900.0, 9.0, 1e3, True), (5e3, 9.0, 1e3, False), (5e3, 9.0, 1e5, True), (5e3, 4e3, 1e3, True)],
-)
-def test_where_the_device_hides_it_the_hosts_time_has_to_fit_into_the_budget(
-    look_us: float, launch_us: float, budget_us: float, is_timed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
-        return {name: timing(RUN) for name in calls}
-
-    monkeypatch.setattr(heats, "measure_calls", timed)
-    bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="quick")
-    stopwatch, trial = Stopwatch(bench), cast(Any, Packing(look_us=look_us, launch_us=launch_us))
-    stopwatch.host = cast(Any, "host")
-    made = stopwatch.heat([trial], budget_us)[trial.candidate].measurement
-    assert made is not None
-    assert (made.host_us is not None) is is_timed
-
-
-def test_what_a_look_tells_of_a_slow_candidate_has_its_host_and_packing_on_a_gpu_only() -> None:
+def test_what_a_look_tells_of_a_candidate_has_its_packing() -> None:
     bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="full")
     trial: Any = Packing()
-    look, stopwatch = Look(trial, (15.0, 16.0), 120.0, (5.0, 80.0)), Stopwatch(bench)
-    on_cpu = stopwatch.of_look(look, None).measurement
-    assert on_cpu is not None
-    assert on_cpu.host_us is None
-    stopwatch.host = cast(Any, "host")
-    on_gpu = stopwatch.of_look(look, None).measurement
-    assert on_gpu is not None
-    assert on_gpu.host_us is not None
-    assert dict(on_gpu.conditions)["clock"] == "events, one call at a time"
+    found = Stopwatch(bench).of_look(Look(trial, (15.0, 16.0), 120.0, 5.0), None).measurement
+    assert found is not None
+    assert found.host_us is None
+    assert found.device_us.value == 15.5
+    assert found.prepare_us == Interval(5.0, 5.0, 5.0)
+    assert dict(found.conditions)["clock"] == "WallClock, one call at a time"
 
 
-def test_the_host_is_timed_packing_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def timed(calls: Mapping[str, Any], clock: object, before: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
-        of_the_host = clock == "host"
-        assert before.keys() == (calls.keys() if of_the_host else set())
-        run, pack = (
-            (Interval(9.0, 9.0, 9.0), Interval(25.0, 25.0, 25.0)) if of_the_host else (RUN, Interval(2.0, 2.0, 2.0))
-        )
-        return {name: timing(run if name.startswith("run") else pack) for name in calls}
-
-    monkeypatch.setattr(heats, "measure_calls", timed)
-    bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="quick")
-    stopwatch, trial = Stopwatch(bench), cast(Any, Packing())
-    stopwatch.host = cast(Any, "host")
-    made = stopwatch.heat([trial], 1e3)[trial.candidate].measurement
-    assert made is not None
-    assert made.host_us == Interval(9.0, 9.0, 9.0)
-    assert made.prepare_host_us == Interval(25.0, 25.0, 25.0)
+@pytest.mark.parametrize(
+    ("look", "on", "needed_us"),
+    [
+        (Look(cast(Any, None), (500.0,), 20.0), "cpu", 4 * 500.0),
+        (Look(cast(Any, None), (500.0,), 20.0), "cuda", 4 * 500.0 + 10 * 20.0 + 4000.0),
+        (Look(cast(Any, None), (10.0,), 20.0), "cuda", 4 * 20.0 + 100 * 20.0 + 4000.0),
+        (Look(cast(Any, None), (500.0,), 20.0, 500.0), "cuda", 2 * (4 * 500.0 + 10 * 20.0 + 4000.0)),
+    ],
+)
+def test_what_a_heat_needs(look: Look, on: str, needed_us: float) -> None:
+    """On a GPU graphs are captured, for packing as well, of so many calls that a sample is long enough."""
+    assert heat_us(look, 4, on) == needed_us

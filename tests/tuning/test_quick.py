@@ -130,19 +130,13 @@ def test_where_pytorchs_own_call_takes_too_long_nothing_else_is_tried_and_that_i
     )
     assert "quick/fast" not in made.built
     assert made.time() <= max(BUDGET_US, 2 * own_us)
-    assert found.baseline is not None
-    assert found.baseline.too_long_us == pytest.approx(own_us, rel=0.2)
+    before = made.time()
+    assert reasons(search(store))["quick/fast"] != reasons(found)["quick/fast"]
+    assert made.time() == before, "it is not tried again with no more time"
     assert chosen(search(store, budget_us=60 * own_us)) == "quick/fast", "more time is another search"
     before = made.time()
     assert chosen(search(store)) == "quick/fast"
     assert made.time() == before, "what was searched is not searched again"
-
-
-def test_what_leaves_time_for_others_is_not_too_long(made: Made) -> None:
-    made.quick = {"slow": Way(2500.0)}
-    found = search()
-    assert found.baseline is not None
-    assert found.baseline.too_long_us is None
 
 
 def test_what_no_processor_computes_within_the_budget_is_not_run_at_all(made: Made) -> None:
@@ -229,7 +223,7 @@ def test_what_cannot_win_for_all_that_it_moves_is_not_loaded(made: Made, monkeyp
     found = search()
     assert chosen(found) == "quick/late"
     assert "quick/huge" not in made.built
-    assert reasons(found)["quick/huge"] == "was not tried: it needs 2e+03 µs to move its data, 500 µs were seen"
+    assert reasons(found)["quick/huge"] == "was not tried: it needs 2e+03 µs to move its data, 400 µs were seen"
 
 
 def test_a_wrong_candidate_is_reported_as_wrong_and_the_next_right_one_wins(made: Made) -> None:
@@ -246,7 +240,7 @@ def test_what_is_wrong_leaves_pytorchs_own_call_fit_to_be_compared_with(made: Ma
     search(store)
     own = store.findings(PROBLEM.key, CPU.key)[OWN].measurement
     assert own is not None
-    assert [error.kind for error in own.errors] == ["normal", "infinity"]
+    assert {error.kind for error in own.errors} >= {"normal", "infinity"}
     made.quick["right"] = Way(500.0)
     assert chosen(search(store)) == "quick/right"
 
@@ -276,7 +270,7 @@ def test_fewer_kinds_of_data_are_looked_at_where_calls_are_long_and_that_is_said
 def test_a_final_that_would_not_end_within_the_budget_is_not_begun(
     made: Made, monkeypatch: pytest.MonkeyPatch, share: float, is_begun: bool
 ) -> None:
-    monkeypatch.setattr("convwright.tuning.trials.quick._Quick._heat_us", lambda *_: share * BUDGET_US)
+    monkeypatch.setattr("convwright.tuning.trials.measure.heat_us", lambda *_: share * BUDGET_US)
     made.quick, told = {"fast": Way(500.0)}, []
     found = search(progress=lambda doing, done, of: told.append(doing))
     assert chosen(found) == "quick/fast"

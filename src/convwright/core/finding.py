@@ -148,7 +148,6 @@ class Finding(Record):
     """A candidate and what is known of it.
 
     ``failure`` says why a candidate that should have run did not; ``note`` why one was not measured to the end.
-    ``too_long_us`` is what PyTorch's own call takes where that left no time to look at anything else.
     """
 
     candidate: Candidate
@@ -156,7 +155,6 @@ class Finding(Record):
     failure: str | None = None
     note: str | None = None
     remembered: bool = False
-    too_long_us: float | None = None
 
     @property
     def unstable(self) -> str | None:
@@ -167,6 +165,6 @@ class Finding(Record):
 
     @property
     def is_open(self) -> bool:
-        """True where a later search may find out more: other work disturbed this one, or time or memory was short."""
+        """True where a later search may find out more: other work disturbed this one, or memory was short."""
         short = self.note is not None and self.note.startswith(OUT_OF_MEMORY)
-        return short or self.too_long_us is not None or self.unstable is not None
+        return short or self.unstable is not None

@@ -32,11 +32,11 @@ from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
 from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
+from convwright.tuning.trials.effort import EFFORTS
 from convwright.tuning.trials.verify import still_holds
 from convwright.tuning.trials.warm_up import warm_up
 
 NOT_MEASURED = "was not measured: "
-_CHAINS_IN_QUICK = 3
 
 
 def find(
@@ -153,38 +153,23 @@ def _searched(
     search: Search,
     direct: list[Candidate],
     refusals: list[Refusal],
-    then: Callable[[], None] | None = None,
+    then: Callable[[], None] | None,
     *,
-    rewrites: bool = True,
-    afresh: bool = False,
+    afresh: bool,
 ) -> Findings:
     """A new search. What is settled by earlier ones is not measured again, unless it is done afresh."""
     check_objective(search.policy, search.device, search.mode, energy=search.energy)
     if not search.isolate:
         with search.budget.paused():
             warm_up(search.device, search.store)
-    most_chains = 0 if not rewrites else _CHAINS_IN_QUICK if search.mode is Mode.QUICK else None
-    compiled = compiling(search, direct, most_chains, afresh=afresh, then=then)
-    with compiled if search.kernels is None else nullcontext(search.kernels) as kernels:
+    most_chains = EFFORTS[search.mode].chains
+    with compiling(search, direct, most_chains, afresh=afresh, then=then) as kernels:
         search = replace(search, kernels=kernels)
-        promising: listing.Promising = partial(known_best, search)
-        if search.mode is Mode.FULL and rewrites:
-            promising = searching(search, _ranked_apart if search.isolate else _glanced)
-        run = Run(search, direct, promising, rewrites=rewrites, most_chains=most_chains, afresh=afresh)
+        looks = search.mode is Mode.FULL and not search.isolate
+        promising = searching(search) if looks else partial(known_best, search)
+        run = Run(search, direct, promising, rewrites=True, most_chains=most_chains, afresh=afresh)
         known = run.measure()
     return _ranked(search, _rows(run.listed, known, SPENT), [*refusals, *run.refusals])
-
-
-def _glanced(inner: Search, direct: list[Candidate]) -> list[Candidate]:
-    """The candidates of a problem inside a rewrite, the fastest at a first look before all."""
-    run = Run(inner, direct, partial(known_best, inner), rewrites=False, most_chains=0, afresh=True)
-    return run.glance()
-
-
-def _ranked_apart(inner: Search, direct: list[Candidate]) -> list[Candidate]:
-    """The same from a search in another process."""
-    _searched(inner, direct, [], rewrites=False)
-    return known_best(inner, inner.problem)
 
 
 def _rows(listed: list[Candidate], known: Mapping[str, Finding], note: str) -> list[Finding]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from convwright.core.candidate import Candidate
 from convwright.core.kinds.problem import Problem
@@ -12,6 +12,7 @@ from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
 from convwright.tuning.keeping.recall import Recall
+from convwright.tuning.run import Run
 from convwright.tuning.search import Search, baseline_of
 
 # They are begun within this share of the budget, each for what is left of it divided by so many, since the most
@@ -21,8 +22,8 @@ _SHARE, _EACH = 0.4, 3
 _MOST_WRAPPED, _SAVING = 2, 1
 
 
-def searching(search: Search, ranked: Callable[[Search, list[Candidate]], list[Candidate]]) -> listing.Promising:
-    """Has the candidates of a problem inside a rewrite ``ranked``, each for its share of the time, and names the best;
+def searching(search: Search) -> listing.Promising:
+    """Has the candidates of a problem inside a rewrite looked at, each for its share of the time, and names the best;
     what that comes to as a whole is looked at with the rewrite around it."""
 
     def promising(problem: Problem) -> list[Candidate]:
@@ -35,7 +36,8 @@ def searching(search: Search, ranked: Callable[[Search, list[Candidate]], list[C
         late = not search.budget.has(1 - _SHARE)
         if late or inner.recall(rewrites=False).tried(Mode.QUICK, direct) is not None:
             return known_best(search, problem)
-        return _worth_wrapping(ranked(inner, direct)) or known_best(search, problem)
+        run = Run(inner, direct, partial(known_best, inner), rewrites=False, most_chains=0, afresh=True)
+        return _worth_wrapping(run.glance()) or known_best(search, problem)
 
     return promising
 

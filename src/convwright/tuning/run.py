@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.finding import Finding
@@ -14,10 +14,9 @@ from convwright.tuning.kernels import is_for_now
 from convwright.tuning.lineup import Lineup
 from convwright.tuning.search import Search, baseline_of
 from convwright.tuning.trials import isolation
-from convwright.tuning.trials.candidates import measure_candidates
 from convwright.tuning.trials.checks import FEWEST_KINDS
 from convwright.tuning.trials.contest import Contest, Hooks
-from convwright.tuning.trials.glance import glance
+from convwright.tuning.trials.measure import glance, measure_candidates
 
 # One call may take this share of what is left of a budget; longer ones are compared with nothing.
 _MOST_AGAIN = 0.05
@@ -70,15 +69,12 @@ class Run:
         """Measure, keep what was found out in the store, and give it back by candidate id."""
         search = self._search
         measure = isolation.measure_candidates if search.isolate else measure_candidates
-        fresh = measure(
-            self._worth_measuring(self._lineup), self._baseline, self._known, search.problem, search.device,
-            search.policy, mode=search.mode, budget=search.budget, hooks=self._hooks(),
-        )  # fmt: skip
+        fresh = measure(self._worth_measuring(self._lineup), self._contest(self._known))
         self.listed.extend(f.candidate for f in fresh if f.candidate not in self.listed)
         # What was checked once is not given up for a later time without a check.
         better = [f for f in fresh if f.candidate.id not in self._known or _is_better(f)]
         self._recall.record(better)
-        # What is yet to be compiled, was disturbed by other work or had no time or memory is for the next search.
+        # What is yet to be compiled, was disturbed by other work or had no memory is for the next search.
         if not self._waiting and not search.is_open and not any(finding.is_open for finding in fresh):
             self._recall.record_search(search.mode, self.listed)
         return self._known | {finding.candidate.id: finding for finding in better}
@@ -86,20 +82,20 @@ class Run:
     def glance(self) -> list[Candidate]:
         """What is allowed and need not be compiled, the fastest at a first look before all. Nothing of it is kept."""
         search = self._search
-        contest = Contest(
-            search.problem, search.device, search.policy, self._baseline, {}, search.mode, search.budget, self._hooks()
-        )
         ready = (
             candidate
             for candidate in self._worth_measuring(self._lineup)
             if listing.objection(candidate, search.policy) is None
             and (not candidate.compiles or self._is_built(candidate))
         )
-        return glance(ready, contest)
+        return glance(ready, self._contest({}))
 
-    def _hooks(self) -> Hooks:
+    def _contest(self, known: Mapping[str, Finding]) -> Contest:
         search = self._search
-        return Hooks(self._recall.trying, search.progress, search.wants_energy, self._hear, self._later, self._around)
+        hooks = Hooks(self._recall.trying, search.progress, search.wants_energy, self._hear, self._later, self._around)
+        return Contest(
+            search.problem, search.device, search.policy, self._baseline, known, search.mode, search.budget, hooks
+        )
 
     def _hear(self, candidate: Candidate, look_us: float) -> None:
         """What may not be chosen makes nobody look slow."""

@@ -15,7 +15,7 @@ from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.findings import Findings
-from convwright.tuning.trials.checks import SampledCheck
+from convwright.tuning.trials.checks import Checks
 from convwright.tuning.trials.contest import SEED
 from convwright.tuning.trials.looks import FAILURES, failure
 from convwright.tuning.trials.trial import Bench, Trial
@@ -56,7 +56,7 @@ class _Check:
 
     def __init__(self, found: Findings) -> None:
         self._found = found
-        self._ready: tuple[Bench, SampledCheck] | None = None
+        self._ready: tuple[Bench, Checks] | None = None
 
     def objection(self, candidate: Candidate) -> str | None:
         """What is wrong with a candidate; None where it is right, and where nothing can be run to find out."""
@@ -73,16 +73,13 @@ class _Check:
                 raise
             return None
         try:
-            checked = check.check(Trial(candidate, bench), None, None, Budget(inf), 0.0)
+            errors = check.check(Trial(candidate, bench), Budget(inf)).errors
         except FAILURES as error:
             broken = failure(candidate, error, bench.device)
-        else:
-            if candidate not in checked.failed:
-                return objection_to_errors(candidate, checked.errors[candidate], None, self._found.policy)
-            broken = checked.failed[candidate]
-        return broken.failure or broken.note
+            return broken.failure or broken.note
+        return objection_to_errors(candidate, errors, None, self._found.policy)
 
-    def _made(self) -> tuple[Bench, SampledCheck]:
+    def _made(self) -> tuple[Bench, Checks]:
         found = self._found
         bench = Bench(found.problem, found.device, found.mode, seed=SEED)
-        return bench, SampledCheck(bench, found.policy, seed=SEED)
+        return bench, Checks(bench, found.policy, seed=SEED)

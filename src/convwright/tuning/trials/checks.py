@@ -1,4 +1,4 @@
-"""Errors looked for within a budget: on some elements of the output, on one kind of data after the other."""
+"""Errors of results, looked for within a budget, on one kind of data after the other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from convwright.core.finding import Finding, KindError
 from convwright.core.policy import Policy
 from convwright.measuring.checking.data import Kind, kinds_of
 from convwright.measuring.checking.error import ErrorCheck
-from convwright.measuring.checking.of_kind import sampled_reference
+from convwright.measuring.checking.of_kind import reference_us, sampled_reference, whole_reference
+from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
-from convwright.tuning.trials.looks import FAILURES, failure
 from convwright.tuning.trials.trial import Bench, Trial
 
 # In the order in which they find faults: wrong results at all, then what Fourier and Winograd transforms make of an
@@ -20,77 +20,93 @@ from convwright.tuning.trials.trial import Bench, Trial
 KINDS = (Kind.NORMAL, Kind.INFINITY, Kind.CHANNEL_SCALED, Kind.LARGE, Kind.POSITIVE, Kind.NAN)
 # Fewer kinds say too little for a candidate to be chosen.
 FEWEST_KINDS = 2
+# A float64 reference of the whole output has to be made within this share of the budget, or else some elements of the
+# output have to do.
+_REFERENCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Errors by candidate on ``kinds``. ``failed`` are those that raised; ``wrong`` that the candidate is ruled out."""
+    """Errors, in words where they were looked for, and whether the candidate is ruled out."""
 
-    errors: dict[Candidate, tuple[KindError, ...]]
-    failed: dict[Candidate, Finding]
-    kinds: tuple[Kind, ...]
-    wrong: bool = False
+    errors: tuple[KindError, ...]
+    where: str
+    wrong: bool
 
     @property
     def enough(self) -> bool:
         """True where the figures tell whether the candidate may be chosen."""
-        return self.wrong or len(self.kinds) >= FEWEST_KINDS
-
-    def __str__(self) -> str:
-        return f"some elements of the output, on {', '.join(self.kinds)} data"
+        return self.wrong or len(self.errors) >= FEWEST_KINDS
 
 
-class SampledCheck:
-    """Operands and references are made once for each kind, whoever is checked on them."""
+class Checks:
+    """Operands and references are made once for each kind, whoever is checked on them.
 
-    def __init__(self, bench: Bench, policy: Policy, *, seed: int) -> None:
-        self._bench, self._policy, self._seed = bench, policy, seed
-        self._of_kind: dict[Kind, ErrorCheck] = {}
+    Candidates are held against PyTorch's ``own`` call, or against what is ``known`` of it.
+    """
 
-    def check(self, trial: Trial, own: Trial | None, base: Finding | None, budget: Budget, each_us: float) -> Checked:
-        """Errors of ``trial``, and of PyTorch's ``own`` call, or beside those that are known of it as ``base``.
+    def __init__(
+        self, bench: Bench, policy: Policy, *, seed: int, own: Trial | None = None, known: Finding | None = None,
+        whole_within_us: float = 0.0,
+    ) -> None:  # fmt: skip
+        self._bench, self._policy, self._seed, self._own = bench, policy, seed, own
+        measured = None if known is None or own is not None else known.measurement
+        self._base = None if measured is None else measured.errors
+        kinds = KINDS if self._base is None else [kind for kind in KINDS if kind in {each.kind for each in self._base}]
+        self._kinds = kinds_of(bench.problem, kinds)
+        needed_us = reference_us(bench.problem, bench.device) * len(self._kinds)
+        self._is_whole = needed_us <= _REFERENCE * whole_within_us
+        self._check = self._made()
+        self.of_own: Checked | None = None
 
-        ``each_us`` is what one kind is thought to take. The fewest kinds may take all that is left, more of them half
-        of it; a candidate that turns out to be wrong is looked at no further than those.
-        """
-        trials = [each for each in (own, trial) if each is not None]
-        found: dict[Candidate, tuple[KindError, ...]] = {each.candidate: () for each in trials}
-        kinds: tuple[Kind, ...] = ()
-        half_us = budget.left_us / 2
-        for kind in self._kinds(own, base):
-            needed_us = each_us * max(FEWEST_KINDS - len(kinds), 1)
-            if needed_us > budget.left_us - (half_us if len(kinds) >= FEWEST_KINDS else 0.0):
-                break
-            begun_us = budget.now_us()
-            for each in trials:
-                try:
-                    found[each.candidate] += self._check(kind).errors(each.run)
-                except FAILURES as error:
-                    broken = failure(each.candidate, error, self._bench.device)
-                    return Checked(found, {each.candidate: broken}, kinds)
-            each_us, kinds = budget.now_us() - begun_us, (*kinds, kind)
-            if len(kinds) >= FEWEST_KINDS and self._objection(trial, found, own, base) is not None:
-                break
-        return Checked(found, {}, kinds, wrong=self._objection(trial, found, own, base) is not None)
+    def _made(self) -> ErrorCheck:
+        reference = whole_reference if self._is_whole else sampled_reference
+        return ErrorCheck(
+            self._bench.problem, self._bench.device, kinds=self._kinds, seed=self._seed, reference=reference
+        )
 
-    def _kinds(self, own: Trial | None, base: Finding | None) -> tuple[Kind, ...]:
-        """Where PyTorch's own call is known from before, what it was looked at for."""
-        if own is None and base is not None and base.measurement is not None:
-            known = {error.kind for error in base.measurement.errors}
-            return tuple(kind for kind in KINDS if kind in known)
-        return kinds_of(self._bench.problem, KINDS)
+    def fit(self, trial: Trial, budget: Budget, each_us: float) -> bool:
+        """Whether there is time for the fewest kinds, one of which is thought to take so long."""
+        owns = 1 if self._own is None or self.of_own is not None or trial is self._own else 2
+        return owns * FEWEST_KINDS * each_us <= budget.left_us
 
-    def _check(self, kind: Kind) -> ErrorCheck:
-        if kind not in self._of_kind:
-            bench, seed = self._bench, self._seed
-            self._of_kind[kind] = ErrorCheck(
-                bench.problem, bench.device, kinds=[kind], seed=seed, reference=sampled_reference
-            )
-        return self._of_kind[kind]
+    def check(self, trial: Trial, budget: Budget) -> Checked:
+        """Errors of ``trial``. The fewest kinds may take all that is left of the budget, more of them half of it; a
+        candidate that turns out to be wrong is looked at no further than those. Raises what running it raises."""
+        if self._own is not None and self.of_own is None:
+            errors = self._errors(self._own, budget, share=0.25)
+            self.of_own, self._base = Checked(errors, self._where(errors), wrong=False), errors
+        if trial is self._own:
+            assert self.of_own is not None
+            return self.of_own
+        errors = self._errors(trial, budget, share=0.5)
+        return Checked(errors, self._where(errors), wrong=self._is_wrong(trial.candidate, errors))
 
-    def _objection(
-        self, trial: Trial, found: dict[Candidate, tuple[KindError, ...]], own: Trial | None, base: Finding | None
-    ) -> str | None:
-        known = None if base is None or base.measurement is None else base.measurement.errors
-        beside = known if own is None else found[own.candidate]
-        return objection_to_errors(trial.candidate, found[trial.candidate], beside, self._policy)
+    def _errors(self, trial: Trial, budget: Budget, *, share: float) -> tuple[KindError, ...]:
+        half_us, begun_us = share * budget.left_us, budget.now_us()
+        of_base = None if self._base is None else len(self._base)
+
+        def is_enough(found: tuple[KindError, ...]) -> bool:
+            if len(found) < FEWEST_KINDS:
+                return False
+            spent_us = budget.now_us() - begun_us
+            no_time = spent_us * (len(found) + 1) / len(found) > half_us
+            return no_time or len(found) == of_base or self._is_wrong(trial.candidate, found)
+
+        try:
+            return self._check.errors(trial.run, is_enough)
+        except SHORTAGES as error:
+            if not self._is_whole or not is_shortage(error):
+                raise
+            self._is_whole = False  # a reference of the whole output takes most of the memory
+            self._check = self._made()
+            return self._check.errors(trial.run, is_enough)
+
+    def _is_wrong(self, candidate: Candidate, errors: tuple[KindError, ...]) -> bool:
+        if self._own is not None and candidate == self._own.candidate:
+            return False
+        return objection_to_errors(candidate, errors, self._base, self._policy) is not None
+
+    def _where(self, errors: tuple[KindError, ...]) -> str:
+        part = "the output" if self._is_whole else "some elements of the output"
+        return f"{part}, on {', '.join(each.kind for each in errors)} data"

@@ -32,7 +32,7 @@ class Hooks:
     progress: Progress = lambda doing, done, of: None
     energy: bool = False
     looked: Callable[[Candidate, float], None] = lambda candidate, look_us: None
-    later: Callable[[Candidate], str | None] | None = None
+    later: Callable[[Candidate], str | None] = lambda candidate: None
     around: Callable[[Candidate], Iterable[Candidate]] = lambda candidate: ()
 
 
@@ -50,7 +50,7 @@ class Contest:
     known: Mapping[str, Finding]
     mode: Mode
     budget: Budget
-    hooks: Hooks
+    hooks: Hooks = NO_HOOKS
 
     def bench(self, seed: int = SEED) -> Bench:
         return Bench(self.problem, self.device, self.mode, seed=seed)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding, Interval, KindError, Measurement
-from convwright.core.once import once
 from convwright.measuring.call import Call
-from convwright.measuring.clock import Clock, CudaGraphClock, HostClock, WallClock
-from convwright.measuring.company import Company
+from convwright.measuring.clock import Clock, CudaGraphClock, WallClock
 from convwright.measuring.conditions import conditions, state, today
 from convwright.measuring.regression import median_time
 from convwright.measuring.timer import Timing, measure_calls
@@ -18,15 +16,12 @@ from convwright.tuning.trials.doubt import doubt, least
 from convwright.tuning.trials.looks import FAILURES, Look, failure
 from convwright.tuning.trials.trial import Bench, Trial
 
-_DEVICE_SHARE = 0.7
 # A call on a CPU that is so long, ten thousand times what reading the clock takes, is timed by itself: a regression
 # over few calls would cost precision and gain nothing.
 _LONG_US = 1000.0
 # To make a call ready takes some time. On a GPU that is to capture graphs, of so many calls for each that makes a
 # sample long enough.
 _READY_US, _SAMPLE_US, _CAPTURED = 4000.0, 100.0, 10
-# So many calls of each are needed at the least to know what the host takes of one.
-_HOST_CALLS = 4
 
 
 class Stopwatch:
@@ -36,15 +31,10 @@ class Stopwatch:
         self.bench = bench
         cuda = bench.device.type == "cuda"
         self.device: Clock = CudaGraphClock(bench.device) if cuda else WallClock()
-        self.host: Clock | None = HostClock(bench.device) if cuda else None
         self._facts = (*conditions(bench.facts), *today(), ("mode", str(bench.mode)), ("cache", "hot"))
 
-    @once
-    def _company(self) -> Company:
-        return Company(self.bench.device)
-
     def heat(self, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
-        """Device, host and packing time of each, all interleaved; a trial that fails does not stop the others.
+        """Device and packing time of each, all interleaved; a trial that fails does not stop the others.
 
         One whose time drowned in other work on the machine, so that its slope is no time at all, has the time of its
         look, or is left out.
@@ -61,55 +51,49 @@ class Stopwatch:
     def _heat(self, trials: list[Trial], budget_us: float) -> dict[Candidate, Finding]:
         calls: dict[str, Call] = {f"run {trial.candidate.id}": trial.call() for trial in trials}
         packs: dict[str, Call] = {f"pack {t.candidate.id}": call for t in trials if (call := t.preparation())}
-        budget_us, host = max(budget_us, 1.0), dict[str, Timing]()
-        share = 1.0 if self.host is None else _DEVICE_SHARE
         # With something ahead of it, be it nothing, the timer reads the time of each call by itself.
-        alone = {f"run {t.candidate.id}": _nothing for t in trials if self.host is None and t.look_us >= _LONG_US}
-        device = measure_calls(calls | packs, clock=self.device, budget_us=budget_us * share, before=alone)
+        on_cpu = self.bench.device.type == "cpu"
+        alone = {f"run {t.candidate.id}": _nothing for t in trials if on_cpu and t.look_us >= _LONG_US}
+        times = measure_calls(calls | packs, clock=self.device, budget_us=max(budget_us, 1.0), before=alone)
         # What was read before the first heat may be the clock of a GPU that is idle.
         self._facts = tuple((dict(self._facts) | dict(state(self.bench.facts))).items())
-        host_budget_us = budget_us * (1 - share)
-        if self.host is not None and not _hides_the_host(trials, host_budget_us):
-            before = dict.fromkeys(calls | packs, self._company)
-            host = measure_calls(calls | packs, clock=self.host, budget_us=host_budget_us, before=before)
         return {
-            trial.candidate: Finding(trial.candidate, self._measurement(trial, device, host))
+            trial.candidate: Finding(trial.candidate, self._measurement(trial, times))
             for trial in trials
-            if device[f"run {trial.candidate.id}"].call_us.value > 0 or trial.look_us > 0
+            if times[f"run {trial.candidate.id}"].call_us.value > 0 or trial.look_us > 0
         }
 
-    def _measurement(self, trial: Trial, device: Mapping[str, Timing], host: Mapping[str, Timing]) -> Measurement:
+    def _measurement(self, trial: Trial, times: Mapping[str, Timing]) -> Measurement:
         id_ = trial.candidate.id
-        timing, look_us = device[f"run {id_}"], trial.look_us
+        timing, packing, look_us = times[f"run {id_}"], times.get(f"pack {id_}"), trial.look_us
         # A device is not disturbed by other work on the host.
         doubtful = doubt(timing, look_us) if self.bench.device.type == "cpu" else None
         believed = doubtful is None and timing.call_us.value > 0
         return Measurement(
             device_us=timing.call_us if believed else least(timing.call_us, look_us),
-            host_us=_interval(host.get(f"run {id_}")),
-            prepare_us=_interval(device.get(f"pack {id_}")),
+            host_us=None,
+            # 0 where it drowned in noise, for it is added to others.
+            prepare_us=None if packing is None else packing.call_us.at_least(0.0),
             errors=(),
             workspace_bytes=trial.plan.workspace_bytes,
             samples=timing.samples,
             conditions=self._conditions(),
             doubt=doubtful,
-            prepare_host_us=_interval(host.get(f"pack {id_}")),
         )
 
     def of_look(self, look: Look, doubtful: str | None) -> Finding:
-        """What first looks tell of a candidate so slow that more would be a waste, and why that is doubtful."""
-        clock = "WallClock" if self.host is None else "events"
-        packs, packs_host = (_interval_of(us) if any(look.packing_us) else None for us in look.packing_us)
+        """What a first look tells of a candidate that is not timed beside others, and why that is doubtful."""
+        clock = "WallClock" if self.bench.device.type == "cpu" else "events"
+        packing = Interval(look.packing_us, look.packing_us, look.packing_us) if look.packing_us else None
         measured = Measurement(
             device_us=median_time(look.runs_us),
-            host_us=None if self.host is None else _interval_of(look.host_us),
-            prepare_us=packs,
+            host_us=None,
+            prepare_us=packing,
             errors=(),
             workspace_bytes=look.trial.plan.workspace_bytes,
             samples=len(look.runs_us),
             conditions=(*self._facts, ("clock", f"{clock}, one call at a time")),
             doubt=doubtful,
-            prepare_host_us=packs_host,
         )
         return Finding(look.trial.candidate, measured)
 
@@ -120,19 +104,14 @@ class Stopwatch:
         return facts
 
 
-def _hides_the_host(trials: Sequence[Trial], budget_us: float) -> bool:
-    """Whether the device takes so long for each that what launching it takes is hidden, and not worth waiting for."""
-    times_us = [trial.look_us for trial in trials if trial.look_us >= max(_LONG_US, 2 * trial.launch_us)]
-    return len(times_us) == len(trials) and _HOST_CALLS * sum(times_us) > budget_us
-
-
-def heat_us(look: Look, calls: int) -> float:
+def heat_us(look: Look, calls: int, on: str) -> float:
     """What a heat needs for so many calls of a candidate, and of packing its weight where that is counted."""
-    parts = [(look.look_us, look.host_us), *([look.packing_us] if any(look.packing_us) else [])]
+    if on == "cpu":
+        return calls * look.call_us
     needed_us = 0.0
-    for device_us, host_us in parts:
+    for device_us in (look.look_us, look.packing_us) if look.packing_us else (look.look_us,):
         captured = _CAPTURED * max(_SAMPLE_US / max(device_us, 1.0), 1.0)
-        needed_us += calls * max(device_us, host_us) + captured * host_us + _READY_US
+        needed_us += calls * max(device_us, look.host_us) + captured * look.host_us + _READY_US
     return needed_us
 
 
@@ -155,12 +134,3 @@ def like(finding: Finding, before: Finding) -> Finding:
 
 def _nothing() -> None:
     return None
-
-
-def _interval_of(time_us: float) -> Interval:
-    return Interval(time_us, time_us, time_us)
-
-
-def _interval(timing: Timing | None) -> Interval | None:
-    """The time; 0 where it drowned in noise, for it is added to others."""
-    return None if timing is None else timing.call_us.at_least(0.0)

@@ -16,12 +16,11 @@ from convwright.core.finding import Finding
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
 from convwright.errors import BackendError
-from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.trials.candidates import measure_candidates as measure
-from convwright.tuning.trials.contest import NO_HOOKS, Hooks, passed_over
+from convwright.tuning.trials.contest import Contest, Hooks, passed_over
+from convwright.tuning.trials.measure import measure_candidates as measure
 from convwright.tuning.workers import TaskFailed, Worker, WorkerDied, WorkerNotStarted
 
 # So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
@@ -63,19 +62,19 @@ class Switches(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be measured, and how PyTorch was set where it was asked for. ``avoid`` names what took an earlier
-    process with it."""
+    """What is to be measured, and how PyTorch was set where it was asked for. ``avoid`` is what took an earlier process
+    with it."""
 
     problem: Problem
-    device: str
+    device: DeviceFacts
     policy: Policy
-    candidates: tuple[Candidate, ...]
-    avoid: frozenset[Candidate]
     baseline: Candidate | None
     known: Mapping[str, Finding]
     mode: Mode
     budget_us: float
     energy: bool
+    candidates: tuple[Candidate, ...]
+    avoid: frozenset[Candidate]
     threads: int
     switches: Switches
 
@@ -87,34 +86,23 @@ class Trying:
     candidate: Candidate | None
 
 
-def measure_candidates(
-    candidates: Iterable[Candidate],
-    baseline: Candidate | None,
-    known: Mapping[str, Finding],
-    problem: Problem,
-    device: DeviceFacts,
-    policy: Policy,
-    *,
-    mode: Mode,
-    budget: Budget,
-    hooks: Hooks = NO_HOOKS,
-) -> list[Finding]:
-    """As ``candidates`` does, in other processes: one that dies is followed by another, without the candidate that it
-    died of. The budget is that of each; starting them takes some seconds more."""
-    assert device.torch_name is not None
-    left, failed = dict[Candidate, None](), dict[Candidate, Finding]()
-    passed: list[Finding] = []
+def measure_candidates(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
+    """As ``measure`` does, in other processes: one that dies is followed by another, without the candidate that it died
+    of. The budget is that of each; starting them takes some seconds more."""
+    budget, hooks = contest.budget, contest.hooks
+    left, failed, passed = dict[Candidate, None](), dict[Candidate, Finding](), list[Finding]()
     for candidate in candidates:
-        reason = hooks.later(candidate) if candidate.compiles and hooks.later is not None else None
+        reason = hooks.later(candidate) if candidate.compiles else None
         if reason is None:
             left[candidate] = None
         else:
             passed.append(passed_over(candidate, reason))
-    own = {} if baseline is None or baseline.id not in known else {baseline.id: known[baseline.id]}
+    own = contest.known_baseline()
     while left:
         request = Request(
-            problem, device.torch_name, policy, tuple(left), frozenset(failed), baseline, own, mode, budget.total_us,
-            hooks.energy, torch.get_num_threads(), Switches.now(),
+            contest.problem, contest.device, contest.policy, contest.baseline,
+            {} if own is None else {own.candidate.id: own}, contest.mode, budget.total_us, hooks.energy, tuple(left),
+            frozenset(failed), torch.get_num_threads(), Switches.now(),
         )  # fmt: skip
         tried = _Tried(hooks, budget.total_us)
         try:
@@ -155,7 +143,6 @@ def measure_here(say: Callable[[Any], None], request: Request) -> list[Finding]:
     """The task: measure, and say of each candidate when it is tried and when that has ended."""
     torch.set_num_threads(request.threads)
     request.switches.set()
-    device = device_facts(request.device)
 
     @contextmanager
     def trying(candidate: Candidate) -> Iterator[None]:
@@ -167,12 +154,13 @@ def measure_here(say: Callable[[Any], None], request: Request) -> list[Finding]:
 
     def around(best: Candidate) -> Iterator[Candidate]:
         seen = {*request.candidates, *request.avoid}
-        for candidate in listing.variants(best, device):
+        for candidate in listing.variants(best, request.device):
             if candidate not in seen and listing.objection(candidate, request.policy) is None:
                 yield candidate
 
     hooks = Hooks(trying, lambda *said: say(said), request.energy, around=around)
-    return measure(
-        request.candidates, request.baseline, request.known, request.problem, device, request.policy,
-        mode=request.mode, budget=Budget(request.budget_us), hooks=hooks,
+    contest = Contest(
+        request.problem, request.device, request.policy, request.baseline, request.known, request.mode,
+        Budget(request.budget_us), hooks,
     )  # fmt: skip
+    return measure(request.candidates, contest)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
-from convwright.core.policy import Objective, Policy, Weights
+from convwright.core.policy import Policy, Weights
 from convwright.errors import ConvwrightError, first_line
 from convwright.measuring.clock import queued_us
 from convwright.measuring.disturbances.background import Background
@@ -43,14 +43,14 @@ _MOST_AGAIN, _LEAST_LEFT = 8, 0.5
 @dataclass(frozen=True, slots=True)
 class Look:
     """``runs_us`` are what runs after the first took, on a GPU of the device alone; of a candidate that is very slow,
-    what the first did. ``host_us`` is what launching one took there, ``packing_us`` what packing a weight takes of
-    device and host. It is ``disturbed`` where other work had the cores in each of the runs, and ``cold`` where there
+    what the first did. ``host_us`` is what launching one took there, ``packing_us`` what packing a weight takes of the
+    device. It is ``disturbed`` where other work had the cores in each of the runs, and ``cold`` where there
     was but the first of them, in which a library may have loaded something."""
 
     trial: Trial
     runs_us: tuple[float, ...]
     host_us: float = 0.0
-    packing_us: tuple[float, float] = (0.0, 0.0)
+    packing_us: float = 0.0
     disturbed: bool = False
     cold: bool = False
 
@@ -65,9 +65,7 @@ class Look:
 
     def cost_us(self, policy: Policy) -> float:
         """The time that ``policy`` counts, as far as a look tells."""
-        packing_us = self.packing_us if policy.weights is Weights.CHANGING else (0.0, 0.0)
-        device_us, host_us = self.look_us + packing_us[0], self.host_us + packing_us[1]
-        return device_us if policy.objective is Objective.DEVICE_TIME else max(device_us, host_us)
+        return self.look_us + (self.packing_us if policy.weights is Weights.CHANGING else 0.0)
 
 
 class Looks:
@@ -106,7 +104,7 @@ class Looks:
             return None
         trial.let_go()
         self.looked[candidate] = look
-        trial.look_us, trial.launch_us = look.look_us, look.host_us
+        trial.look_us = look.look_us
         if listing.objection(candidate, self._policy) is None:
             self._permitted[candidate] = look.cost_us(self._policy)
         return look
@@ -151,8 +149,8 @@ class Looks:
             packing = trial.preparation() if self._policy.weights is Weights.CHANGING else None
             if packing is None:
                 return Look(trial, runs, host_us)
-            packs, packing_us = self._apart(packing, self._launched_us(packing)[0])
-            return Look(trial, runs, host_us, (min(packs), packing_us))
+            packs, _ = self._apart(packing, self._launched_us(packing)[0])
+            return Look(trial, runs, host_us, min(packs))
 
     def _is_loading(self, host_us: float) -> bool:
         return host_us > _LOADING * self._patience_us
@@ -180,21 +178,6 @@ class Looks:
     def cost_us(self, candidate: Candidate) -> float:
         """The time of a candidate that counts here, as far as its look tells."""
         return self.looked[candidate].cost_us(self._policy)
-
-    def again(self, candidate: Candidate, times: int) -> Look:
-        """Some more runs."""
-        look = self.looked[candidate]
-        call = look.trial.call()
-        self._is_disturbed()
-        if self.bench.device.type == "cuda":
-            with torch.cuda.device(self.bench.device):
-                more = [queued_us(call, _AHEAD * look.host_us) for _ in range(times)]
-        else:
-            more = [self._run_us(call) for _ in range(times)]
-        look.trial.let_go()
-        runs = (*look.runs_us, *more)
-        self.looked[candidate] = replace(look, runs_us=runs, disturbed=self._is_disturbed())
-        return self.looked[candidate]
 
     def _is_disturbed(self) -> bool:
         """Whether other work had the cores since this was asked last."""

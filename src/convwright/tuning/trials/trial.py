@@ -56,7 +56,7 @@ class Trial:
         self.candidate = candidate
         self.bench = bench
         self.plan = build(candidate, bench.facts)
-        self.look_us, self.launch_us = 0.0, 0.0  # what a first look says that a call takes, and the host to launch it
+        self.look_us = 0.0  # what a first look says that a call takes
         self._call: Call | None = None
 
     def run(self, given: dict[Any, Tensor]) -> Tensor:
