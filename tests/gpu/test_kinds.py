@@ -14,10 +14,10 @@ from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.measuring.checking.data import Kind, operands
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tensors import empty, spoil_
 from convwright.tuning import listing
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.search import baseline_of, resolved
 from gpu.right import check, check_beside
 

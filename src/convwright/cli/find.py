@@ -111,15 +111,15 @@ def find(
     )
 
     # What is wrong is said without waiting for PyTorch.
+    from convwright.api.finding import find as search
+    from convwright.api.finding import refuse_ignored, why_nothing_is_measured
     from convwright.measuring.hardware.machine import device_facts
-    from convwright.network.telling.conditions_text import conditions_now, permitted_in
-    from convwright.ops.face import find as search
-    from convwright.ops.face import refuse_ignored, why_nothing_is_measured
     from convwright.report.tables.findings import print_findings
     from convwright.report.tables.kernels import print_kernels
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
     from convwright.report.words.progress import progress_bar
+    from convwright.wording.conditions_text import conditions_now, permitted_in
 
     if (nothing := why_nothing_is_measured(device_facts(device), wanted)) is not None:
         refuse_ignored(options, nothing)
@@ -150,7 +150,7 @@ def find(
 
 
 def _print_reason(problem: Problem, algorithm: str, device: str | None, *, as_json: bool) -> None:
-    from convwright.ops.face import why
+    from convwright.api.finding import why
     from convwright.report.words.plain import as_json as strict_json
 
     reason = why(problem, algorithm, device)

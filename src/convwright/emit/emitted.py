@@ -10,7 +10,7 @@ from pathlib import Path
 from convwright.core.candidate import Candidate
 from convwright.core.record import Record
 from convwright.errors import BadInput
-from convwright.tuning.keeping.streams import writing
+from convwright.store.streams import writing
 
 # Stands in the first line of each file, so that only such files are ever replaced.
 MARK = "emitted by convwright"

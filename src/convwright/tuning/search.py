@@ -17,12 +17,12 @@ from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
-from convwright.tuning.keeping.recall import Recall
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.prediction import by_promise
+from convwright.tuning.recall import Recall
 from convwright.tuning.trials.contest import NO_HOOKS, Progress
 
 # The most promising first.

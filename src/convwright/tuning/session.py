@@ -30,17 +30,17 @@ from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
 from convwright.settings import Mode, Trust, settings, store_place
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.asked import named
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Eager, call_us, choose, is_torch
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find, resolved
-from convwright.tuning.keeping.store import Store
-from convwright.tuning.keeping.stored_plan import stored_plan
 from convwright.tuning.ranges import Ranged
 from convwright.tuning.remembered import known
 from convwright.tuning.search import Search, check_objective, search_for
+from convwright.tuning.stored_plan import stored_plan
 from convwright.tuning.unmeasured import unmeasured
 
 # The kinds of device on which calls search. On a CPU they use what `tune` has found.

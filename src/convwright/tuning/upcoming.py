@@ -17,10 +17,10 @@ from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
 from convwright.measuring.disturbances.background import processors
 from convwright.settings import BUDGETS_US, Mode
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.kernels import QUICK, promising
 from convwright.tuning.search import search_for
 
