@@ -294,3 +294,7 @@ conv3d = convolution(forms.CONV3D)
 conv_transpose1d = transposed_convolution(forms.CONV_TRANSPOSE1D)
 conv_transpose2d = transposed_convolution(forms.CONV_TRANSPOSE2D)
 conv_transpose3d = transposed_convolution(forms.CONV_TRANSPOSE3D)
+forms.PUBLIC.update(
+    conv1d=conv1d, conv2d=conv2d, conv3d=conv3d, conv_transpose1d=conv_transpose1d, conv_transpose2d=conv_transpose2d,
+    conv_transpose3d=conv_transpose3d,
+)  # fmt: skip
