@@ -192,7 +192,7 @@ def looked_through() -> set[str]:
     files = [Path(code.co_filename) for weak in input_codes.seen if (code := weak()) is not None]
     root = Path(cw.__file__).parent
     ours = [file.relative_to(root) for file in files if file.is_relative_to(root)]
-    return {file.stem if file.parts[0] == "ops" else file.parts[0] for file in ours}
+    return {file.stem if file.parts[0] == "eager" else file.parts[0] for file in ours}
 
 
 @pytest.mark.parametrize("what", ["policy", "find", "measure", "tune", "enabled"])
