@@ -62,6 +62,8 @@ from convwright.tuning.trials.trial import Bench, Trial
 STARTING_S = 180.0
 # Kinds of data: the finite ones tell wrong values, and NaN is what a candidate may trip over.
 KINDS = (Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.LARGE, Kind.NAN)
+# A child gives way to a new one from time to time: libraries keep something of each problem.
+PROBLEMS_OF_A_CHILD = 1000
 # What multiplies less often than the problem says may lose so much of a result, beside its scale, and is not wrong.
 SAVING = 1e-2
 # Roundings of an epilogue that is not fused: a sum, a bias, a residual.
@@ -307,7 +309,9 @@ class Campaign:
 
     def _work(self, take: Callable[[], str | None]) -> None:
         with Stage("child", {"CONVWRIGHT_STORE": "none"}) as child:
-            for problem in iter(take, None):
+            for count, problem in enumerate(iter(take, None), start=1):
+                if count % PROBLEMS_OF_A_CHILD == 0:
+                    child.end()
                 listed = child.ask({"problem": problem}, patience_s=STARTING_S)
                 if "candidates" not in listed:
                     self.report.tried(problem, LISTING, listed)

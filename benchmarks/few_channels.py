@@ -32,11 +32,11 @@ import convwright as cw
 from convwright.core.direction import Direction
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
+from convwright.eager.calls.posed import Wanted, gradient_problems
+from convwright.eager.gradients.fused_gradients import fused_problems
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
-from convwright.ops.calls.posed import Wanted, gradient_problems
-from convwright.ops.gradients.fused_gradients import fused_problems
 from convwright.report.benchmarks.lines import Lines
 
 WHATS = ("forward", "forward and backward")

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import convwright as cw
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 
 PROBLEMS = [
     "mb32ic256ih14oc256kh3ph1",

@@ -28,9 +28,9 @@ from convwright.core.problem import ConvProblem
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 
 FIRST = "mb1ic8ih12oc8kh3"
 PROBLEMS = [

@@ -20,11 +20,11 @@ from torch.nn import functional as F
 import convwright as cw
 from convwright.backends.cudnn.classic.plan import ClassicPlan
 from convwright.backends.cudnn.graph.plan import GraphPlan
+from convwright.eager.running.workspace import workspace
 from convwright.measuring.clock import HostClock
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
-from convwright.ops.running.workspace import workspace
 from convwright.tuning.ranges import without_range
 
 ALGORITHMS = ["cudnn/implicit-gemm", "cudnn/implicit-precomp-gemm", "cudnn/gemm", "cudnn/engine-28", "cudnn/engine-0"]

@@ -29,8 +29,8 @@ from convwright.core.candidate import Candidate
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.measuring.conditions import conditions
 from convwright.report.benchmarks.lines import Lines
+from convwright.store.store import Store
 from convwright.tuning.choose import Verdict
-from convwright.tuning.keeping.store import Store
 
 # By name the dtype, and PyTorch's flag where it plays a part.
 SETTINGS: dict[str, tuple[str, bool | None]] = {

@@ -20,13 +20,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import convwright as cw
+from convwright.eager.running.workspace import workspace
 from convwright.measuring.clock import Clock, HostClock, WallClock
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.kernels import kernels_of
 from convwright.measuring.timer import measure_calls
-from convwright.ops.running.workspace import workspace
 from convwright.tuning.session import session
 
 Call = Callable[[], object]

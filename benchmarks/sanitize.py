@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 
 import convwright as cw
+from convwright.api.plans import BoundPlan
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.hardware.machine import device_facts
-from convwright.ops.plans import BoundPlan
 from convwright.settings import Mode
 from convwright.tensors import empty, spoil_
 from convwright.tuning import listing

@@ -54,16 +54,16 @@ from convwright.core.finding import KindError
 from convwright.core.limits import limits
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.problem import ConvProblem
+from convwright.eager.decision import choices_for
 from convwright.measuring.cache import Cache
 from convwright.measuring.checking.data import Kind, kinds_of, operands
 from convwright.measuring.checking.error import errors_of
 from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_together
-from convwright.ops.decision import choices_for
 from convwright.report.benchmarks.lines import Lines
+from convwright.store.store import Store
 from convwright.tuning.choose import Verdict
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Choice
 from convwright.tuning.worker import Say
 

@@ -43,7 +43,7 @@ PAGES = (
         (
             "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv2d_into",
             "algorithms", "enable", "disable", "enabled", "last_choice", "convert", "revert", "plan",
-            "BoundPlan", "convwright.network.quantizing.int8_layer:Int8Conv", "emit_c", "emit_c_dynamic",
+            "BoundPlan", "convwright.quantizing.int8_layer:Int8Conv", "emit_c", "emit_c_dynamic",
         ),
     ),
     Page(
@@ -79,10 +79,10 @@ PAGES = (
             "convwright.core.finding:KindError", "convwright.core.candidate:Candidate",
             "convwright.core.candidate:Refusal", "convwright.tuning.why:Reason",
             "convwright.tuning.session:Choice",
-            "convwright.network.advising.advice:Advice", "convwright.network.advising.advice:LayerAdvice",
-            "convwright.network.advising.suggestion:Suggestion", "convwright.network.tuned:Tuned",
-            "convwright.network.tuned:TunedProblem", "convwright.network.quantizing.quantized:Quantized",
-            "convwright.network.quantizing.quantized:QuantizedLayer", "Timing", "convwright.measuring.compare:Verdict",
+            "convwright.advising.advice:Advice", "convwright.advising.advice:LayerAdvice",
+            "convwright.advising.suggestion:Suggestion", "convwright.advising.tuned:Tuned",
+            "convwright.advising.tuned:TunedProblem", "convwright.quantizing.quantized:Quantized",
+            "convwright.quantizing.quantized:QuantizedLayer", "Timing", "convwright.measuring.compare:Verdict",
             "convwright.measuring.energy:Energy", "convwright.measuring.kernels:Kernel", "EmittedC",
         ),
     ),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from convwright.network.chains.chain import Chain
-from convwright.network.chains.layer import from_sequential
+from convwright.engine.chains.chain import Chain
+from convwright.engine.chains.layer import from_sequential
 
 
 def relative_error(y: Tensor, exact: Tensor) -> float:

@@ -10,9 +10,9 @@ import torch
 from hypothesis import settings as hypothesis
 
 from convwright import flags
-from convwright.ops.calls import form
-from convwright.ops.latest import latest
-from convwright.ops.scheduler import scheduler
+from convwright.eager.calls import form
+from convwright.eager.latest import latest
+from convwright.eager.scheduler import scheduler
 from convwright.settings import settings
 from convwright.tuning import session as sessions
 

@@ -17,16 +17,21 @@ ROOT = Path(convwright.__file__).parent
 # A room may import from itself and from those above it. Rooms on one line do not know each other.
 ORDER = [
     {"errors"},
-    {"naming", "forking", "writable"},
+    {"naming", "forking", "writable", "process"},
     {"settings"},
     {"core"},
     {"suites"},
+    {"store"},
     {"tensors", "flags", "shortage", "uncompiled"},
     {"around", "torch_operators"},
     {"rewrites", "backends", "measuring"},
     {"tuning"},
-    {"ops"},
-    {"network"},
+    {"eager"},
+    {"api"},
+    {"wording"},
+    {"engine"},
+    {"training"},
+    {"quantizing", "advising"},
     {"emit"},
     {"report"},
     {"cli"},
@@ -36,9 +41,9 @@ ORDER = [
 # The same for the rooms inside of a room, below what stands in it openly.
 INNER_ORDER = {
     "measuring": [{"hardware", "checking"}, {"disturbances"}],
-    "ops": [{"asking"}, {"calls"}, {"running"}, {"gradients"}],
+    "eager": [{"asking"}, {"calls"}, {"running"}, {"gradients"}],
     "report": [{"words"}, {"tables", "benchmarks"}],
-    "network": [{"telling", "seeing", "chains"}, {"converting"}, {"quantizing", "advising"}],
+    "engine": [{"capture", "chains"}],
 }
 
 

@@ -13,10 +13,10 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.kernels import worth_compiling
 from convwright.tuning.search import Search, resolved
 

@@ -47,31 +47,31 @@ _HOMES = {
     "StoreWarning": "convwright.errors",
     "MemoryWarning": "convwright.errors",
     "OutOfMemory": "convwright.shortage",
-    "Store": "convwright.tuning.keeping.store",
-    "find": "convwright.ops.face",
+    "Store": "convwright.store.store",
+    "find": "convwright.api.finding",
     "show": "convwright.report.show",
-    "why": "convwright.ops.face",
-    "advise": "convwright.network.advising.advise",
-    "tune": "convwright.network.tuned",
-    "quantize": "convwright.network.quantizing.quantize",
-    "last_choice": "convwright.ops.face",
-    "conv1d": "convwright.ops.functional",
-    "conv2d": "convwright.ops.functional",
-    "conv3d": "convwright.ops.functional",
-    "conv_transpose1d": "convwright.ops.functional",
-    "conv_transpose2d": "convwright.ops.functional",
-    "conv_transpose3d": "convwright.ops.functional",
-    "algorithms": "convwright.ops.asking.ambient",
-    "enable": "convwright.ops.enable",
-    "disable": "convwright.ops.enable",
-    "enabled": "convwright.ops.enable",
-    "conv2d_into": "convwright.ops.into",
-    "convert": "convwright.network.converting.convert",
-    "revert": "convwright.network.converting.convert",
-    "plan": "convwright.ops.plans",
-    "BoundPlan": "convwright.ops.plans",
-    "problem": "convwright.ops.posing",
-    "problem_of_module": "convwright.ops.asking.describe_module",
+    "why": "convwright.api.finding",
+    "advise": "convwright.advising.advise",
+    "tune": "convwright.advising.tuned",
+    "quantize": "convwright.quantizing.quantize",
+    "last_choice": "convwright.api.finding",
+    "conv1d": "convwright.eager.functional",
+    "conv2d": "convwright.eager.functional",
+    "conv3d": "convwright.eager.functional",
+    "conv_transpose1d": "convwright.eager.functional",
+    "conv_transpose2d": "convwright.eager.functional",
+    "conv_transpose3d": "convwright.eager.functional",
+    "algorithms": "convwright.eager.asking.ambient",
+    "enable": "convwright.eager.enable",
+    "disable": "convwright.eager.enable",
+    "enabled": "convwright.eager.enable",
+    "conv2d_into": "convwright.eager.into",
+    "convert": "convwright.training.convert",
+    "revert": "convwright.training.convert",
+    "plan": "convwright.api.plans",
+    "BoundPlan": "convwright.api.plans",
+    "problem": "convwright.api.posing",
+    "problem_of_module": "convwright.eager.asking.describe_module",
     "emit_c": "convwright.emit.one",
     "emit_c_dynamic": "convwright.emit.any_sizes",
     "EmittedC": "convwright.emit.emitted",
@@ -85,10 +85,30 @@ _HOMES = {
 __all__ = ["__version__", *sorted(_HOMES)]
 
 if TYPE_CHECKING:
+    from convwright.advising.advise import advise as advise
+    from convwright.advising.tuned import tune as tune
+    from convwright.api.finding import find as find
+    from convwright.api.finding import last_choice as last_choice
+    from convwright.api.finding import why as why
+    from convwright.api.plans import BoundPlan as BoundPlan
+    from convwright.api.plans import plan as plan
+    from convwright.api.posing import problem as problem
     from convwright.core.device import DeviceFacts as DeviceFacts
     from convwright.core.direction import Direction as Direction
     from convwright.core.policy import Policy as Policy
     from convwright.core.problem import ConvProblem as ConvProblem
+    from convwright.eager.asking.ambient import algorithms as algorithms
+    from convwright.eager.asking.describe_module import problem_of_module as problem_of_module
+    from convwright.eager.enable import disable as disable
+    from convwright.eager.enable import enable as enable
+    from convwright.eager.enable import enabled as enabled
+    from convwright.eager.functional import conv1d as conv1d
+    from convwright.eager.functional import conv2d as conv2d
+    from convwright.eager.functional import conv3d as conv3d
+    from convwright.eager.functional import conv_transpose1d as conv_transpose1d
+    from convwright.eager.functional import conv_transpose2d as conv_transpose2d
+    from convwright.eager.functional import conv_transpose3d as conv_transpose3d
+    from convwright.eager.into import conv2d_into as conv2d_into
     from convwright.emit.any_sizes import emit_c_dynamic as emit_c_dynamic
     from convwright.emit.emitted import EmittedC as EmittedC
     from convwright.emit.one import emit_c as emit_c
@@ -104,33 +124,13 @@ if TYPE_CHECKING:
     from convwright.measuring.timer import measure as measure
     from convwright.measuring.timer import measure_together as measure_together
     from convwright.measuring.timing import Timing as Timing
-    from convwright.network.advising.advise import advise as advise
-    from convwright.network.converting.convert import convert as convert
-    from convwright.network.converting.convert import revert as revert
-    from convwright.network.quantizing.quantize import quantize as quantize
-    from convwright.network.tuned import tune as tune
-    from convwright.ops.asking.ambient import algorithms as algorithms
-    from convwright.ops.asking.describe_module import problem_of_module as problem_of_module
-    from convwright.ops.enable import disable as disable
-    from convwright.ops.enable import enable as enable
-    from convwright.ops.enable import enabled as enabled
-    from convwright.ops.face import find as find
-    from convwright.ops.face import last_choice as last_choice
-    from convwright.ops.face import why as why
-    from convwright.ops.functional import conv1d as conv1d
-    from convwright.ops.functional import conv2d as conv2d
-    from convwright.ops.functional import conv3d as conv3d
-    from convwright.ops.functional import conv_transpose1d as conv_transpose1d
-    from convwright.ops.functional import conv_transpose2d as conv_transpose2d
-    from convwright.ops.functional import conv_transpose3d as conv_transpose3d
-    from convwright.ops.into import conv2d_into as conv2d_into
-    from convwright.ops.plans import BoundPlan as BoundPlan
-    from convwright.ops.plans import plan as plan
-    from convwright.ops.posing import problem as problem
+    from convwright.quantizing.quantize import quantize as quantize
     from convwright.report.show import show as show
     from convwright.shortage import OutOfMemory as OutOfMemory
+    from convwright.store.store import Store as Store
+    from convwright.training.convert import convert as convert
+    from convwright.training.convert import revert as revert
     from convwright.tuning.find import Findings as Findings
-    from convwright.tuning.keeping.store import Store as Store
 
 
 def __getattr__(name: str) -> Any:

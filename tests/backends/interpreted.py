@@ -16,7 +16,7 @@ _ROOT = _TESTS.parents[1]
 _FORKS = """
 import os, sys
 import hypothesis, pytest, torch, triton
-import convwright.ops.functional, convwright.backends.triton.backend
+import convwright.eager.functional, convwright.backends.triton.backend
 for line in sys.stdin:
     inner, told = line.rstrip("\\n").split("\\t")
     child = os.fork()

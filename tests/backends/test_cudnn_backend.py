@@ -19,8 +19,8 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.listing import candidates
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from convwright.api.finding import find, why
 from convwright.backends.cudnn.classic import listing as classic
 from convwright.backends.cudnn.classic import operands as classic_operands
 from convwright.backends.cudnn.classic.rules import RULES, answer
@@ -17,8 +18,7 @@ from convwright.core.dtype import Arithmetic, native_arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.ops.face import find, why
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 
 # A sample of a run of `benchmarks/classic_answers.py`. TF32 is left out where its answer is that of strict fp32;
 # null is a refusal of cuDNN's.

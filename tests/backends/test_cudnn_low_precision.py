@@ -20,8 +20,8 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import names, profile
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from convwright.api.finding import find
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate, Refusal, Source
@@ -11,8 +12,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import names, profile
-from convwright.ops.face import find
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import pytest
 
+from convwright.api.finding import find
 from convwright.backends.cudnn.backend import Cudnn
 from convwright.backends.cudnn.classic.listing import FAMILIES
 from convwright.backends.cudnn.library import Missing, load
@@ -15,9 +16,8 @@ from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
-from convwright.ops.face import find
+from convwright.store.store import Store
 from convwright.tuning.find import Findings
-from convwright.tuning.keeping.store import Store
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 

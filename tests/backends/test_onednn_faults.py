@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch.nn import functional as F
 
+import convwright as cw
 from convwright.backends.registry import backend
 from convwright.backends.torch_native.onednn_faults import fault, fault_of_pytorchs_call
 from convwright.core.candidate import Candidate, Refusal
@@ -64,6 +66,9 @@ CASES = [
     ("ic8oc5id8ih8iw31kd4kh3kw3sd4sh2sw2pd1ph1pw1 dt:bf16 dir:backward_data", "the last 1 of 8 in depth"),
     ("ic8oc5id9ih31iw31kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:fp16 dir:backward_data", None),
     ("ic8oc5id8ih31iw31kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:bf16 dir:backward_data", None),
+    ("ic8oc5id9ih31iw16kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:bf16 dir:backward_data", None),
+    ("ic8oc5id9ih31iw17kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:bf16 dir:backward_data", "the last 1 of 9 in depth"),
+    ("ic8oc5id6ih5iw31kd2kh2kw2sd2sh1sw1pd0ph0pw0dd1dh0dw0 dt:bf16 dir:backward_data", None),
     ("ic8oc5id4ih8iw31kd1kh3kw1sd2sh1sw1pd0ph1pw0 dt:bf16 dir:backward_data", None),
     # Steps that are counted one by one.
     ("ic1oc2ih2iw2kh3kw3sh1sw715827883ph5pw6dh4dw2 dt:bf16 dir:backward_data", "at most, got 715,827,883"),
@@ -132,6 +137,34 @@ def test_pytorchs_own_call_is_refused_where_it_asks_onednn() -> None:
     assert refusals[0].reason.startswith("PyTorch's call asks oneDNN, which crashes where outputs read nothing but")
     with torch.backends.mkldnn.flags(enabled=False):
         assert fault_of_pytorchs_call(grouped) is None
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "window"),
+    [
+        ((1, 8, 5, 3), (8, 8, 1, 3), {"stride": (1, 2)}),
+        ((1, 64, 1, 1), (64, 64, 3, 3), {"stride": 2, "padding": 1}),
+        ((1, 8, 9, 31, 31), (5, 8, 2, 2, 2), {"stride": 2}),
+    ],
+)
+def test_a_call_is_computed_by_what_is_right(
+    x: tuple[int, ...], w: tuple[int, ...], window: dict[str, int | tuple[int, ...]]
+) -> None:
+    """PyTorch's own call reads memory that nobody wrote, or leaves a gradient unwritten."""
+    generator = torch.Generator().manual_seed(1)
+    given = [torch.randn(shape, generator=generator).bfloat16().requires_grad_() for shape in (x, w)]
+    wide = [each.detach().double().requires_grad_() for each in given]
+    ours, own = ((cw.conv2d, F.conv2d), (cw.conv3d, F.conv3d))[len(x) - 4]
+    expected = own(*wide, **window)
+    dy = torch.randn(expected.shape, generator=generator).bfloat16()
+    expected_gradients = torch.autograd.grad(expected, wide, dy.double())
+    for _ in range(4):
+        spoiled = [torch.full((size,), torch.nan) for size in (300, 1000, 4000, 20_000, 70_000) for _ in range(4)]
+        del spoiled
+        y = ours(*given, **window)
+        found = (y, *torch.autograd.grad(y, given, dy))
+    for got, want in zip(found, (expected, *expected_gradients), strict=True):
+        assert (got.double() - want).norm() <= 2**-7 * want.norm()
 
 
 MEETS = """

@@ -14,8 +14,8 @@ from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
+from convwright.eager.running.runner import runner
 from convwright.measuring.hardware.machine import device_facts
-from convwright.ops.running.runner import runner
 from convwright.tuning.ranges import Ranged
 
 

@@ -64,9 +64,9 @@ def test_matrix_products(problem: LinearProblem) -> None:
 @settings(max_examples=100)
 @given(pointwise_problems((DType.FP64,), casts=False))
 def test_expressions_in_fp64(problem: PointwiseProblem) -> None:
-    (plan,) = plans(problem)
-    said = objection_to(plan, [Kind.NORMAL, Kind.POSITIVE])
-    assert said is None or "wrong infinities" in said
+    for plan in plans(problem):
+        said = objection_to(plan, [Kind.NORMAL, Kind.POSITIVE])
+        assert said is None or "wrong infinities" in said, plan.candidate.id
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,36 @@ def test_expressions_in_fp64(problem: PointwiseProblem) -> None:
     ],
 )
 def test_expressions(text: str) -> None:
-    (plan,) = plans(parse(text))
-    assert objection_to(plan, [Kind.NORMAL, Kind.INFINITY, Kind.NAN]) is None
+    for plan in plans(parse(text)):
+        assert objection_to(plan, [Kind.NORMAL, Kind.INFINITY, Kind.NAN]) is None, plan.candidate.id
+
+
+@pytest.mark.parametrize(
+    ("expression", "buffers"),
+    [("relu(a + b)", 0), ("a * sigmoid(a)", 0), ("(a + b) * (a - b)", 1), ("(a + 1) * ((a + 2) * (a - b))", 2)],
+)
+def test_steps_write_over_what_nobody_reads_any_more(expression: str, buffers: int) -> None:
+    problem = parse(f'pointwise "{expression}" mb2ic4ih8')
+    plan = next(each for each in plans(problem) if each.candidate.algorithm == "into")
+    assert plan.workspace_bytes == buffers * 2 * 4 * 64 * 4
+    assert objection_to(plan) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('pointwise "a + b" ic8 b:fp16', "writes what is read in one dtype, got fp16, fp32"),
+        ('pointwise "where(a > 0, a, 0)" ic8', "writes no gt"),
+        ('pointwise "fp16(a) + 1" ic8', "writes no fp16"),
+        ('pointwise "a" ic8', "at least one operator"),
+        ('pointwise "s + 1" mb2ic8 s:1', "needs an operand that is as large as the output"),
+    ],
+)
+def test_what_no_function_can_write_is_refused(text: str, words: str) -> None:
+    offers = {each.id: each for each in backend("torch", "pointwise").candidates(parse(text), CPU, Policy())}
+    refusal = offers["torch/into"]
+    assert isinstance(refusal, Refusal)
+    assert words in refusal.reason
 
 
 def test_a_result_is_never_an_operand() -> None:

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from convwright.api.finding import find
 from convwright.cli.main import main
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.naming import singular
-from convwright.ops.face import find
 from convwright.report.words.output import console
 from convwright.settings import settings
-from convwright.tuning.keeping.schema import SCHEMA_VERSION
-from convwright.tuning.keeping.store import Store
+from convwright.store.schema import SCHEMA_VERSION
+from convwright.store.store import Store
 from convwright.tuning.session import _warn, session
 
 PROBLEM = "mb2ic4ih8oc4kh3ph1"
@@ -65,7 +65,7 @@ def test_ctrl_c_ends_find_with_one_line(capsys: pytest.CaptureFixture[str], monk
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("convwright.ops.face.find", interrupted)
+    monkeypatch.setattr("convwright.api.finding.find", interrupted)
     code, out, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU)
     assert (code, out) == (130, "")
     assert err == "convwright: stopped before the search was done, of which nothing is kept\n"
@@ -146,7 +146,7 @@ def test_how_it_is_searched_can_be_said(capsys: pytest.CaptureFixture[str], monk
         asked.update(given)
         return find(problem, device="cpu", mode="heuristic")
 
-    monkeypatch.setattr("convwright.ops.face.find", search)
+    monkeypatch.setattr("convwright.api.finding.find", search)
     words = ["--budget", "0.5", "--trust", "verify", "--isolate", "--energy", "--objective", "time-then-workspace"]
     code, _, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU, "--mode", "full", *words)
     assert (code, err) == (0, "")

@@ -13,7 +13,7 @@ from convwright.backends.cudnn.library import Missing, load
 from convwright.cli.main import main
 from convwright.emit.any_sizes import emit_c_dynamic
 from convwright.emit.one import emit_c
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 from unprivileged import read_only
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")

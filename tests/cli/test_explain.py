@@ -15,7 +15,7 @@ from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import singular
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 from tuning.made import measurement
 
 PROBLEM = "mb2ic4ih8oc4kh3ph1"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convwright.cli.main import main
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
 SOURCE = """
@@ -168,7 +168,7 @@ def test_ctrl_c_says_how_far_it_came(
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("convwright.network.quantizing.quantize.merged", interrupted)
+    monkeypatch.setattr("convwright.quantizing.quantize.merged", interrupted)
     monkeypatch.setattr(Store, "unkept", None if is_kept else "findings are kept in memory only")
     code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small")
     assert (code, out) == (130, "")

@@ -21,9 +21,9 @@ import pytest
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.settings import settings
-from convwright.tuning.keeping.counting import counting
-from convwright.tuning.keeping.schema import SCHEMA_VERSION
-from convwright.tuning.keeping.store import Store
+from convwright.store.schema import SCHEMA_VERSION
+from convwright.store.store import Store
+from convwright.tuning.counting import counting
 from tuning.made import measurement
 from unprivileged import read_only
 

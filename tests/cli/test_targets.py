@@ -9,7 +9,7 @@ import pytest
 
 from convwright.cli.targets import Targets, called, factory, load, running
 from convwright.errors import BadInput
-from convwright.tuning.keeping.recall import magnitude
+from convwright.tuning.recall import magnitude
 
 SOURCE = """
 import neighbour_of_targets

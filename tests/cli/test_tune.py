@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from convwright.advising import tuned
 from convwright.cli.main import main
 from convwright.core.policy import Objective
-from convwright.network import tuned
 from convwright.settings import settings
 from convwright.tuning import find
 from convwright.tuning.session import session
@@ -200,7 +200,7 @@ def test_another_objective_is_another_question(
 ) -> None:
     asked, found = [], find.find
     monkeypatch.setattr(
-        f"convwright.network.{'tuned' if command == 'tune' else 'advising.advise'}.find",
+        f"convwright.advising.{'tuned' if command == 'tune' else 'advise'}.find",
         lambda problem, facts, policy, **more: asked.append(policy) or found(problem, facts, policy, **more),
     )
     words = [f"{own}:made", "--mode", "heuristic", "--objective", "time-then-workspace", "--finite-inputs"]

@@ -26,7 +26,7 @@ from convwright.emit.any_sizes import emit_c_dynamic
 from convwright.emit.emitted import EmittedC
 from convwright.emit.literals import row_sizes
 from convwright.errors import BadInput
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 from emit.compiled import Sizes, missing, with_fake_device
 from emit.forms import H200, algorithm
 

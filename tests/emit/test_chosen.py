@@ -20,10 +20,10 @@ from convwright.emit.chosen import best, by_name, gpu
 from convwright.emit.one import emit_c
 from convwright.errors import BadInput, Refused
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.choose import Verdict
 from convwright.tuning.findings import Findings
-from convwright.tuning.keeping.store import Store
 from emit.forms import ENGINES, H200, algorithm, engine
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")

@@ -25,9 +25,9 @@ from convwright.core.profiles import profile_for
 from convwright.errors import BackendError, BadInput
 from convwright.measuring.checking.error import ErrorCheck
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tensors import activate, empty
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials.trial import Bench, Trial
 
 pytestmark = [

@@ -12,12 +12,12 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright import flags
+from convwright.eager.calls.form import forget
+from convwright.eager.decision import choices_for
+from convwright.eager.host_costs import measured
 from convwright.measuring.hardware.machine import device_facts
-from convwright.ops.calls.form import forget
-from convwright.ops.decision import choices_for
-from convwright.ops.host_costs import measured
 from convwright.settings import Mode
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 from convwright.tuning.session import Session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
@@ -35,7 +35,7 @@ def test_host_costs_are_those_of_a_gpu() -> None:
 def test_each_question_has_an_answer_for_eager_and_for_captured_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where launching costs the host much, eager calls stay with PyTorch's own, and captured ones do not."""
     dear = replace(measured(device_facts("cuda:0")), launch_us=1e6, engine_us=1e6)
-    monkeypatch.setattr("convwright.ops.host_costs.host_costs", lambda device: dear)
+    monkeypatch.setattr("convwright.eager.host_costs.host_costs", lambda device: dear)
     x, w = torch.randn(8, 50, 128, 128, device="cuda"), torch.randn(1, 50, 3, 3, device="cuda")
     with torch.no_grad(), flags.tf32(False):
         cw.find(x, w, padding=1, mode="quick", device="cuda:0", policy=cw.Policy())
@@ -58,7 +58,7 @@ def test_each_question_has_an_answer_for_eager_and_for_captured_calls(monkeypatc
 @pytest.mark.parametrize("calls_before", [3, 60])
 def test_what_is_captured_before_or_after_is_right(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Session(Mode.QUICK, Store.open(None))
-    for module in ("convwright.ops.decision", "convwright.ops.scheduler", "convwright.tuning.session"):
+    for module in ("convwright.eager.decision", "convwright.eager.scheduler", "convwright.tuning.session"):
         monkeypatch.setattr(f"{module}.session", lru_cache(lambda: made))
     forget()
     x = torch.randn(3, 88, 21, 21, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)

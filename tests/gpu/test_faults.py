@@ -18,17 +18,17 @@ import convwright as cw
 from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.eager.running import workspace
 from convwright.measuring.hardware.machine import device_facts
-from convwright.ops.running import workspace
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials.contest import NO_HOOKS
 from convwright.tuning.trials.looks import Looks
 from convwright.tuning.trials.trial import Bench
+from eager.prefer import prefer
 from ended import Ended
 from forked import in_child
-from ops.prefer import prefer
 
 pytestmark = [
     pytest.mark.gpu,

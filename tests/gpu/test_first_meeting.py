@@ -15,10 +15,10 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import session as sessions
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
@@ -61,7 +61,7 @@ def test_a_layer_is_decided_anew_and_stays_right(monkeypatch: pytest.MonkeyPatch
     made = Session(Mode.QUICK, Store.open(None))
     news = threading.Event()
     sessions.when_news(news.set)
-    for module in ("convwright.ops.decision", "convwright.ops.scheduler", "convwright.tuning.session"):
+    for module in ("convwright.eager.decision", "convwright.eager.scheduler", "convwright.tuning.session"):
         monkeypatch.setattr(f"{module}.session", lru_cache(lambda: made))
     x = torch.randn(3, 88, 21, 21, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.randn(88, 88, 3, 3, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)

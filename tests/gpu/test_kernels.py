@@ -7,7 +7,7 @@ import torch
 
 import convwright as cw
 from convwright.measuring.kernels import kernels_of
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 
 pytestmark = [
     pytest.mark.gpu,

@@ -19,9 +19,9 @@ from convwright.errors import BackendError
 from convwright.measuring.checking.data import Kind, operands
 from convwright.measuring.checking.error import ErrorCheck
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tensors import activate, torch_dtype
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
 from convwright.tuning.trials.trial import Bench, Trial
 

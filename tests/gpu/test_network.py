@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.eager import decision
+from convwright.engine.chains.chain import Chain
+from convwright.engine.chains.layer import from_sequential
+from convwright.engine.chains.steps import problems_of
 from convwright.measuring.hardware.machine import device_facts
-from convwright.network.chains.chain import Chain
-from convwright.network.chains.layer import from_sequential
-from convwright.network.chains.steps import problems_of
-from convwright.ops import decision
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning import session as session_module
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
 
 pytestmark = [

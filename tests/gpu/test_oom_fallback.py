@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
+from convwright.eager.calls.form import forget
+from convwright.eager.running import runner as runners
+from convwright.eager.running import workspace as workspaces
 from convwright.measuring.hardware.machine import device_facts
-from convwright.ops.calls.form import forget
-from convwright.ops.running import runner as runners
-from convwright.ops.running import workspace as workspaces
 from convwright.tuning.session import Answer, Choice, Session, session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")

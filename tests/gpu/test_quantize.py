@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import convwright as cw
 from convwright.core.error_bound import exact_bound
-from convwright.network.quantizing.int8_layer import Int8Conv
+from convwright.quantizing.int8_layer import Int8Conv
 from convwright.tensors import core_dtype
 
 pytestmark = [

@@ -15,8 +15,8 @@ from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.eager.asking.describe import problem_of
 from convwright.measuring.hardware.machine import device_facts
-from convwright.ops.asking.describe import problem_of
 from convwright.tuning import listing
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")

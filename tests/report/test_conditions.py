@@ -10,6 +10,8 @@ import pytest
 import torch
 from rich.console import Console
 
+from convwright.advising.advice import Advice, LayerAdvice
+from convwright.advising.tuned import Tuned, TunedProblem
 from convwright.backends.cudnn.library import Library, Missing
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType
@@ -17,18 +19,9 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
+from convwright.engine.capture.distinct import Posed
+from convwright.engine.capture.layers import LayerCall
 from convwright.measuring.conditions import Conditions
-from convwright.network.advising.advice import Advice, LayerAdvice
-from convwright.network.seeing.distinct import Posed
-from convwright.network.seeing.layers import LayerCall
-from convwright.network.telling.conditions_text import (
-    Measured,
-    conditions_lines,
-    conditions_now,
-    measured_in,
-    permitted_in,
-)
-from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.benchmarks.result import Asked, Result
 from convwright.report.benchmarks.table import print_results
 from convwright.report.tables.advice import print_advice
@@ -38,6 +31,13 @@ from convwright.settings import Mode
 from convwright.suites.suite import Row
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings
+from convwright.wording.conditions_text import (
+    Measured,
+    conditions_lines,
+    conditions_now,
+    measured_in,
+    permitted_in,
+)
 from tuning.made import CPU, PROBLEM, finding
 
 ON_GPU = {
@@ -203,10 +203,10 @@ def test_beneath_a_table_of_which_nothing_was_measured() -> None:
 
 def test_a_gpu_that_is_elsewhere_is_answered_for_by_the_cudnn_that_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = Library(91900, "made", {})
-    monkeypatch.setattr("convwright.network.telling.conditions_text.conditions", lambda device: (("torch", "2.13"),))
-    monkeypatch.setattr("convwright.network.telling.conditions_text.load", lambda: loaded)
+    monkeypatch.setattr("convwright.wording.conditions_text.conditions", lambda device: (("torch", "2.13"),))
+    monkeypatch.setattr("convwright.wording.conditions_text.load", lambda: loaded)
     lines = conditions_lines([], conditions_now(profile("h200")))
     assert lines == ["nothing was measured · torch 2.13 · cuDNN 9.19.0"]
     assert conditions_now(CPU) == (("torch", "2.13"),)
-    monkeypatch.setattr("convwright.network.telling.conditions_text.load", lambda: Missing("is not here"))
+    monkeypatch.setattr("convwright.wording.conditions_text.load", lambda: Missing("is not here"))
     assert conditions_now(profile("h200")) == (("torch", "2.13"),)

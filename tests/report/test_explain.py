@@ -14,10 +14,10 @@ from convwright.core.profiles import profile
 from convwright.report.explain import explain
 from convwright.report.words.origin import Memory
 from convwright.settings import Mode
+from convwright.store.quarantine import Quarantined
+from convwright.store.store import Stored
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings
-from convwright.tuning.keeping.quarantine import Quarantined
-from convwright.tuning.keeping.store import Stored
 from tuning.made import CPU, PROBLEM, WRONG, candidate, finding
 
 NOW = 1.7e9

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from convwright.core.problem import ConvProblem
 from convwright.report.tables.store import print_problems, problems_to_json
-from convwright.tuning.keeping.upkeep import KnownProblem
+from convwright.store.upkeep import KnownProblem
 
 
 def test_a_device_of_one_thread() -> None:

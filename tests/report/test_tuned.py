@@ -11,13 +11,13 @@ import pytest
 import torch
 from rich.console import Console
 
+from convwright.advising.advice import Advice
+from convwright.advising.advice_text import title
+from convwright.advising.tuned import Tuned, TunedProblem, tune
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
-from convwright.network.advising.advice import Advice
-from convwright.network.advising.advice_text import title
-from convwright.network.seeing.distinct import Posed
-from convwright.network.seeing.layers import LayerCall
-from convwright.network.tuned import Tuned, TunedProblem, tune
+from convwright.engine.capture.distinct import Posed
+from convwright.engine.capture.layers import LayerCall
 from convwright.report.tables.tuned import print_tuned
 from convwright.settings import Mode
 from convwright.tuning.choose import choose

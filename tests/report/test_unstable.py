@@ -9,16 +9,16 @@ import pytest
 import torch
 from rich.console import Console
 
+from convwright.advising.advice_text import COLUMNS, rows
+from convwright.advising.advise import advise
+from convwright.advising.disturbed import unstable_lines
+from convwright.advising.tuned import tune
 from convwright.core.finding import UNSTABLE
-from convwright.network.advising.advice_text import COLUMNS, rows
-from convwright.network.advising.advise import advise
-from convwright.network.advising.disturbed import unstable_lines
-from convwright.network.tuned import tune
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
 from convwright.report.tables.tuned import print_tuned
 from convwright.settings import BUDGETS_US, Mode
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 
 X = torch.randn(1, 2, 8, 8)
 WHY = "unstable: 2 rounds, and others had the cores: stop other work on the machine"
@@ -27,8 +27,8 @@ WHY = "unstable: 2 rounds, and others had the cores: stop other work on the mach
 @pytest.fixture(autouse=True)
 def _disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: WHY)
-    monkeypatch.setattr("convwright.network.advising.advise._MODEL_BUDGET_US", {Mode.QUICK: 20_000.0})
-    monkeypatch.setattr("convwright.network.advising.advise._WHATIF_BUDGET_US", {Mode.QUICK: 20_000.0})
+    monkeypatch.setattr("convwright.advising.advise._MODEL_BUDGET_US", {Mode.QUICK: 20_000.0})
+    monkeypatch.setattr("convwright.advising.advise._WHATIF_BUDGET_US", {Mode.QUICK: 20_000.0})
 
 
 def printed(show: Callable[[Console], object]) -> list[str]:
@@ -82,7 +82,7 @@ def test_advice_names_no_cure_that_it_has_no_option_for(mode: str, cure: str, mo
     monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: said)
     monkeypatch.setitem(BUDGETS_US, Mode.FULL, 20_000.0)
     for name in ("_MODEL_BUDGET_US", "_WHATIF_BUDGET_US"):
-        monkeypatch.setattr(f"convwright.network.advising.advise.{name}", {Mode.QUICK: 20_000.0, Mode.FULL: 20_000.0})
+        monkeypatch.setattr(f"convwright.advising.advise.{name}", {Mode.QUICK: 20_000.0, Mode.FULL: 20_000.0})
     text = str(advise(torch.nn.Conv2d(2, 4, 3), X, mode=mode, store=Store.open(None)))
     assert f"unstable: Conv2d: 2 rounds: {cure}" in text
     assert "budget" not in text

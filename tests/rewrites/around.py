@@ -32,6 +32,7 @@ def offered(problem: ConvProblem) -> list[Step]:
     return [
         (each.name, arguments)
         for each in REWRITES
+        if each.kind == problem.kind
         for arguments in each.arguments(problem, CPU)
         if not isinstance(arguments, Refusal)
     ]

@@ -21,7 +21,7 @@ from rewrites.around import around_torch, chains, check_identity, offered, plann
 
 # One dimension, few channels, a stride, an epilogue, a batch: every rewrite has something to do.
 STEM = ConvProblem.of((4, 3, 13), (6, 3, 5), stride=2, padding=2, epilogue="residual+bias+relu")
-NAMES = [each.name for each in REWRITES]
+NAMES = [each.name for each in REWRITES if each.kind == "conv"]
 
 
 @settings(max_examples=40, deadline=None)

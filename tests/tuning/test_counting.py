@@ -11,9 +11,9 @@ from convwright.backends.registry import backend, backends
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Switched
 from convwright.measuring.hardware.machine import device_facts
-from convwright.tuning.keeping import counting as module
-from convwright.tuning.keeping.counting import counting
-from convwright.tuning.keeping.store import Store
+from convwright.store import counting as module
+from convwright.store.store import Store
+from convwright.tuning.counting import counting
 
 CPU, GPU = device_facts("cpu"), device_facts("h200")
 

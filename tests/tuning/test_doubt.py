@@ -16,9 +16,9 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Objective, Policy
 from convwright.measuring.timing import Timing
 from convwright.settings import Mode, Trust
+from convwright.store.store import Store
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials.doubt import doubt, least
 from tuning.made import CPU, PROBLEM, chosen, finding, reasons
 from tuning.made_backend import Made, Way

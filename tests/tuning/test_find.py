@@ -22,10 +22,10 @@ from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import singular
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning import run as tuner
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
 from tuning.made import CPU, PROBLEM, FakeTuner
 

@@ -24,13 +24,13 @@ import convwright as cw
 from convwright.backends.cudnn import library
 from convwright.core.once import once
 from convwright.core.policy import Policy
+from convwright.eager import enable
+from convwright.eager.asking import ambient
+from convwright.eager.calls.form import CONV2D
 from convwright.measuring.disturbances import waiting
-from convwright.ops import enable
-from convwright.ops.asking import ambient
-from convwright.ops.calls.form import CONV2D
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning.compile_queue import compile_queue
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session, session
 from convwright.tuning.workers import WorkerPool
 from forked import PATIENCE_S, in_child

@@ -14,8 +14,8 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval, Measurement
 from convwright.core.policy import Policy
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials.heats import Stopwatch
 from convwright.tuning.trials.trial import Trial
 from tuning.made import CPU, PROBLEM, chosen, reasons

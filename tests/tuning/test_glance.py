@@ -12,10 +12,10 @@ from convwright.core.candidate import Offer
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import inside, listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search
 from convwright.tuning.trials.contest import Contest

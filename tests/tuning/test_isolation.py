@@ -14,8 +14,8 @@ import convwright as cw
 from convwright.backends import registry
 from convwright.errors import BackendError
 from convwright.measuring.hardware.machine import device_facts
+from convwright.store.store import Store
 from convwright.tuning import chains, workers
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.trials import isolation
 from convwright.tuning.trials.isolation import Switches
 from opened import opened

@@ -19,12 +19,12 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.rewrites import REWRITES, rewrite
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import chains, kernels, listing
 from convwright.tuning import session as sessions
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.kernels import SearchKernels, compiling, worth_compiling
 from convwright.tuning.search import Search
 from convwright.tuning.session import Session
@@ -442,7 +442,7 @@ def test_a_session_chooses_anew_when_more_is_ready(made: Made, monkeypatch: pyte
 
 
 def test_whoever_remembers_calls_hears_of_it() -> None:
-    from convwright.ops.calls.form import forget
+    from convwright.eager.calls.form import forget
 
     assert forget in sessions._hearers
 

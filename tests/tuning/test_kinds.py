@@ -17,9 +17,9 @@ from convwright.core.policy import Policy
 from convwright.errors import BadInput, Refused
 from convwright.report.tables.findings import print_findings
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning.asked import named
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from tuning.made import CPU
 from tuning.made_backend import Made, Way
 from tuning.made_kinds import WAYS

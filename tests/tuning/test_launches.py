@@ -12,8 +12,8 @@ import convwright as cw
 from convwright.errors import BackendError, BadInput
 from convwright.measuring.kernels import Kernel
 from convwright.report.tables.kernels import print_kernels
+from convwright.store.store import Store
 from convwright.tuning import launches
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.launches import with_kernels
 
 KERNEL = Kernel("made", (2, 3, 1), (128, 1, 1), 40, 1024, 1.5)

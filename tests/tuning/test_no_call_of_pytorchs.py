@@ -18,10 +18,10 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import Refused
 from convwright.report.winner import winner
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning.choose import choose
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
 from convwright.tuning.trials.trial import Trial
 from convwright.tuning.unmeasured import unmeasured

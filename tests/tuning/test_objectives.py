@@ -13,9 +13,9 @@ from convwright.core.policy import Objective, Policy
 from convwright.errors import BadInput
 from convwright.measuring.energy import Energy
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 from tuning.made import CPU, PROBLEM, finding
 from tuning.made_backend import Made, MadePlan, Way
 

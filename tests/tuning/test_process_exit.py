@@ -121,7 +121,7 @@ from dataclasses import replace
 from convwright.tuning.kernels import compiling
 from convwright.tuning.search import Search
 from convwright.tuning.budget import Budget
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 from convwright.settings import Mode
 search = Search(kernel("hangs").problem, CPU, cw.Policy(), Mode.FULL, Store.open(None), Budget(60e6))
 try:

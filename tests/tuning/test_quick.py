@@ -16,9 +16,9 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 from tuning.made import CPU, PROBLEM, chosen, reasons
 from tuning.made_backend import Made, Way
 from tuning.vague import be_vague

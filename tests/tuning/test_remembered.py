@@ -13,9 +13,9 @@ import pytest
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.settings import Mode, settings
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Session
 from tuning import made_backend
 from tuning.made import CPU, PROBLEM

@@ -30,11 +30,11 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode, Settings, settings
+from convwright.store.store import Store
 from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
 from convwright.tuning.choose import Eager
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import Choice, Session, session, using
 from tuning.made import CPU, PROBLEM, FakeTuner, candidate
 

@@ -19,9 +19,9 @@ from convwright.core.policy import Policy
 from convwright.errors import BackendError
 from convwright.settings import Mode, Trust, settings
 from convwright.shortage import OutOfMemory, is_shortage, needing, shortage
+from convwright.store.store import Store
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.kernels import BEING_COMPILED
 from convwright.tuning.session import Session
 from convwright.tuning.trials import checks, trial, verify, warm_up

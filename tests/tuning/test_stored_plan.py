@@ -11,8 +11,8 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
 from convwright.errors import BackendError
-from convwright.tuning.keeping.store import Store
-from convwright.tuning.keeping.stored_plan import stored_plan
+from convwright.store.store import Store
+from convwright.tuning.stored_plan import stored_plan
 from tuning import made_backend
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, MadeCompiled, Way

@@ -12,10 +12,10 @@ import pytest
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import upcoming, workers
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import find
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.upcoming import Upcoming
 from tuning.made import CPU, chosen
 from tuning.made_backend import Made, Way

@@ -10,8 +10,8 @@ import convwright as cw
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.settings import Mode, Trust, settings
+from convwright.store.store import Store
 from convwright.tuning.find import Findings, find
-from convwright.tuning.keeping.store import Store
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Way
 

@@ -51,8 +51,8 @@ def advise(
     )
     kept = stoppable("before all was measured", kept="searches that were done are remembered")
     with kept, running(target, as_json=as_json), progress_bar(LOADING) as progress, with_tf32(tf32):
-        from convwright.network.advising.advise import advise as look
-        from convwright.network.seeing.example import Subject
+        from convwright.advising.advise import advise as look
+        from convwright.engine.capture.example import Subject
         from convwright.report.tables.advice import print_advice
 
         progress(0, 0, MAKING)

@@ -74,19 +74,19 @@ def bench(
     Ctrl-C stops it; with --out and --resume the next run goes on from there.
     """
     from convwright import suites
+    from convwright.api.finding import refuse_ignored, why_nothing_is_measured
     from convwright.cli.plots import Plots
     from convwright.core.policy import Objective, Policy
     from convwright.core.problem import ConvProblem
     from convwright.measuring.hardware.machine import device_facts
     from convwright.naming import between_commas, check_above_0
-    from convwright.ops.face import refuse_ignored, why_nothing_is_measured
     from convwright.report.benchmarks.lines import Lines
     from convwright.report.benchmarks.result import Asked
     from convwright.report.benchmarks.under_way import Run
     from convwright.settings import Mode
+    from convwright.store.store import Store
     from convwright.suites.sweep import Sweep, swept
     from convwright.tuning.find import Findings, find
-    from convwright.tuning.keeping.store import Store
     from convwright.tuning.listing import spaced
     from convwright.tuning.session import using
     from convwright.tuning.upcoming import Upcoming

@@ -28,8 +28,8 @@ def find(
     problem: Annotated[
         str | None,
         typer.Argument(
-            help="A convolution such as mb32ic256ih14oc256kh3ph1, or another kind of problem, which begins with "
-            "its name: pointwise.",
+            help="A convolution, for example mb32ic256ih14oc256kh3ph1, or another problem, which begins with its kind: "
+            "'linear ic512oc1000mb32', 'copy mb32ic64ih56 nchw->nhwc', 'pointwise \"relu(a + b)\" mb32ic64ih56'.",
             show_default=False,
         ),
     ] = None,
@@ -111,15 +111,15 @@ def find(
     )
 
     # What is wrong is said without waiting for PyTorch.
+    from convwright.api.finding import find as search
+    from convwright.api.finding import refuse_ignored, why_nothing_is_measured
     from convwright.measuring.hardware.machine import device_facts
-    from convwright.network.telling.conditions_text import conditions_now, permitted_in
-    from convwright.ops.face import find as search
-    from convwright.ops.face import refuse_ignored, why_nothing_is_measured
     from convwright.report.tables.findings import print_findings
     from convwright.report.tables.kernels import print_kernels
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
     from convwright.report.words.progress import progress_bar
+    from convwright.wording.conditions_text import conditions_now, permitted_in
 
     if (nothing := why_nothing_is_measured(device_facts(device), wanted)) is not None:
         refuse_ignored(options, nothing)
@@ -150,7 +150,7 @@ def find(
 
 
 def _print_reason(problem: Problem, algorithm: str, device: str | None, *, as_json: bool) -> None:
-    from convwright.ops.face import why
+    from convwright.api.finding import why
     from convwright.report.words.plain import as_json as strict_json
 
     reason = why(problem, algorithm, device)

@@ -116,9 +116,9 @@ def _check_like(pattern: str, row: Row, asked: Asked, policy: Policy) -> None:
 
 def _caption(run: Run) -> str:
     """Beneath the curves stands what stands beneath the table."""
-    from convwright.network.telling.conditions_text import conditions_lines
     from convwright.report.benchmarks.result import Result
     from convwright.report.benchmarks.table import measured, present
+    from convwright.wording.conditions_text import conditions_lines
 
     results = [Result.of(record) for record in run.records]
     return "\n".join(conditions_lines(measured(results), present(results)))
@@ -127,7 +127,7 @@ def _caption(run: Run) -> str:
 def _caption_of_fit(run: Run) -> str:
     """A fit is timed when it is drawn, and shows its samples itself."""
     from convwright.measuring.conditions import today
-    from convwright.network.telling.conditions_text import Measured, conditions_lines
     from convwright.report.benchmarks.result import Result
+    from convwright.wording.conditions_text import Measured, conditions_lines
 
     return "\n".join(conditions_lines([Measured((*Result.of(run.records[0]).present, *today()))]))

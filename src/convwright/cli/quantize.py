@@ -53,8 +53,8 @@ def quantize(
     kept = stoppable("before the model was calibrated", kept="searches that were done are remembered")
     targets = [target] if samples is None else [target, samples]
     with kept, running(*targets, as_json=as_json), progress_bar(LOADING) as progress:
-        from convwright.network.quantizing.quantize import quantize as make
-        from convwright.network.seeing.example import Subject
+        from convwright.engine.capture.example import Subject
+        from convwright.quantizing.quantize import quantize as make
         from convwright.report.tables.quantized import print_quantized
 
         progress(0, 0, MAKING)

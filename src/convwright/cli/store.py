@@ -11,7 +11,7 @@ from convwright.cli.store_path import StorePath, opened
 from convwright.errors import BadInput
 
 if TYPE_CHECKING:
-    from convwright.tuning.keeping.store import Store
+    from convwright.store.store import Store
 
 _DAY_S = 86_400.0
 
@@ -119,7 +119,7 @@ def prune(
 ) -> None:
     """Remove findings that are old, or that no longer count."""
     from convwright.naming import check_not_below_0
-    from convwright.tuning.keeping.counting import counting
+    from convwright.tuning.counting import counting
 
     if older_than is None and not stale:
         raise BadInput("prune needs --older-than DAYS, --stale, or both")

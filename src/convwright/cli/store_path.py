@@ -14,7 +14,7 @@ import typer
 from convwright.errors import BadInput, StoreError
 
 if TYPE_CHECKING:
-    from convwright.tuning.keeping.store import Store
+    from convwright.store.store import Store
 
 StorePath = Annotated[
     str | None,
@@ -32,8 +32,8 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
     settings; who only ``reads`` need not be able to write to it. Where it fails meanwhile, that is an error at the end.
     """
     from convwright.settings import settings, store_place
-    from convwright.tuning.keeping.schema import NOT_KEPT
-    from convwright.tuning.keeping.store import Store
+    from convwright.store.schema import NOT_KEPT
+    from convwright.store.store import Store
 
     place = settings().store_path if given is None else store_place("--store", given)
     if place is None:
@@ -64,7 +64,7 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
 
 
 def _check(path: Path) -> None:
-    from convwright.tuning.keeping.schema import IRREGULAR, is_irregular, is_of_another_kind
+    from convwright.store.schema import IRREGULAR, is_irregular, is_of_another_kind
 
     if not path.exists():
         return

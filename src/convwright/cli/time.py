@@ -128,9 +128,9 @@ def _progress() -> Iterator[Callable[[float], None]]:
 def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> None:
     from rich.table import Table
 
-    from convwright.network.telling.conditions_text import Measured
     from convwright.report.words.conditions import print_conditions
     from convwright.report.words.output import output
+    from convwright.wording.conditions_text import Measured
 
     console = output()
     rows = {target: _cells(timing, verdicts.get(target)) for target, timing in timings.items()}

@@ -69,8 +69,8 @@ def tune(
     done, steps = 0, 0
     early = stoppable("before the first problem")
     with early, running(target, as_json=as_json), progress_bar(LOADING) as bar, with_tf32(tf32):
-        from convwright.network.seeing.example import Subject
-        from convwright.network.tuned import tune as search
+        from convwright.advising.tuned import tune as search
+        from convwright.engine.capture.example import Subject
         from convwright.report.tables.tuned import print_tuned
 
         bar(0, 0, MAKING)

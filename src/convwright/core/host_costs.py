@@ -1,6 +1,6 @@
 """Host overhead per call: what a plan costs beyond PyTorch's own call, and whether a faster device pays for it.
 
-Host times are measured once per machine, by kind of plan, when nothing else runs (``ops/host_costs``). Host times seen
+Host times are measured once per machine, by kind of plan, when nothing else runs (``eager/host_costs``). Those seen
 during a search are not used: compilers that ran beside it inflated PyTorch's own call from 15 µs to 108 µs.
 """
 

@@ -1,1 +1,5 @@
-"""Convolutions of cuDNN's as C: a source file and a header, for programs and compilers without Python."""
+"""cuDNN's convolutions as C programs.
+
+Input: a problem and a candidate. Output: a folder of C files.
+Read first: ``chosen``, ``literals``, ``any_sizes``.
+"""

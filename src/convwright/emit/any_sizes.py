@@ -32,8 +32,8 @@ from convwright.emit.literals import (
 from convwright.emit.templates import assemble, check_name, header
 from convwright.errors import BadInput, Refused
 from convwright.naming import one_of
+from convwright.store.store import Store
 from convwright.tuning.find import resolved
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.session import using
 
 _BEGIN = ("head.c", "failure.c", "problem.c", "device.c")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from sys import maxsize
 
+from convwright.api.finding import find
 from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
 from convwright.backends.cudnn.graph.listing import finalized
 from convwright.core.candidate import Candidate
@@ -18,12 +19,11 @@ from convwright.core.problem import ConvProblem
 from convwright.emit.literals import check_epilogue, is_engine
 from convwright.errors import BackendError, BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
-from convwright.ops.face import find
 from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.asked import named
 from convwright.tuning.find import Findings, resolved
-from convwright.tuning.keeping.store import Store
 
 _BACKEND = "cudnn"
 AUTO = "auto"

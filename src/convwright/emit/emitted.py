@@ -10,7 +10,7 @@ from pathlib import Path
 from convwright.core.candidate import Candidate
 from convwright.core.record import Record
 from convwright.errors import BadInput
-from convwright.tuning.keeping.streams import writing
+from convwright.store.streams import writing
 
 # Stands in the first line of each file, so that only such files are ever replaced.
 MARK = "emitted by convwright"
@@ -33,7 +33,7 @@ class EmittedC(Record):
     def write(self, folder: str | PathLike[str] = ".") -> tuple[Path, Path]:
         """Write both files into ``folder``, which is made, and return their paths, the source's first.
 
-        What an earlier call wrote is replaced; any other file of that name is not, nor is a link out of the folder
+        What an earlier call wrote is replaced, any other file of that name is not. No link out of the folder is
         followed.
         """
         if not isinstance(folder, str | PathLike):

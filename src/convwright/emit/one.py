@@ -14,7 +14,7 @@ from convwright.emit.emitted import EmittedC
 from convwright.emit.literals import check_dtype, choice_literal, is_engine, problem_literal
 from convwright.emit.templates import assemble, check_name, header
 from convwright.errors import BadInput
-from convwright.tuning.keeping.store import Store
+from convwright.store.store import Store
 
 _BEGIN = ("head.c", "failure.c", "problem.c")
 _ENGINE = ("graph.c", "operations.c", "engine.c", "pack.c")

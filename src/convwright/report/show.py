@@ -7,10 +7,10 @@ from reprlib import repr as brief
 
 from rich.console import Console
 
+from convwright.advising.advice import Advice
+from convwright.advising.tuned import Tuned
 from convwright.errors import BadInput
-from convwright.network.advising.advice import Advice
-from convwright.network.quantizing.quantized import Quantized
-from convwright.network.tuned import Tuned
+from convwright.quantizing.quantized import Quantized
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
 from convwright.report.tables.quantized import print_quantized

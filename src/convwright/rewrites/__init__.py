@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convwright.rewrites.as_2d import As2D
+from convwright.rewrites.as_conv import AsConv
 from convwright.rewrites.as_forward import AsForward
 from convwright.rewrites.pad_channels import PadChannels
 from convwright.rewrites.relayout import Relayout
@@ -15,7 +16,7 @@ from convwright.rewrites.unfuse import Unfuse
 __all__ = ["REWRITES", "Rewrite", "rewrite", "wrap_plan"]
 
 REWRITES: tuple[Rewrite, ...] = (
-    Relayout(), SplitBatch(), PadChannels(), SpaceToDepth(), Subsample(), As2D(), AsForward(), Unfuse(),
+    Relayout(), SplitBatch(), PadChannels(), SpaceToDepth(), Subsample(), As2D(), AsForward(), Unfuse(), AsConv(),
 )  # fmt: skip
 
 

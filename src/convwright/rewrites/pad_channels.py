@@ -71,6 +71,10 @@ class PadChannels(CopyingRewrite):
             inside[Role.BIAS] = replace(replace(rows, dim=0).embedding(*biases), holes=())
         return {role: inside[role] for role in problem.operands if role in inside}
 
+    def only_copies(self, problem: ConvProblem, arguments: Config) -> bool:
+        # Channels of several groups are padded group by group.
+        return problem.groups == 1
+
 
 @dataclass(frozen=True, slots=True)
 class _Padding:

@@ -40,6 +40,9 @@ class Relayout(CopyingRewrite):
             if within[role] != spec
         }
 
+    def only_copies(self, problem: ConvProblem, arguments: Config) -> bool:
+        return not problem.epilogue.accumulate
+
 
 def _in_layout(spec: TensorSpec, layout: Layout) -> TensorSpec:
     dense = spec.dense(layout)

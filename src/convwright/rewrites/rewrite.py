@@ -53,6 +53,11 @@ class Rewrite(ABC):
     def plan(self, candidate: Candidate, inner_plan: Plan) -> Plan:
         """Run ``candidate``, which ``wrap`` made, around a plan for its inner candidate."""
 
+    def only_copies(self, problem: Any, arguments: Config) -> bool:
+        """Whether all that is done around the inner problem is to copy whole operands: each begins, in the inner
+        problem, with the same elements, and zeros come after them."""
+        return False
+
     def wrap(self, problem: Any, arguments: Config, inner: Candidate) -> Candidate:
         """The candidate for ``problem`` that uses ``inner``, a candidate for ``self.inner(problem, arguments)``."""
         scratch = self.scratch_bytes(problem, arguments)

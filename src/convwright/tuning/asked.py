@@ -91,7 +91,7 @@ def _is_about(offer: Offer, algorithm: str) -> bool:
 def _rewritten(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The outermost rewrite of a name around what the rest of it names for the problem inside."""
     name = algorithm.partition("(")[0]
-    written = {each.name: each.written for each in REWRITES}
+    written = {each.name: each.written for each in REWRITES if each.kind == problem.kind}
     if name not in written:
         raise BadInput(f"no rewrite is called {name!r}; there are {', '.join(sorted(written))}")
     for step, inner in listing.inside(algorithm, problem, device):

@@ -17,6 +17,7 @@ _INSIDE = {
     "relayout": ("pad-c", "space-to-depth", "as-2d", "as-forward"),
     "space-to-depth": ("pad-c", "as-forward"),
     "subsample": ("relayout", "pad-c", "as-forward"),
+    "as-conv": ("pad-c",),
 }
 _MOST_NESTED = 6
 

@@ -19,13 +19,13 @@ from convwright.core.policy import Objective, Policy
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import as_current
 from convwright.settings import BUDGETS_US, Mode, Trust, settings
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.kernels import compiling
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.run import Run

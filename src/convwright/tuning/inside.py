@@ -11,7 +11,7 @@ from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.keeping.recall import Recall
+from convwright.tuning.recall import Recall
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search, baseline_of
 

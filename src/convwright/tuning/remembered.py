@@ -16,7 +16,7 @@ from convwright.core.policy import Policy
 from convwright.measuring.compare import TIE
 from convwright.tuning import listing
 from convwright.tuning.choose import Eager, choose, cost, cost_of, is_unstable, objection, surely_less
-from convwright.tuning.keeping.recall import Recall
+from convwright.tuning.recall import Recall
 from convwright.tuning.search import Search, baseline_of
 
 

@@ -17,12 +17,12 @@ from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
-from convwright.tuning.keeping.recall import Recall
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.prediction import by_promise
+from convwright.tuning.recall import Recall
 from convwright.tuning.trials.contest import NO_HOOKS, Progress
 
 # The most promising first.
@@ -88,7 +88,8 @@ class Search:
         return self.energy or self.policy.objective is Objective.ENERGY
 
     def recall(self, *, rewrites: bool = True) -> Recall:
-        scope = ",".join(rewrite.name for rewrite in REWRITES) if rewrites else "direct"
+        own = (rewrite.name for rewrite in REWRITES if rewrite.kind == self.problem.kind)
+        scope = ",".join(own) if rewrites else "direct"
         scope += " energy" * self.energy
         return Recall(
             self.problem, self.device, self.policy, self.store, scope,

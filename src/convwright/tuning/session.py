@@ -30,17 +30,17 @@ from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
 from convwright.settings import Mode, Trust, settings, store_place
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.asked import named
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Eager, call_us, choose, is_torch
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find, resolved
-from convwright.tuning.keeping.store import Store
-from convwright.tuning.keeping.stored_plan import stored_plan
 from convwright.tuning.ranges import Ranged
 from convwright.tuning.remembered import known
 from convwright.tuning.search import Search, check_objective, search_for
+from convwright.tuning.stored_plan import stored_plan
 from convwright.tuning.unmeasured import unmeasured
 
 # The kinds of device on which calls search. On a CPU they use what `tune` has found.
@@ -201,10 +201,13 @@ class Session:
             record.lock = threading.RLock()
 
     def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
-        """PyTorch's own call as its flags make it; None where it has no call."""
+        """PyTorch's own call as its flags make it; None where it has no call, or one that is known to go wrong."""
         if problem.dtype.narrow:
             return None
-        return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+        try:
+            return Choice(named("torch/default", problem, device, resolved(policy, problem, device)), device)
+        except Refused:
+            return None
 
     def _answered(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
         """What was asked for by name, what the store knows, what a search finds, or PyTorch's own call."""

@@ -13,15 +13,15 @@ from dataclasses import replace
 from convwright.backends.registry import backends
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.measuring.disturbances.background import processors
 from convwright.settings import BUDGETS_US, Mode
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
-from convwright.tuning.keeping.store import Store
 from convwright.tuning.kernels import QUICK, promising
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Rank, search_for
@@ -37,7 +37,7 @@ class Upcoming:
 
     def __init__(
         self,
-        problems: Iterable[ConvProblem],
+        problems: Iterable[Problem],
         device: DeviceFacts,
         policy: Policy,
         *,
@@ -50,7 +50,7 @@ class Upcoming:
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
         self._budget_us = budget_us or BUDGETS_US.get(mode, 0.0)
         self._rank = rank
-        self._wanted: dict[ConvProblem, list[Candidate]] = {}
+        self._wanted: dict[Problem, list[Candidate]] = {}
 
     @contextmanager
     def compiling(self) -> Iterator[Upcoming]:
@@ -61,7 +61,7 @@ class Upcoming:
         finally:
             compile_queue().drop((kernel for kernels in self._wanted.values() for kernel in kernels), self._device)
 
-    def at(self, problem: ConvProblem) -> None:
+    def at(self, problem: Problem) -> None:
         """To be said right before ``problem`` is searched."""
         if self._mode not in _MOST or not self._device.present or processors() < _FEWEST_PROCESSORS:
             return
@@ -71,11 +71,11 @@ class Upcoming:
                 kernels = self._wanted[each] = self._promising(each)[: _MOST[self._mode]]
                 compile_queue().want(kernels, self._device, Priority.NEXT, loads=False)
 
-    def _promising(self, problem: ConvProblem) -> list[Candidate]:
+    def _promising(self, problem: Problem) -> list[Candidate]:
         """The most promising kernels of a problem that was not searched before."""
         search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         if search.recall().is_settled(self._mode):
             return []
-        asked = (member for member in backends() if isinstance(member, Compiles))
+        asked = (member for member in backends(problem.kind) if isinstance(member, Compiles))
         offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
         return promising(replace(search, rank=self._rank), listing.candidates(offers))

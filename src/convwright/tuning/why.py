@@ -61,7 +61,7 @@ def why(problem: Problem, algorithm: str, device: DeviceFacts) -> Reason:
 
     Where rewrites stand around an algorithm, the question is about the problem that they leave to it.
     """
-    if algorithm in {each.name for each in REWRITES}:
+    if algorithm in {each.name for each in REWRITES if each.kind == problem.kind}:
         return _rewrite(algorithm, problem, device)
     id_ = algorithm if "/" in algorithm or "(" in algorithm else f"{_UNNAMED}/{algorithm}"
     id_ = listing.spelled(listing.spaced(id_), problem)

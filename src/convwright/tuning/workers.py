@@ -29,7 +29,7 @@ from typing import IO, Any
 
 from convwright.errors import BackendError
 from convwright.forking import in_child
-from convwright.tuning.process import end_in_words, search_path
+from convwright.process import end_in_words, search_path
 
 COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.worker"]
 # How a child is to behave: the number of the pipe that it answers on, its niceness, and how long it waits for requests.

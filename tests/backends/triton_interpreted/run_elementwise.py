@@ -10,11 +10,14 @@ from hypothesis import assume, given, settings
 pytest.importorskip("triton")
 
 from backends.bound_right import objection_to
+from convwright.backends.torch_native.pointwise import TorchPointwise
 from convwright.backends.triton.elementwise.backend import TritonElementwise
 from convwright.backends.triton.elementwise.tile import Tile
 from convwright.backends.triton.elementwise.walk import Walk
+from convwright.core.binding import bind
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import DType
+from convwright.core.error_rule import error_objection
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.operators import OPERATORS
 from convwright.core.kinds.pointwise import PointwiseProblem
@@ -22,7 +25,10 @@ from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.measuring.checking.data import ERROR_KINDS, Kind
+from convwright.measuring.checking.error import ErrorCheck
 from convwright.measuring.hardware.machine import device_facts
+from convwright.settings import Mode
+from convwright.tuning.trials.trial import Bench, Trial
 from kind_space import copy_problems, pointwise_problems
 
 BACKEND, CPU = TritonElementwise(), device_facts("cpu")
@@ -85,6 +91,18 @@ def test_every_operator_on_every_kind_of_data(operator: str, dtype: DType) -> No
     kinds = [kind for kind in ERROR_KINDS if kind is not Kind.INFINITY or operator not in ("gelu", "silu")]
     for candidate in candidates(problem)[:1]:
         assert objection_to(BACKEND.build(candidate, CPU), [*kinds, Kind.INTEGERS]) is None
+
+
+@pytest.mark.parametrize("operator", [each for each in OPERATORS if not OPERATORS[each].compares])
+def test_in_fp32_every_operator_errs_no_more_than_pytorch(operator: str) -> None:
+    problem = parse(f'pointwise "{TREES[operator]}" mb4ic32ih8')
+    own, *_ = TorchPointwise().candidates(problem, CPU, Policy())  # type: ignore[arg-type]
+    assert isinstance(own, Candidate)
+    bench, errors = Bench(problem, CPU, Mode.FULL, seed=0), ErrorCheck(problem, "cpu").errors
+    base = errors(Trial(own, bench).run)
+    ours = BACKEND.build(candidates(problem)[0], CPU)
+    found = errors(lambda given: bind(ours, given)())
+    assert error_objection(problem, found, base, Policy()) is None
 
 
 @pytest.mark.parametrize(

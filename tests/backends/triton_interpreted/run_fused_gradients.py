@@ -17,8 +17,8 @@ from convwright.core.finding import Interval
 from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.ops.gradients.fused_gradients import FusedGradients
-from convwright.ops.scheduler import SearchScheduler, When
+from convwright.eager.gradients.fused_gradients import FusedGradients
+from convwright.eager.scheduler import SearchScheduler, When
 from convwright.tuning.session import Answer, Choice, Session
 
 SOON = Interval(1.0, 1.0, 1.0)
@@ -122,7 +122,7 @@ def test_without_memory_the_rest_serves(ran: list[bool], monkeypatch: pytest.Mon
     def short(*operands: object) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("convwright.ops.gradients.fused_gradients._Step.__call__", short)
+    monkeypatch.setattr("convwright.eager.gradients.fused_gradients._Step.__call__", short)
     dy = torch.randn_like(y)
     got = torch.autograd.grad(y, [x, w, b], dy)
     compare(got, torch.autograd.grad(F.conv2d(x, w, b, padding=1, groups=4).relu(), [x, w, b], dy))

@@ -14,16 +14,17 @@ from torch.nn import functional as F
 pytest.importorskip("triton")
 
 import convwright as cw
+from convwright.advising.tuned import Tuned
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.core.fusing import is_rare
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.network.tuned import Tuned
-from convwright.ops.gradients.fused_gradients import FusedGradients
+from convwright.eager.gradients.fused_gradients import FusedGradients
 from convwright.settings import settings
 from convwright.tuning import run
 from convwright.tuning import session as sessions
+from convwright.tuning.trials.contest import Contest
 from tuning.made import measurement
 
 X = torch.randn(2, 4, 5, 7)

@@ -21,6 +21,8 @@ _select: Any = torch._C._select_conv_backend
 _SERVED = (DType.FP32, DType.FP16, DType.BF16)
 # One of 715,827,883 was not counted up to within a minute; sizes of oneDNN's kernels are C ints.
 _MOST_STEP = 2**16
+# What AMX multiplies at once; narrower images are computed by other kernels.
+_ROWS_OF_A_TILE = 16
 _GARBAGE = "reads memory that nobody wrote, in bf16,"
 
 
@@ -95,9 +97,10 @@ def _flat_depth(axes: tuple[Axis, ...]) -> str | None:
 
 def _unwritten_depth(axes: tuple[Axis, ...]) -> str | None:
     """Where windows that follow each other closely leave the end of the input unread, its gradient is not set to 0."""
-    depth = axes[0]
+    depth, width = axes[0], axes[-1].size
     left = depth.size + depth.pad[0] - (depth.out - 1) * depth.stride - depth.reach
-    if len(axes) == 3 and left > 0 and 1 < depth.stride <= depth.reach:
+    follow_closely = depth.dilation == 1 < depth.stride <= depth.taps
+    if len(axes) == 3 and left > 0 and follow_closely and width > _ROWS_OF_A_TILE:
         return f"leaves the gradient unwritten in bf16 where no output reads the last {left} of {depth.size} in depth"
     return None
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from convwright.backends.torch_native import pointwise_into
 from convwright.backends.torch_native.whole import torch_version, why_not_asked
 from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
@@ -19,7 +20,8 @@ from convwright.torch_operators import compiled
 
 
 class TorchPointwise:
-    """``torch/default``: each operator of an expression is a call, and rounds to the dtype that PyTorch promotes to."""
+    """``torch/default``: each operator of an expression is a call, and rounds to the dtype that PyTorch promotes to.
+    ``torch/into`` calls the same functions, and tells each of them where to write."""
 
     name = "torch"
 
@@ -29,12 +31,20 @@ class TorchPointwise:
     def candidates(self, problem: PointwiseProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         reason = why_not_asked(device)
         if reason is not None:
-            yield Refusal("torch/default", reason)
+            yield from (Refusal(f"torch/{name}", reason) for name in ("default", pointwise_into.NAME))
             return
         arithmetic = plain_arithmetic(problem.dtype)
         yield Candidate(problem, "torch", "default", (), arithmetic, 0, True, Source.RULE)
+        reason = pointwise_into.refusal_reason(problem)
+        if reason is not None:
+            yield Refusal(f"torch/{pointwise_into.NAME}", reason)
+            return
+        nbytes = pointwise_into.workspace_bytes(problem)
+        yield Candidate(problem, "torch", pointwise_into.NAME, (), arithmetic, nbytes, True, Source.RULE)
 
-    def build(self, candidate: Candidate, device: DeviceFacts) -> TorchPointwisePlan:
+    def build(self, candidate: Candidate, device: DeviceFacts) -> RolePlan:
+        if candidate.algorithm == pointwise_into.NAME:
+            return pointwise_into.IntoPlan(candidate, torch.device(device.torch_name or "cpu"))
         return TorchPointwisePlan(candidate)
 
 

@@ -16,7 +16,7 @@ from convwright.errors import BadInput
 
 OUTPUT = "y"
 # Words that a text form uses otherwise.
-_RESERVED = frozenset({OUTPUT, "out", "workspace", "dt", "tag", "dir", "ep"})
+_RESERVED = frozenset({OUTPUT, "out", "workspace", "before", "db", "dt", "tag", "dir", "ep"})
 # What products of small errors add to a bound that counts them one by one.
 _SECOND_ORDER = 0.01
 

@@ -17,11 +17,11 @@ from convwright.errors import first_line
 from convwright.measuring.compare import TIE
 from convwright.measuring.conditions import Conditions
 from convwright.naming import singular
-from convwright.network.telling.conditions_text import Measured, conditions_now, without_tf32
 from convwright.report.words.amounts import bytes_text
 from convwright.suites.suite import Point, Row
 from convwright.tuning.choose import call_us
 from convwright.tuning.find import Findings
+from convwright.wording.conditions_text import Measured, conditions_now, without_tf32
 
 Record = dict[str, Any]
 # What stands for any part of a candidate's name.

@@ -15,14 +15,14 @@ from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.measuring.conditions import Conditions
-from convwright.network.telling.compact import compact
-from convwright.network.telling.conditions_text import Measured
 from convwright.report.benchmarks.result import Outcome, Result
 from convwright.report.words.amounts import figure, microseconds, percent_text
 from convwright.report.words.columns import fitting, is_empty, least_width
 from convwright.report.words.conditions import print_conditions
 from convwright.report.words.groups import grouped
 from convwright.report.words.unstable import print_unstable
+from convwright.wording.compact import compact
+from convwright.wording.conditions_text import Measured
 
 _UNKNOWN = "–"
 _COLUMNS = (

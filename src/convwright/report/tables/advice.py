@@ -6,9 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convwright.core.finding import UNSTABLE
-from convwright.network.advising.advice import Advice
-from convwright.network.advising.advice_text import (
+from convwright.advising.advice import Advice
+from convwright.advising.advice_text import (
     COLUMNS,
     LEFT,
     UNKNOWN,
@@ -19,6 +18,7 @@ from convwright.network.advising.advice_text import (
     summary,
     title,
 )
+from convwright.core.finding import UNSTABLE
 from convwright.report.words.conditions import print_conditions
 
 _WINNING = "bold green"

@@ -12,7 +12,6 @@ from convwright.core.finding import UNSTABLE
 from convwright.core.limits import limits
 from convwright.core.policy import Objective
 from convwright.naming import singular
-from convwright.network.telling.conditions_text import conditions_now, measured_in, permitted_in
 from convwright.report.words.amounts import bytes_text, figure, percent_text
 from convwright.report.words.columns import fitting, is_empty, least_width
 from convwright.report.words.conditions import print_conditions
@@ -20,6 +19,7 @@ from convwright.report.words.too_large import too_large_sentence
 from convwright.report.words.unstable import print_unstable
 from convwright.tuning.choose import Verdict, call_us
 from convwright.tuning.find import NOT_MEASURED, Findings
+from convwright.wording.conditions_text import conditions_now, measured_in, permitted_in
 
 _UNKNOWN = "–"
 

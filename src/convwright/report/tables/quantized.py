@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from convwright.advising.advice_text import UNKNOWN
 from convwright.naming import singular
-from convwright.network.advising.advice_text import UNKNOWN
-from convwright.network.quantizing.quantized import Quantized, QuantizedLayer
-from convwright.network.telling.compact import compact
-from convwright.network.telling.conditions_text import Measured, conditions_now
+from convwright.quantizing.quantized import Quantized, QuantizedLayer
 from convwright.report.words.columns import fitting
 from convwright.report.words.conditions import print_conditions
 from convwright.report.words.groups import grouped
+from convwright.wording.compact import compact
+from convwright.wording.conditions_text import Measured, conditions_now
 
 _COLUMNS = ("layer", "problem", "with", "largest", "limit", "rel. L2", "SNR dB", "in int8 by")
 _LEFT = ("layer", "problem", "with", "in int8 by")

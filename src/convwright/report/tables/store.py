@@ -12,11 +12,11 @@ from rich.text import Text
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.naming import singular
-from convwright.network.telling.compact import compact
 from convwright.report.words.amounts import date_text, iso_text, time_text
-from convwright.tuning.keeping.quarantine import Place, Quarantined
-from convwright.tuning.keeping.store import Stored
-from convwright.tuning.keeping.upkeep import KnownProblem, Summary
+from convwright.store.quarantine import Place, Quarantined
+from convwright.store.store import Stored
+from convwright.store.upkeep import KnownProblem, Summary
+from convwright.wording.compact import compact
 
 
 def print_summary(summary: Summary, console: Console) -> None:

@@ -10,13 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from convwright.advising.advice_text import UNKNOWN, names
+from convwright.advising.tuned import Tuned, TunedProblem
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.naming import singular
-from convwright.network.advising.advice_text import UNKNOWN, names
-from convwright.network.telling.compact import compact
-from convwright.network.telling.conditions_text import compared_in, conditions_now, permitted_in
-from convwright.network.tuned import Tuned, TunedProblem
 from convwright.report.words.amounts import bytes_text
 from convwright.report.words.columns import Row, fitting, is_empty, least_width
 from convwright.report.words.conditions import print_conditions
@@ -25,6 +23,8 @@ from convwright.report.words.unstable import print_unstable
 from convwright.settings import Mode
 from convwright.tuning.choose import call_us
 from convwright.tuning.kernels import BEING_COMPILED
+from convwright.wording.compact import compact
+from convwright.wording.conditions_text import compared_in, conditions_now, permitted_in
 
 _LEFT = ("layers", "problem", "candidate")
 _COLUMNS = ("layers", "problem", "calls", "candidate", "µs", "torch µs", "workspace", "search s")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from convwright.measuring.conditions import Conditions
-from convwright.network.telling.conditions_text import Measured, conditions_lines
+from convwright.wording.conditions_text import Measured, conditions_lines
 
 
 def print_conditions(

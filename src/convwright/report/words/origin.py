@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from convwright.core.finding import Finding
-from convwright.network.telling.conditions_text import either, values_of
 from convwright.report.words.amounts import age_text, date_text
 from convwright.report.words.groups import grouped
+from convwright.store.quarantine import Quarantined
+from convwright.store.store import Stored
 from convwright.tuning.find import Findings
-from convwright.tuning.keeping.quarantine import Quarantined
-from convwright.tuning.keeping.store import Stored
+from convwright.wording.conditions_text import either, values_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.text import Text
 
-from convwright.network.advising.disturbed import unstable_lines
+from convwright.advising.disturbed import unstable_lines
 
 
 def print_unstable(pairs: Iterable[tuple[str, str | None]], console: Console) -> None:

@@ -11,10 +11,10 @@ from convwright.measuring.checking.of_kind import sampled_reference
 from convwright.measuring.conditions import conditions
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.keeping.recall import Recall
-from convwright.tuning.keeping.store import Store
+from convwright.tuning.recall import Recall
 from convwright.tuning.trials.heats import Stopwatch
 from convwright.tuning.trials.looks import Looks
 from convwright.tuning.trials.trial import Bench

@@ -1,0 +1,199 @@
+"""Advice in words: the rows of its table and its sentences, for a terminal and for plain text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from convwright.advising.disturbed import unstable_lines
+from convwright.core.finding import UNSTABLE
+from convwright.measuring.conditions import Conditions
+from convwright.naming import singular
+from convwright.settings import Mode
+from convwright.wording.compact import compact
+from convwright.wording.conditions_text import (
+    Measured,
+    compared_in,
+    conditions_lines,
+    permitted_in,
+    without_tf32,
+)
+
+if TYPE_CHECKING:
+    from convwright.advising.advice import Advice, LayerAdvice
+    from convwright.advising.suggestion import Suggestion
+
+COLUMNS = ("layers", "problem", "calls", "now µs", "limit µs", "best µs", "gain", "saves µs", "candidate")
+LEFT = ("layers", "problem", "candidate")
+UNKNOWN = "–"
+_MOST_NAMES = 2
+# A cure that `advise` has no option for, but one like it.
+_LARGER, _LIKE_IT = "give a larger budget", "take mode full"
+
+
+def title(advice: Advice) -> str:
+    """On what and how it was measured."""
+    passes = "forward and backward" if advice.backward else "forward"
+    return singular(f"{advice.device.key} · {passes} · mode {advice.mode}")
+
+
+def rows(advice: Advice) -> list[tuple[str, ...]]:
+    """One row for each distinct problem, the largest saving first, then the longest time."""
+    ranked = sorted(advice.layers, key=lambda layer: (-(layer.gain_us or 0.0), -_total_us(layer)))
+    return [_row(layer) for layer in ranked[: advice.top]]
+
+
+def measured(advice: Advice) -> list[Measured]:
+    """What the times of the convolutions were measured under, and that of the whole model."""
+    found = [each for layer in advice.layers for each in compared_in(layer.findings)]
+    # The flag for TF32 says nothing of a model that computes in something else; its layers say it.
+    return found if advice.model_us is None else [*found, Measured(without_tf32(advice.conditions))]
+
+
+def present(advice: Advice) -> Conditions:
+    """What held where nothing was measured."""
+    return permitted_in((layer.findings for layer in advice.layers), advice.conditions)
+
+
+def summary(advice: Advice) -> list[str]:
+    """What the whole comes to, one sentence each."""
+    if not advice.layers:
+        return ["The model runs no convolution that is known here."]
+    left = len(advice.layers) - len(rows(advice))
+    said = [f"{left} more distinct problems are not shown."] if left else []
+    unstable = ((_which(layer, advice), layer.unstable) for layer in advice.layers)
+    said += [f"{curable(line, advice.mode)}." for line in unstable_lines(unstable)]
+    if advice.convolutions_us is not None and advice.best_us is not None:
+        return [
+            *said,
+            _present(advice, advice.convolutions_us),
+            _to_be_had(advice, advice.convolutions_us, advice.best_us),
+        ]
+    if advice.limit_us is not None:
+        said.append(f"{_count(advice)}: none of these candidates takes less than {duration(advice.limit_us)} for all.")
+    return said
+
+
+def curable(unstable: str, mode: Mode) -> str:
+    """What is said of an unstable time, with the cures that there are in ``mode``.
+
+    >>> curable("unstable: wait, or give a larger budget", Mode.QUICK)
+    'unstable: wait, or take mode full'
+    >>> curable("unstable: give a larger budget, or wait", Mode.FULL)
+    'unstable: wait'
+    """
+    if mode is Mode.FULL:
+        return unstable.replace(f", or {_LARGER}", "").replace(f"{_LARGER}, or ", "")
+    return unstable.replace(_LARGER, _LIKE_IT)
+
+
+def suggestion_lines(number: int, suggestion: Suggestion) -> list[str]:
+    """A suggestion with its figures, and below it how to do it."""
+    of = "the whole model" if suggestion.whole_model else "these convolutions" if suggestion.layers else "convolutions"
+    figures = f"{of} {duration(suggestion.before_us)} → {duration(suggestion.after_us)}, {suggestion.speedup:.2f}x"
+    if suggestion.difference is not None:
+        figures += f", outputs differ by {suggestion.difference:.1e} (relative L2)"
+    lines = [f"{number}. {suggestion.what} [{suggestion.kind}]: {figures}", f"   {suggestion.how}"]
+    return [*lines, f"   layers: {names(suggestion.layers, 6)}"] if suggestion.layers else lines
+
+
+def plain(advice: Advice) -> str:
+    """All of it, in columns of fixed width."""
+    cells = [COLUMNS, *rows(advice)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
+    lines = [title(advice)]
+    lines += ["  ".join(_aligned(*cell) for cell in zip(COLUMNS, row, widths, strict=True)).rstrip() for row in cells]
+    lines += conditions_lines(measured(advice), present(advice)) if advice.layers else []
+    lines += [*summary(advice), *advice.notes]
+    for number, suggestion in enumerate(advice.suggestions, 1):
+        lines += suggestion_lines(number, suggestion)
+    return "\n".join(lines)
+
+
+def duration(time_us: float) -> str:
+    """A time with three digits in a fitting unit.
+
+    >>> duration(812.4), duration(38123.0), duration(2.5e6)
+    ('812 µs', '38.1 ms', '2.5 s')
+    """
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if abs(time_us) >= size:
+            return f"{_three_digits(time_us / size)} {unit}"
+    return f"{_three_digits(time_us)} µs"
+
+
+def names(layers: tuple[str, ...], most: int = _MOST_NAMES) -> str:
+    """The first few names and how many more there are."""
+    more = len(layers) - most
+    return ", ".join(layers[:most]) + (f" +{more}" if more > 0 else "")
+
+
+def _which(layer: LayerAdvice, advice: Advice) -> str:
+    """The layers of a row, and where a training step has several rows for them, which of these it is."""
+    return names(layer.names) + (f", {layer.problem.direction}" if advice.backward else "")
+
+
+def _present(advice: Advice, now_us: float) -> str:
+    take = ", take" if sum(layer.calls for layer in advice.layers) > 1 else " takes"
+    sentence = f"{_count(advice)}{take} {duration(now_us)}"
+    if advice.model_us is not None and advice.share is not None:
+        sentence += f", {advice.share:.0%} of the model's {duration(advice.model_us.value)}"
+    return f"{sentence}."
+
+
+def _to_be_had(advice: Advice, now_us: float, best_us: float) -> str:
+    if all(layer.is_torch for layer in advice.layers):
+        vague = sum(layer.unstable is not None for layer in advice.layers)
+        if vague:
+            count = f"{vague} of {len(advice.layers)}"
+            return f"Nothing was surely faster than PyTorch's own calls, but the times of {count} are unstable."
+        return "PyTorch's own calls are as good as anything that was found for them."
+    sentence = f"With the candidates above they take {duration(best_us)}, {now_us / best_us:.2f}x as fast"
+    if advice.model_us is not None and advice.enabled_us is not None:
+        enabled, own_us = advice.enabled_us, advice.model_us.value
+        between = f"{own_us / enabled.high:.2f} to {own_us / enabled.low:.2f}"
+        return (
+            f"{sentence}; the whole model takes {duration(enabled.value)} under cw.enabled(), "
+            f"{own_us / enabled.value:.2f}x as fast ({between})."
+        )
+    if advice.model_us is not None and (rest_us := advice.model_us.value - (now_us - best_us)) > 0:
+        sentence += f", which would leave about {duration(rest_us)} of the whole model"
+    return f"{sentence}."
+
+
+def _count(advice: Advice) -> str:
+    calls = sum(layer.calls for layer in advice.layers)
+    if calls == 1:
+        return "1 convolution"
+    what = "convolutions and gradients" if advice.backward else "convolutions"
+    return f"{calls} {what}, {len(advice.layers)} of them distinct"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def _row(layer: LayerAdvice) -> tuple[str, ...]:
+    unstable = layer.unstable is not None
+    return (
+        names(layer.names),
+        compact(layer.problem),
+        str(layer.calls),
+        _figure(layer.now_us.value if layer.now_us else None),
+        _figure(layer.limit_us),
+        _figure(layer.best_us.value if layer.best_us else None),
+        UNSTABLE if unstable else UNKNOWN if layer.speedup is None else f"{layer.speedup:.2f}x",
+        _figure(None if unstable else layer.gain_us),
+        UNKNOWN if layer.candidate is None else layer.candidate.id,
+    )
+
+
+def _total_us(layer: LayerAdvice) -> float:
+    return layer.calls * layer.now_us.value if layer.now_us else layer.problem.flops * layer.calls
+
+
+def _figure(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.1f}" if abs(value) >= 1 or not value else f"{value:.2g}"
+
+
+def _aligned(column: str, text: str, width: int) -> str:
+    return text.ljust(width) if column in LEFT else text.rjust(width)

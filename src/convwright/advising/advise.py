@@ -1,0 +1,239 @@
+"""Look at a model and say what there is to gain in it. Nothing of the model is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from convwright.advising import whatif
+from convwright.advising.advice import Advice, LayerAdvice
+from convwright.advising.advice_text import curable, names
+from convwright.advising.gain import Gain, suggest
+from convwright.advising.suggestion import Kind, Suggestion
+from convwright.advising.tuned import where
+from convwright.advising.whole_model import WholeModel, time_enabled, time_model
+from convwright.api.finding import refuse_ignored, why_nothing_is_measured
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Interval
+from convwright.core.limits import only_in_parts
+from convwright.core.policy import Objective, Policy, check_policy
+from convwright.core.problem import ConvProblem
+from convwright.core.window import is_whole
+from convwright.eager.enable import is_enabled
+from convwright.engine.capture.distinct import Posed, distinct
+from convwright.engine.capture.example import Model, Subject
+from convwright.engine.capture.layers import Recording, record
+from convwright.errors import BadInput
+from convwright.measuring.compare import Outcome, Verdict
+from convwright.measuring.conditions import today
+from convwright.measuring.hardware.machine import device_facts
+from convwright.naming import one_of
+from convwright.settings import Mode
+from convwright.store.store import Store
+from convwright.tuning.find import find
+from convwright.tuning.findings import Findings
+from convwright.tuning.session import session, using
+from convwright.tuning.upcoming import Upcoming
+from convwright.uncompiled import uncompiled
+from convwright.wording.compact import compact
+from convwright.wording.conditions_text import conditions_now
+from convwright.wording.progress import Progress, progress_to
+
+_MODEL_BUDGET_US = {Mode.QUICK: 4e6, Mode.FULL: 30e6}
+_DISTURBED = "What the model takes under cw.enabled() is not known: there was too little time, or other work."
+_WHATIF_BUDGET_US = {Mode.QUICK: 200_000.0, Mode.FULL: 2e6}
+
+
+@uncompiled()
+def advise(
+    model: Model,
+    example: object,
+    *,
+    device: str | DeviceFacts | None = None,
+    backward: bool = False,
+    mode: Mode | str = Mode.QUICK,
+    policy: Policy | None = None,
+    top: int | None = None,
+    progress: bool | Progress | None = None,
+    store: Store | Path | str | None = None,
+) -> Advice:
+    """What the convolutions of ``model`` take, what could be had and how, and what that is of the whole model's time.
+
+    ``example`` is a tensor, a tuple of arguments or a dict of keyword arguments. The model runs in its present mode,
+    with ``backward`` as a training step, and its state is restored. Every time is measured: each distinct convolution
+    within the budget of ``mode`` ("quick", "full"), then the whole model, then each change that is suggested. For a
+    device that is elsewhere ("h200"), and in mode "heuristic", limits and candidates are listed and times are
+    unknown. ``top`` is how many rows are shown.
+
+    >>> import torch
+    >>> advice = advise(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic")
+    >>> advice.layers[0].names, advice.layers[0].candidate.id, advice.layers[0].now_us
+    (('Conv2d',), 'torch/default', None)
+    """
+    wanted = one_of(Mode, "mode", mode)
+    if wanted is Mode.OFF:
+        raise BadInput("advise takes mode heuristic, quick or full, got 'off'")
+    check_policy(policy)
+    if top is not None and (not is_whole(top) or top < 1):
+        raise BadInput(f"`top` must be at least 1, got {top!r}")
+    with using(store) as kept:
+        return _advice(
+            Subject.of(model, example), device, policy, wanted, kept, progress_to(progress), backward=backward, top=top
+        )
+
+
+def _advice(
+    subject: Subject,
+    device: str | DeviceFacts | None,
+    policy: Policy | None,
+    wanted: Mode,
+    kept: Store,
+    tell: Progress,
+    *,
+    backward: bool,
+    top: int | None,
+) -> Advice:
+    recording = record(subject, backward=backward)
+    facts = where(device, recording)
+    if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
+        refuse_ignored({"mode full": wanted is Mode.FULL}, nothing)
+    wanted = wanted if facts.present else Mode.HEURISTIC
+    if policy is None and facts.kind == "cuda":
+        policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
+    search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell)
+    with search.upcoming.compiling():
+        layers = search.layers()
+        suggestions = search.changes(layers) if search.runs and layers else []
+    whole, under = WholeModel(None, None, (), ()), None
+    if search.runs and layers:
+        budget_us = _MODEL_BUDGET_US[wanted]
+        if _at_home(facts, recording):
+            search.tell("the whole model")
+            whole = time_model(subject, recording.layers, facts, backward=backward, budget_us=budget_us)
+            suggestions += whole.suggestions
+            if whole.device_us and any(not layer.is_torch for layer in layers) and kept is session().store:
+                under = time_enabled(
+                    subject, facts, policy, whole.device_us.value, backward=backward, budget_us=budget_us / 2
+                )
+                if under is None:
+                    whole = replace(whole, notes=(*whole.notes, _DISTURBED))
+        suggestions += _chosen(layers, whole.device_us, under)
+    tell(search.steps, search.steps, "")
+    return Advice(
+        device=facts,
+        mode=wanted,
+        backward=backward,
+        layers=layers,
+        model_us=whole.device_us,
+        model_host_us=whole.host_us,
+        enabled_us=whole.device_us.times(under.ratio) if whole.device_us and under else None,
+        suggestions=tuple(sorted(suggestions, key=lambda suggestion: -suggestion.gain_us)),
+        notes=(*_notes(recording, facts, wanted, layers), *(curable(note, wanted) for note in whole.notes)),
+        conditions=(*conditions_now(facts), *today()),
+        top=top,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    """Everything that is measured of single convolutions."""
+
+    recording: Recording
+    backward: bool
+    facts: DeviceFacts
+    mode: Mode
+    policy: Policy
+    store: Store
+    progress: Progress
+    posed: tuple[Posed, ...] = ()
+    fusible: dict[ConvProblem, whatif.Fusible] = field(default_factory=dict)
+    upcoming: Upcoming = field(init=False)
+    steps: int = 0
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        self.posed = distinct(self.recording.layers)
+        self.steps = len(self.posed)
+        if self.runs:
+            self.fusible = whatif.fusible(self.posed, training=self.backward)
+            forward = sum(not each.is_gradient for each in self.posed)
+            self.steps += len(self.fusible) + forward + 1
+        problems = [*(each.problem for each in self.posed), *self.fusible]
+        self.upcoming = Upcoming(problems, self.facts, self.policy, mode=self.mode, store=self.store)
+
+    @property
+    def runs(self) -> bool:
+        """Whether anything is measured."""
+        return self.mode is not Mode.HEURISTIC
+
+    def layers(self) -> tuple[LayerAdvice, ...]:
+        return tuple(LayerAdvice(each, self._find(each.problem, each)) for each in self.posed)
+
+    def changes(self, layers: tuple[LayerAdvice, ...]) -> list[Suggestion]:
+        """What changes of layers would gain."""
+        # A training step changes the weights.
+        found = [] if self.backward else whatif.with_constant_weights(layers)
+        by_problem = {layer.problem: layer for layer in layers}
+        found += whatif.fused(
+            (by_problem[source.posed.problem], source, self._find(problem, source.posed))
+            for problem, source in self.fusible.items()
+        )
+        gains, budget_us = [], _WHATIF_BUDGET_US[self.mode]
+        for layer in layers:
+            if not layer.posed.is_gradient:
+                self.tell(f"what if: {', '.join(layer.names)}")
+                gains += whatif.other_layout(layer, self.facts, budget_us, training=self.backward)
+                found += whatif.fitting_channels(layer, self.facts, budget_us)
+        return found + whatif.in_other_layout(gains)
+
+    def tell(self, what: str) -> None:
+        """Say what comes next."""
+        self.progress(self.done, self.steps, what)
+        self.done += 1
+
+    def _find(self, problem: ConvProblem, posed: Posed) -> Findings:
+        self.tell(f"{', '.join(posed.names)}: {compact(problem)}")
+        self.upcoming.at(problem)
+        return find(problem, self.facts, self.policy, mode=self.mode, store=self.store)
+
+
+def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Verdict | None) -> list[Suggestion]:
+    """The policy's choices in place of PyTorch's own calls: of the whole model, where that could be measured."""
+    what, how = "every convolution by the candidate of the table", "with cw.enabled(): y = model(x)"
+    if model_us is not None and under is not None:
+        if under.outcome is not Outcome.FAST:
+            return []
+        after_us = model_us.value * under.ratio.value
+        return [Suggestion(Kind.EXACT, what, how, model_us.value, after_us, whole_model=True)]
+    gains = [
+        Gain(layer, layer.now_us.value, layer.best_us.value)
+        for layer in layers
+        if layer.now_us and layer.best_us and not layer.is_torch
+    ]
+    return suggest(gains, Kind.EXACT, what, how)
+
+
+def _at_home(facts: DeviceFacts, recording: Recording) -> bool:
+    """Whether the model is where the question is."""
+    return recording.device is not None and device_facts(recording.device) == facts
+
+
+def _notes(recording: Recording, facts: DeviceFacts, mode: Mode, layers: Sequence[LayerAdvice]) -> list[str]:
+    notes = [f"{name} is left out: {reason}." for name, reason in recording.left_out]
+    if not layers:
+        return notes
+    if not facts.present:
+        notes.append(f"{facts.name} is elsewhere: limits and candidates are known, times are not.")
+    elif mode is Mode.HEURISTIC:
+        notes.append("Nothing ran in mode heuristic: times are those of earlier searches, where there were any.")
+    elif recording.device is not None and not _at_home(facts, recording):
+        notes.append(f"The model is on {recording.device}: convolutions were measured on {facts.name}, it was not.")
+    notes += [
+        f"{names(layer.names)}: {reason}."
+        for layer in layers
+        if (reason := only_in_parts(layer.problem, facts)) is not None
+    ]
+    if is_enabled():
+        notes.append("cw.enable() is on: the model's time is with its choices, what PyTorch alone takes is not known.")
+    return notes

@@ -1,0 +1,231 @@
+"""Search once for every convolution of a model, so that later calls find what they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from convwright.api.finding import refuse_ignored
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy, check_policy
+from convwright.eager.calls.form import forget
+from convwright.engine.capture.distinct import Posed, distinct
+from convwright.engine.capture.example import Model, Subject
+from convwright.engine.capture.layers import Recording, record
+from convwright.errors import BadInput
+from convwright.measuring.hardware.machine import device_facts
+from convwright.naming import check_above_0, one_of, singular
+from convwright.settings import Mode
+from convwright.store.store import Store
+from convwright.tuning.find import find
+from convwright.tuning.findings import Findings
+from convwright.tuning.listing import objection
+from convwright.tuning.session import session, using
+from convwright.tuning.upcoming import Upcoming
+from convwright.uncompiled import uncompiled
+from convwright.wording.compact import compact
+from convwright.wording.conditions_text import conditions_now
+from convwright.wording.progress import Progress, progress_to
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TunedProblem:
+    """One problem of a model and everything that was found out about it.
+
+    ``known`` says that nothing had to be measured; ``seconds`` is what the search took.
+    """
+
+    posed: Posed
+    findings: Findings
+    seconds: float
+
+    @property
+    def known(self) -> bool:
+        told = [v.finding for v in self.findings.verdicts if v.finding.measurement or v.finding.failure]
+        return bool(told) and all(finding.remembered for finding in told)
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """What was chosen; where nothing could be measured, the first of ``permitted`` whose workspace is known, and
+        where PyTorch's own call alone was not, that."""
+        if self.findings.choice is not None:
+            return self.findings.choice.candidate
+        if self.findings.baseline is not None and any(v.finding.measurement for v in self.findings.verdicts):
+            return self.findings.baseline.candidate
+        known = (candidate for candidate in self.permitted if candidate.workspace_bytes is not None)
+        return next(known, next(iter(self.permitted), None))
+
+    @property
+    def permitted(self) -> tuple[Candidate, ...]:
+        """All that the policy allows as far as it is known before anything runs, the most promising first."""
+        found = [verdict.finding for verdict in self.findings.verdicts if verdict.finding.failure is None]
+        return tuple(each.candidate for each in found if objection(each.candidate, self.findings.policy) is None)
+
+    @property
+    def workspace_bytes(self) -> int | None:
+        """What the candidate needs; None where only building it tells."""
+        choice = self.findings.choice
+        if choice is not None and choice.measurement is not None:
+            return choice.measurement.workspace_bytes
+        return None if self.candidate is None else self.candidate.workspace_bytes
+
+    @property
+    def workspace_is_bound(self) -> bool:
+        """True where the candidate needs at most so much, and nothing was measured."""
+        measured = self.findings.choice is not None and self.findings.choice.measurement is not None
+        return not measured and self.candidate is not None and self.candidate.workspace_is_bound
+
+    def __repr__(self) -> str:
+        return f"<TunedProblem: {', '.join(self.posed.names)}: {self.findings!r}>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Its entry in what ``tune`` gives."""
+        return _entry(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuned:
+    """What ``tune`` found, one entry for each distinct problem, that with the most arithmetic first.
+
+    In mode "heuristic" nothing ran: each entry lists what there is. ``unkept`` says in words why what was measured ends
+    with this process, where no file keeps it.
+    """
+
+    device: DeviceFacts
+    mode: Mode
+    problems: tuple[TunedProblem, ...]
+    left_out: tuple[tuple[str, str], ...]
+    seconds: float
+    unkept: str | None = None
+
+    @property
+    def known(self) -> int:
+        """How many problems were known, so that nothing was measured."""
+        return sum(each.known for each in self.problems)
+
+    @property
+    def workspace_bytes(self) -> int | None:
+        """Workspace for all of them: they run one after the other and share one. None where one is unknown."""
+        needs = [each.workspace_bytes for each in self.problems]
+        known = [need for need in needs if need is not None]
+        return max(known, default=0) if len(known) == len(needs) else None
+
+    @property
+    def workspace_is_bound(self) -> bool:
+        """True where the problem that needs most needs at most so much."""
+        exact = [each.workspace_bytes or 0 for each in self.problems if not each.workspace_is_bound]
+        return self.workspace_bytes is not None and self.workspace_bytes > max(exact, default=0)
+
+    def __repr__(self) -> str:
+        return singular(f"<Tuned: {len(self.problems)} problems on {self.device.key}, {self.known} known before>")
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as data."""
+        return {
+            "device": self.device.label,
+            "mode": self.mode,
+            "conditions": dict(conditions_now(self.device)),
+            "seconds": self.seconds,
+            "known": self.known,
+            "unkept": self.unkept,
+            "workspace_bytes": self.workspace_bytes,
+            "workspace_is_bound": self.workspace_is_bound,
+            "problems": [each.to_json() for each in self.problems],
+            "left_out": [{"name": name, "reason": reason} for name, reason in self.left_out],
+        }
+
+
+@uncompiled()
+def tune(
+    model: Model,
+    example: object,
+    *,
+    device: str | DeviceFacts | None = None,
+    backward: bool = False,
+    mode: Mode | str = Mode.FULL,
+    policy: Policy | None = None,
+    budget_us: float | None = None,
+    plan_only: bool = False,
+    progress: bool | Progress | None = None,
+    store: Store | Path | str | None = None,
+) -> Tuned:
+    """Search for the best candidate of every convolution that ``model`` runs on ``example``.
+
+    ``example`` is a tensor, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the gradients that
+    a training step needs, and where kernels fuse what stands ahead of those, them with that. ``budget_us`` is for each
+    problem, by default that of ``mode``. Findings go to the store problem by problem: who stops it with Ctrl-C loses
+    the problem at hand, and the next run goes on from there.
+
+    With ``plan_only``, which is mode "heuristic", candidates are listed with their workspaces and nothing is timed.
+    That alone is possible for a device that is elsewhere ("h200"). The model runs once, where it is, so that its
+    convolutions are known; a model on "meta" computes nothing.
+
+    >>> import torch
+    >>> tune(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic").problems
+    (<TunedProblem: Conv2d: <Findings: g1mb1ic2oc4ih8iw8oh6ow6kh3kw3sh1sw1ph0pw0dh0dw0 dt:fp32 ...>>,)
+    """
+    wanted = one_of(Mode, "mode", mode)
+    if wanted is Mode.OFF:
+        raise BadInput("tune takes mode heuristic, quick or full, got 'off'")
+    check_policy(policy)
+    if budget_us is not None:
+        check_above_0("`budget_us`", budget_us)
+    if plan_only:
+        wanted = Mode.HEURISTIC
+    if wanted is Mode.HEURISTIC:
+        refuse_ignored({"a budget": budget_us}, "mode heuristic measures nothing")
+    if device is not None and wanted is not Mode.HEURISTIC:
+        _check_present(device_facts(device))
+    tell, begun = progress_to(progress), perf_counter()
+    recording = record(Subject.of(model, example), backward=backward)
+    facts = where(device, recording)
+    policy, found = policy or Policy(), []
+    everything = distinct(recording.layers, lambda each: (*each.problems(), *each.fused_problems(policy, facts)))
+    problems = [each.problem for each in everything]
+    with (
+        using(store) as kept,
+        Upcoming(problems, facts, policy, mode=wanted, store=kept, budget_us=budget_us).compiling() as upcoming,
+    ):
+        for done, posed in enumerate(everything):
+            tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
+            start, problem = perf_counter(), posed.problem
+            upcoming.at(problem)
+            findings = find(problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us)
+            found.append(TunedProblem(posed, findings, perf_counter() - start))
+        nothing_new = wanted is Mode.HEURISTIC or (kept.reads_file and all(each.known for each in found))
+        unkept = None if nothing_new else kept.unkept
+    tell(len(everything), len(everything), "")
+    session().forget()  # so that calls that were decided before are decided anew, with what is known now
+    forget()
+    return Tuned(facts, wanted, tuple(found), recording.left_out, perf_counter() - begun, unkept)
+
+
+def _check_present(facts: DeviceFacts) -> None:
+    if not facts.present:
+        raise BadInput(f"{facts.name} is elsewhere, so nothing can be timed: plan_only (--plan-only) lists what it has")
+
+
+def where(device: str | DeviceFacts | None, recording: Recording) -> DeviceFacts:
+    """The device that is asked about: the one that was named, or else the model's own."""
+    if device is not None:
+        return device_facts(device)
+    if recording.device is not None and recording.device.type == "meta":
+        raise BadInput('a model on "meta" runs nowhere: `device` must say which one to ask about, got None')
+    return device_facts(recording.device)
+
+
+def _entry(tuned: TunedProblem) -> dict[str, Any]:
+    return {
+        "layers": list(tuned.posed.names),
+        "calls": tuned.posed.calls,
+        "known": tuned.known,
+        "seconds": tuned.seconds,
+        "candidate": None if tuned.candidate is None else tuned.candidate.id,
+        "permitted": len(tuned.permitted),
+        "workspace_bytes": tuned.workspace_bytes,
+        "workspace_is_bound": tuned.workspace_is_bound,
+        **tuned.findings.to_json(),
+    }

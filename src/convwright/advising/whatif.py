@@ -1,0 +1,200 @@
+"""What convolutions would take if they were a little different, each measured as a problem of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+
+from convwright.advising.advice import LayerAdvice
+from convwright.advising.gain import Gain, suggest
+from convwright.advising.side_by_side import time_problems
+from convwright.advising.suggestion import Kind, Suggestion
+from convwright.backends.torch_native.own import spoils_memory
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation, Epilogue
+from convwright.core.policy import Weights
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
+from convwright.engine.capture.distinct import Posed
+from convwright.engine.capture.layers import LayerCall
+from convwright.engine.capture.trails import ADD, BATCH_NORM
+from convwright.measuring.compare import Outcome, compare
+from convwright.tuning.choose import call_us, choose
+from convwright.tuning.findings import Findings
+
+# So few channels are the data's own (grey, colours, classes of one question), and nobody can have more of them.
+_DATA_CHANNELS = 4
+# Less is no gain that anybody would train a model again for.
+_NOTHING = 0.98
+_ACTIVATIONS = {str(activation) for activation in Activation} - {str(Activation.NONE)}
+_CPU_VECTOR_BYTES = {"AVX512": 64, "AVX2": 32}
+_VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Fusible:
+    """Where a fused problem comes from, and whether batch normalisation must be folded first."""
+
+    posed: Posed
+    folded: bool
+
+
+def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
+    """What is gained where packed weights may be kept: no measurement more, only another choice.
+
+    A weight that each run makes anew is packed anew, whatever the policy allows.
+    """
+    gains = []
+    for layer in map(_with_own_weights, layers):
+        found = layer.findings
+        if not layer.posed.layers or found.policy.weights is Weights.CONSTANT or layer.best_us is None:
+            continue
+        policy = replace(found.policy, weights=Weights.CONSTANT)
+        rows = [verdict.finding for verdict in found.verdicts]
+        best = next((v.finding for v in choose(rows, found.baseline, policy) if v.won), None)
+        if best is not None and (best_us := call_us(best, policy)).high < layer.best_us.low:
+            gains.append(Gain(layer, layer.best_us.value, best_us.value))
+    what = "weights packed once and kept, since they do not change"
+    return suggest(gains, Kind.INFERENCE, what, 'with cw.enabled(policy=cw.Policy(weights="constant")): y = model(x)')
+
+
+def _with_own_weights(layer: LayerAdvice) -> LayerAdvice:
+    own = tuple(call for call in layer.posed.layers if call.own_weight)
+    return replace(layer, posed=replace(layer.posed, layers=own))
+
+
+# The other layout of problems in so many dimensions that lie in this one.
+_MEMORY_FORMATS = {
+    (2, Layout.NHWC): "contiguous_format", (3, Layout.NHWC): "contiguous_format",
+    (2, Layout.NCHW): "channels_last", (3, Layout.NCHW): "channels_last_3d",
+}  # fmt: skip
+
+
+def fusible(posed: Iterable[Posed], *, training: bool) -> dict[ConvProblem, Fusible]:
+    """Forward problems with all that follows them fused, for layers behind which it is the same everywhere.
+
+    In ``training`` batch normalisation takes its statistics from what the layer gives, so that it cannot be folded.
+    """
+    found = {}
+    for each in posed:
+        behind = {_epilogue(call) for call in each.layers}
+        if each.problem.direction is Direction.FORWARD and len(behind) == 1 and (known := behind.pop()) is not None:
+            epilogue, folded = known
+            if not (folded and training):
+                found[replace(each.problem, epilogue=epilogue)] = Fusible(each, folded)
+    return found
+
+
+def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]]) -> list[Suggestion]:
+    """What is gained by a kernel that does both, beyond what the layer alone can gain."""
+    gains: dict[tuple[bool, int], list[Gain]] = defaultdict(list)
+    for layer, source, found in measured:
+        baseline, choice = found.baseline, found.choice
+        if baseline is None or baseline.measurement is None or choice is None or choice is baseline:
+            continue
+        alone_us = (layer.gain_us or 0.0) / layer.calls
+        before_us, after_us = call_us(baseline, found.policy), call_us(choice, found.policy)
+        if after_us.high < before_us.low - alone_us:
+            gains[source.folded, layer.problem.rank].append(Gain(layer, before_us.value - alone_us, after_us.value))
+    suggestions = []
+    for (folded, rank), fusing in sorted(gains.items()):
+        what = "bias, residual and activation in the convolution's own kernel"
+        how = f'cw.conv{rank}d(x, w, b, …, activation="relu", residual=z)'
+        suggestions += (
+            suggest(fusing, Kind.INFERENCE, f"batch normalisation folded, {what}", f"{how} with folded w and b")
+            if folded
+            else suggest(fusing, Kind.EXACT, what, how)
+        )
+    return suggestions
+
+
+def other_layout(layer: LayerAdvice, device: DeviceFacts, budget_us: float, *, training: bool) -> list[Gain]:
+    """PyTorch's own call with all operands in the other memory layout, the copies into it not counted."""
+    problem = layer.problem
+    layout = Layout.NCHW if problem.x.layout is Layout.NHWC else Layout.NHWC
+    if problem.rank == 1 or problem.x.layout is Layout.STRIDED:
+        return []
+    if training and device.kind == "cpu" and spoils_memory(problem):
+        return []
+    return _gain(layer, problem.in_layout(layout), device, budget_us, {Outcome.FAST})
+
+
+def in_other_layout(gains: Iterable[Gain]) -> list[Suggestion]:
+    """What is gained by keeping these layers' tensors in the other layout."""
+    suggestions = []
+    for (rank, layout), word in _MEMORY_FORMATS.items():
+        suggestions += suggest(
+            [gain for gain in gains if (gain.layer.problem.rank, gain.layer.problem.x.layout) == (rank, layout)],
+            Kind.EXACT,
+            f"input, weight and output of these layers in {word}, copies not counted",
+            f"weight.to(memory_format=torch.{word}), and inputs that are so already",
+        )
+    return suggestions
+
+
+def fitting_channels(layer: LayerAdvice, device: DeviceFacts, budget_us: float) -> list[Suggestion]:
+    """Numbers of channels that fill the hardware's vectors: a wider layer that takes no longer."""
+    changed = widened(layer.problem, _lanes(layer.problem, device))
+    if changed is None:
+        return []
+    gains = _gain(layer, changed, device, budget_us, {Outcome.FAST, Outcome.SAME})
+    sides = ("out", "in") if layer.problem.direction is Direction.BACKWARD_DATA else ("in", "out")
+    sizes = zip(sides, (layer.problem.c, layer.problem.k), (changed.c, changed.k), strict=True)
+    words = " and ".join(f"{old} → {new} channels {side}" for side, old, new in sizes if old != new)
+    if gains and not gains[0].after_us < gains[0].before_us * _NOTHING:
+        words += ", which costs nothing"
+    return suggest(gains, Kind.RETRAINING, words, "widen the layer and its neighbours, and train the model again")
+
+
+def _epilogue(call: LayerCall) -> tuple[Epilogue, bool] | None:
+    """What a kernel could do behind a layer, and whether batch normalisation is a part of it; None for nothing."""
+    ops = [follower.op for follower in call.follows]
+    folded = ops[:1] == [BATCH_NORM]
+    ops = ops[folded:]
+    residual = ops[:1] == [ADD]
+    ops = ops[residual:]
+    activation = Activation(ops[0]) if ops and ops[0] in _ACTIVATIONS else Activation.NONE
+    if not residual and activation is Activation.NONE:
+        return None
+    return Epilogue(residual, call.has_bias or folded, activation), folded
+
+
+def _gain(
+    layer: LayerAdvice, changed: ConvProblem, device: DeviceFacts, budget_us: float, wanted: set[Outcome]
+) -> list[Gain]:
+    """Both timed beside each other, where the outcome is what is wanted."""
+    baseline = layer.findings.baseline
+    if baseline is None or baseline.measurement is None:
+        return []
+    problems = {"now": layer.problem, "changed": changed}
+    timings = time_problems(baseline.candidate, problems, device, budget_us=budget_us)
+    disturbed = any(timing.disturbed for timing in timings.values())
+    if disturbed or compare(timings["changed"], timings["now"]).outcome not in wanted:
+        return []
+    return [Gain(layer, timings["now"].call_us.value, timings["changed"].call_us.value)]
+
+
+def _lanes(problem: ConvProblem, device: DeviceFacts) -> int:
+    """How many channels the hardware takes at once: 16 bytes of a GPU, a vector of a CPU."""
+    capability = torch.backends.cpu.get_cpu_capability() if device.kind == "cpu" else ""
+    return _CPU_VECTOR_BYTES.get(capability, _VECTOR_BYTES) // problem.dtype.nbytes
+
+
+def widened(problem: ConvProblem, lanes: int) -> ConvProblem | None:
+    """The problem with its channels filled up to multiples of ``lanes``; None where they are, or cannot be."""
+    c, k = (size if size <= _DATA_CHANNELS else -(-size // lanes) * lanes for size in (problem.c, problem.k))
+    layouts = {spec.layout for spec in (problem.x, problem.w, problem.y)}
+    if (c, k) == (problem.c, problem.k) or problem.groups > 1 or Layout.STRIDED in layouts:
+        return None
+    shapes = ((problem.x, (problem.n, c)), (problem.w, (k, c)), (problem.y, (problem.n, k)))
+    x, w, y = (_with_channels(spec, sizes) for spec, sizes in shapes)
+    return replace(problem, x=x, w=w, y=y)
+
+
+def _with_channels(spec: TensorSpec, sizes: tuple[int, int]) -> TensorSpec:
+    shape = (*sizes, *spec.shape[2:])
+    return TensorSpec(shape, spec.dtype, dense_strides(shape, spec.layout))

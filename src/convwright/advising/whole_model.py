@@ -1,0 +1,215 @@
+"""What one run of the whole model takes, as it is and with changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import ceil, inf, isfinite, sqrt
+
+import torch
+from torch import Tensor
+
+from convwright import flags
+from convwright.advising.side_by_side import time_calls
+from convwright.advising.suggestion import Kind, Suggestion
+from convwright.advising.variants import Variant, variants_of
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
+from convwright.core.finding import Interval
+from convwright.core.policy import Policy
+from convwright.eager.enable import enabled
+from convwright.eager.scheduler import scheduler
+from convwright.engine.capture.example import Subject
+from convwright.engine.capture.layers import LayerCall
+from convwright.engine.capture.trails import tensors_in
+from convwright.engine.capture.unchanged import unchanged, unwritten
+from convwright.errors import first_line
+from convwright.measuring.clock import HostClock, WallClock
+from convwright.measuring.compare import Outcome, Verdict, compare
+from convwright.measuring.timer import measure, measure_calls
+from convwright.measuring.timing import Timing
+
+_AS_IT_IS, _ENABLED = "as it is", "under cw.enabled()"
+# A block of runs on a CPU.
+_BLOCK_US = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class WholeModel:
+    """The model's time on the device, what starting a run costs the host where that is another, and what changes gain.
+
+    ``notes`` say in words what was tried in vain.
+    """
+
+    device_us: Interval | None
+    host_us: Interval | None
+    suggestions: tuple[Suggestion, ...]
+    notes: tuple[str, ...]
+
+
+def time_model(
+    subject: Subject, layers: tuple[LayerCall, ...], device: DeviceFacts, *, backward: bool, budget_us: float
+) -> WholeModel:
+    """Run the model, and copies of it with one change each, interleaved. Its state is restored."""
+    with _restored(subject, backward):
+        variants, notes = variants_of(subject, layers, backward=backward)
+        right = _right(subject, variants, notes, most=_most(layers, device))
+        rows = {variant.what: variant for variant in right}
+        calls = {_AS_IT_IS: _step(subject, backward)} | {what: _step(v.subject, backward) for what, v in rows.items()}
+        timings = time_calls(calls, device, budget_us=budget_us)
+        host_us = _host_us(calls[_AS_IT_IS], device, budget_us)
+    own = timings[_AS_IT_IS]
+    if own.disturbed:
+        return WholeModel(own.call_us, host_us, (), (*notes, f"The model's time is unstable: {own.unstable}."))
+    faster = {what: v for what, v in rows.items() if compare(timings[what], own).outcome is Outcome.FAST}
+    gains = [_suggestion(v, own, timings[what], right[v]) for what, v in faster.items()]
+    if host_us is not None and host_us.low > own.call_us.high:
+        gains.append(_in_a_graph(host_us, own))
+    return WholeModel(own.call_us, host_us, tuple(gains), tuple(notes))
+
+
+def time_enabled(
+    subject: Subject, device: DeviceFacts, policy: Policy | None, own_us: float, *, backward: bool, budget_us: float
+) -> Verdict | None:
+    """The model with all its convolutions computed as they would be from now on under ``cw.enabled()``, beside the
+    model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where that tells nothing.
+    """
+    with _restored(subject, backward):
+        step = _step(subject, backward)
+        with enabled(policy=policy), scheduler.hurried():
+            step()
+        if device.kind != "cpu":
+            timings = time_calls({_AS_IT_IS: step, _ENABLED: _under(policy, step)}, device, budget_us=budget_us)
+        else:
+            runs = ceil(_BLOCK_US / max(own_us, 1.0))
+            timings = _in_blocks(step, runs, policy, budget_us=budget_us)
+    verdict = compare(timings[_ENABLED], timings[_AS_IT_IS])
+    known = verdict.ratio.low > 0 and isfinite(verdict.ratio.high)
+    return verdict if known and not any(timing.disturbed for timing in timings.values()) else None
+
+
+def _under(policy: Policy | None, step: Callable[[], object]) -> Callable[[], object]:
+    def under() -> None:
+        with enabled(policy=policy):
+            step()
+
+    return under
+
+
+def _in_blocks(step: Callable[[], object], runs: int, policy: Policy | None, *, budget_us: float) -> dict[str, Timing]:
+    """Blocks of so many steps as they are and under ``cw.enabled()``. To enable and to disable, which takes as long as
+    a small model, is no part of them, and neither is the first step behind it."""
+
+    def block() -> None:
+        for _ in range(runs):
+            step()
+
+    with ExitStack() as switch:
+
+        def switch_on() -> None:
+            switch.close()
+            switch.enter_context(enabled(policy=policy))
+            step()
+
+        def switch_off() -> None:
+            switch.close()
+            step()
+
+        before = {_AS_IT_IS: switch_off, _ENABLED: switch_on}
+        calls = dict.fromkeys(before, block)
+        return measure_calls(calls, clock=WallClock(), budget_us=budget_us, before=before)
+
+
+@contextmanager
+def _restored(subject: Subject, backward: bool) -> Iterator[None]:
+    """Inside, the model can be run with or without gradients, and is then as it was."""
+    with (
+        unchanged(subject.module),
+        unwritten(subject.given()),
+        torch.enable_grad() if backward else torch.no_grad(),
+    ):
+        yield
+
+
+def _step(subject: Subject, backward: bool) -> Callable[[], object]:
+    """One run; with ``backward`` the gradients too, which are returned and not accumulated."""
+    if not backward:
+        return subject
+    wanted: list[Tensor] = [p for p in subject.parameters() if p.requires_grad]
+    wanted += [t for t in subject.given() if t.requires_grad and t.is_leaf]
+
+    def step() -> object:
+        results = [result for result in tensors_in((subject(),)) if result.requires_grad]
+        ones = [torch.ones_like(result) for result in results]
+        return torch.autograd.grad(results, wanted, ones, allow_unused=True) if results and wanted else results
+
+    return step
+
+
+def _right(subject: Subject, variants: list[Variant], notes: list[str], *, most: float) -> dict[Variant, float | None]:
+    """The variants that compute what the model computes, with how far their outputs are off; of others a note."""
+    right = {}
+    for variant in variants:
+        try:
+            difference = _difference(subject, variant.subject)
+        except Exception as error:  # whatever somebody's model raises in another memory format
+            notes.append(f"Not possible here: {variant.what} ({first_line(error)}).")
+            continue
+        if difference is None or difference < most:
+            right[variant] = difference
+        else:
+            notes.append(f"Not offered: {variant.what}; outputs would differ by {difference:.1e} (relative L2).")
+    return right
+
+
+def _difference(subject: Subject, changed: Subject) -> float | None:
+    """How far the outputs of a changed model are from those of the model as it is; None where chance plays a part."""
+    before, again, after = (list(tensors_in((run(),))) for run in (subject, subject, changed))
+    if any(not torch.equal(a, b) for a, b in zip(before, again, strict=True)):
+        return None
+    return max((_relative_l2(b, a) for a, b in zip(before, after, strict=True) if a.is_floating_point()), default=0.0)
+
+
+def _relative_l2(y: Tensor, exact: Tensor) -> float:
+    if y.shape != exact.shape:
+        return inf
+    given, wanted = y.detach().double(), exact.detach().double()
+    norm = wanted.norm()
+    return float((given - wanted).norm() / norm) if norm else float(given.norm())
+
+
+def _most(layers: tuple[LayerCall, ...], device: DeviceFacts) -> float:
+    """Rounding takes a few of the digits of a deep network's output; what takes half of them is no rounding."""
+    tf32 = device.kind == "cuda" and flags.tf32_allowed()
+    dtypes = {DType.FP16 if tf32 else layer.problem.dtype for layer in layers}
+    return max((sqrt(dtype.roundoff) for dtype in dtypes), default=0.0)
+
+
+def _host_us(call: Callable[[], object], device: DeviceFacts, budget_us: float) -> Interval | None:
+    if device.kind != "cuda" or device.torch_name is None:
+        return None
+    return measure(call, clock=HostClock(device.torch_name), budget_us=budget_us / 4).call_us
+
+
+def _suggestion(variant: Variant, own: Timing, timing: Timing, difference: float | None) -> Suggestion:
+    return Suggestion(
+        variant.kind,
+        variant.what,
+        variant.how,
+        own.call_us.value,
+        timing.call_us.value,
+        whole_model=True,
+        difference=difference,
+    )
+
+
+def _in_a_graph(host_us: Interval, own: Timing) -> Suggestion:
+    return Suggestion(
+        Kind.EXACT,
+        "the model in a CUDA graph: the device waits for the host, which takes longer to start a run",
+        "graph = torch.cuda.CUDAGraph(); with torch.cuda.graph(graph): y = model(x); then graph.replay()",
+        host_us.value,
+        own.call_us.value,
+        whole_model=True,
+    )

@@ -1,0 +1,162 @@
+"""The parts of the public face that are about knowing rather than computing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+from reprlib import repr as brief
+
+from torch import Tensor, nn
+
+from convwright.api.posing import problem
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.kinds.problem import Problem
+from convwright.core.kinds.text import KINDS, parse
+from convwright.core.policy import Objective, Policy, check_policy
+from convwright.core.problem import IntOrTuple
+from convwright.core.window import AnyPadding
+from convwright.eager.latest import latest
+from convwright.errors import BadInput
+from convwright.measuring.hardware.machine import device_facts
+from convwright.naming import is_above_0, one_of
+from convwright.settings import Mode, Trust
+from convwright.store.store import Store
+from convwright.tuning import find as tuner
+from convwright.tuning.find import Findings
+from convwright.tuning.launches import check_launches, with_kernels
+from convwright.tuning.session import Choice, using
+from convwright.tuning.trials.contest import Progress
+from convwright.tuning.why import Reason
+from convwright.tuning.why import why as reason_of
+from convwright.uncompiled import uncompiled
+
+
+@uncompiled()
+def find(
+    what: Problem | str | Tensor | nn.Module,
+    weight: Tensor | Sequence[int] | None = None,
+    bias: Tensor | None = None,
+    *,
+    stride: IntOrTuple = 1,
+    padding: AnyPadding = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    flip: bool = False,
+    direction: Direction | str | None = None,
+    device: str | DeviceFacts | None = None,
+    policy: Policy | None = None,
+    mode: Mode | str = Mode.FULL,
+    budget_us: float | None = None,
+    store: Store | Path | str | None = None,
+    trust: Trust | str | None = None,
+    isolate: bool = False,
+    energy: bool = False,
+    kernels: bool = False,
+    progress: Progress | None = None,
+) -> Findings:
+    """Every way of computing a problem, ranked, with the reason why each won, lost or was refused.
+
+    ``what``, and what follows it, is as ``problem`` takes it: a problem of any kind, its text, an input and its
+    ``weight``, or an ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode``
+    "heuristic" runs nothing either, "quick" keeps to 200 ms once kernels are compiled, "full" measures every candidate;
+    ``budget_us`` is the time for either. Where nothing runs, arguments that say how to measure are errors. Findings are
+    remembered in ``store``, a ``Store`` or its path, by default the one of this process.
+
+    ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
+    ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
+    failure. ``energy`` measures the energy of the best, in mode "full". ``kernels`` runs each measured candidate once
+    more, when all is timed, and lists the kernels that it launches on a GPU. ``progress`` is called with what is being
+    done, how much of it is done, and of how much.
+
+    >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic")
+    >>> [verdict.finding.candidate.id for verdict in found.verdicts][:2]
+    ['torch/default', 'reference/gemm']
+    """
+    wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
+    check_policy(policy)
+    _check_budget(budget_us)
+    if progress is not None and not callable(progress):
+        raise BadInput(f"`progress` must be a function of (what, done, total) or None, got {progress!r}")
+    posed = problem(
+        what, weight, bias,
+        stride=stride, padding=padding, dilation=dilation, groups=groups, activation=activation, residual=residual,
+        flip=flip, direction=direction,
+    )  # fmt: skip
+    trusted = None if trust is None else one_of(Trust, "trust", trust)
+    facts = device_facts(_device_of(what) if device is None else device)
+    if kernels:
+        check_launches(facts, wanted)
+    nothing = why_nothing_is_measured(facts, wanted)
+    if nothing is not None:
+        asked = {"`budget_us`": budget_us, "`isolate`": isolate, "`energy`": energy}
+        refuse_ignored(asked | {"`trust` 'verify'": trusted is Trust.VERIFY}, nothing)
+    with using(store) as kept:
+        found = tuner.find(
+            posed, facts, policy or Policy(), mode=wanted, store=kept,
+            budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy, progress=progress,
+        )  # fmt: skip
+    if nothing is not None and found.policy.objective is Objective.ENERGY and not _knows_energy(found):
+        refuse_ignored({"objective energy": True}, f"{nothing}, and no energy is known from before")
+    return with_kernels(found, progress) if kernels else found
+
+
+def why_nothing_is_measured(device: DeviceFacts, mode: Mode) -> str | None:
+    """Why a search only lists what there is; None where it measures."""
+    if not device.present:
+        return f"{device.name} is elsewhere: nothing is measured"
+    return "mode heuristic measures nothing" if mode is Mode.HEURISTIC else None
+
+
+def refuse_ignored(given: Mapping[str, object], why: str) -> None:
+    """Refuse what says how to measure where nothing is measured; names are the user's."""
+    for name, value in given.items():
+        if value:
+            raise BadInput(f"{why}, so that {name} would be ignored")
+
+
+def why(problem: Problem | str, algorithm: str, device: str | DeviceFacts | None = None) -> Reason:
+    """Why ``algorithm`` cannot compute ``problem`` on ``device``, in cuDNN's own words where it is one of cuDNN's.
+
+    ``algorithm`` is an id, with knobs or without: "cudnn/engine-48[k2=2,k13=2]", "cudnn/fft", "triton/implicit-gemm".
+    One without a backend is cuDNN's. Its engines are asked whether or not cuDNN proposes them, on a device that is
+    elsewhere as well; what its log says of the checks that failed is read in a process of its own, which takes a few
+    seconds. Nothing runs.
+
+    >>> reason = why("ic4ih8oc4kh3sh2", "reference/winograd", "cpu")
+    >>> reason.serves, reason.sentence
+    (False, "stride (2, 2): Winograd's tiles need stride 1 in every dimension")
+    """
+    posed = parse(problem) if isinstance(problem, str) else problem
+    if getattr(posed, "kind", None) not in KINDS:
+        raise BadInput(f"why takes a problem or its text, got {brief(problem)}")
+    if not isinstance(algorithm, str) or not algorithm:
+        raise BadInput(f"why takes the id of an algorithm such as 'cudnn/engine-20', got {brief(algorithm)}")
+    return reason_of(posed, algorithm, device_facts(device))
+
+
+def _knows_energy(found: Findings) -> bool:
+    measured = (verdict.finding.measurement for verdict in found.verdicts)
+    return any(each is not None and each.energy_mj is not None for each in measured)
+
+
+def _check_budget(given: object) -> None:
+    if given is None or (is_above_0(given) and given != inf):
+        return
+    told = f"{given / 1e6:g} s" if isinstance(given, int | float) and not isinstance(given, bool) else repr(given)
+    raise BadInput(f"the budget must be a time above 0, got {told}")
+
+
+def _device_of(what: object) -> str | None:
+    """Where the operands are; None where that is nowhere, or not said."""
+    tensor = what.weight if isinstance(what, nn.Module) else what
+    return str(tensor.device) if isinstance(tensor, Tensor) and not tensor.is_meta else None
+
+
+@uncompiled()
+def last_choice() -> Choice | None:
+    """What was chosen at the latest first meeting of a problem in this process, or None."""
+    return latest.choice

@@ -1,0 +1,253 @@
+"""One way of computing one convolution, made ready for whoever calls it themselves: on tensors or on addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from reprlib import repr as brief
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.api.foreign_arrays import OperandForm, address_of, check_form, checked_address, look, tensor_of
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.fusing import is_rare, rare_operands
+from convwright.core.memory_plan import ALIGNMENT_BYTES
+from convwright.core.plan import Launchable, Plan
+from convwright.core.policy import Policy, check_policy
+from convwright.core.problem import ConvProblem
+from convwright.eager.asking.ambient import AUTO
+from convwright.eager.running.on_device import on_device
+from convwright.eager.running.oom_fallback import short_of
+from convwright.errors import BadInput, Refused
+from convwright.measuring.hardware.machine import device_facts
+from convwright.settings import Mode
+from convwright.shortage import SHORTAGES, is_shortage
+from convwright.tensors import empty, spec_of
+from convwright.tuning.asked import named
+from convwright.tuning.find import find, resolved
+from convwright.tuning.listing import build, objection
+from convwright.tuning.session import session
+
+
+def plan(
+    problem: ConvProblem | str,
+    *,
+    algorithm: str | None = None,
+    device: str | DeviceFacts | None = None,
+    policy: Policy | None = None,
+    launchable: bool = False,
+) -> BoundPlan:
+    """A candidate for ``problem`` made ready to be called again and again: ``algorithm``, or what is chosen ("auto").
+
+    Where nothing is known of the problem it is searched, and kernels are compiled for that, which may take seconds.
+
+    ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only.
+
+    >>> ready = plan("ic4ih8oc4kh3", device="cpu", algorithm="reference/gemm")
+    >>> x, w = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
+    >>> ready(x, ready.prepare(w)).sum().item()
+    5184.0
+    """
+    problem = ConvProblem.parse(problem) if isinstance(problem, str) else problem
+    if not isinstance(problem, ConvProblem):
+        raise BadInput(f"plan takes a problem or its text, got {brief(problem)}")
+    check_policy(policy)
+    facts, policy = device_facts(device), policy or Policy()
+    if not facts.present:
+        raise BadInput(f"a plan runs where it is made, and {facts.name} is elsewhere")
+    if algorithm is not None and not isinstance(algorithm, str):
+        raise BadInput(f"`algorithm` must be an algorithm's id, 'auto' or None, got {brief(algorithm)}")
+    if algorithm is not None and algorithm != AUTO:
+        return BoundPlan(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
+    if launchable:
+        return _best_launchable(problem, facts, policy)
+    return BoundPlan(session().plan(problem, facts, policy), facts)
+
+
+def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> BoundPlan:
+    here = session()
+    found = find(problem, device, policy, mode=Mode.HEURISTIC if here.mode is Mode.OFF else here.mode, store=here.store)
+    for verdict in found.verdicts:
+        candidate = verdict.finding.candidate
+        # Where nothing was measured, what is permitted has to do.
+        if verdict.allowed or (found.choice is None and objection(candidate, found.policy) is None):
+            ready = build(candidate, device)
+            if isinstance(ready, Launchable):
+                return BoundPlan(ready, device)
+    raise Refused(f"nothing that is allowed for {problem.key} runs on addresses; `find` says what there is")
+
+
+class BoundPlan:
+    """Called, it computes: nothing is looked up, nothing synchronised, and with ``out`` and ``workspace`` nothing
+    allocated. No gradient is followed through it. Operands come as in ``problem``: (x, w) forward, (dy, w) backward
+    data, (x, dy) backward weight; one whose sizes, strides, dtype, device or alignment are others is refused.
+    """
+
+    def __init__(self, ready: Plan, device: DeviceFacts) -> None:
+        self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
+        self._run: Callable[..., Tensor] = on_device(ready, self._device)
+        self._launch = on_device(ready.launch, self._device) if isinstance(ready, Launchable) else None
+        self._is_rare = is_rare(self.problem)
+        self._is_cast = self.candidate.leaf.backend == "torch"  # whose functions autocast casts for
+        self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
+        self._forms = {role: OperandForm.posed(spec) for role, spec in self.problem.operands.items()}
+        self._knows_packed = Role.W not in self._forms
+        self._fitting: tuple[object, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<BoundPlan: {self.candidate.id} for {self.problem.key} on {self._device}>"
+
+    @property
+    def candidate(self) -> Candidate:
+        return self._plan.candidate
+
+    @property
+    def problem(self) -> ConvProblem:
+        posed: ConvProblem = self.candidate.problem
+        return posed
+
+    @property
+    def workspace_bytes(self) -> int:
+        """How much workspace a call needs; a tensor of bytes that is given has to be aligned to 256."""
+        return self._plan.workspace_bytes
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        """Pack a weight into what the candidate wants; the weight itself where nothing need be done."""
+        if Role.W not in self.problem.operands:
+            return self._plan.prepare(weight)
+        posed = self.problem.w
+        check_form(weight, OperandForm.posed(posed)._replace(strides=None, alignment=1), Role.W, self._device)
+        if spec_of(weight).strides != posed.strides or weight.data_ptr() % posed.alignment:
+            weight = empty(posed, weight.device).copy_(weight)
+        packed = self._plan.prepare(weight)
+        self._forms[Role.W], self._knows_packed = OperandForm.packed(packed), True
+        return packed
+
+    def __call__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        *,
+        out: Tensor | None = None,
+        workspace: Tensor | None = None,
+        **rare: Tensor,
+    ) -> Tensor:
+        """A rarer epilogue takes ``scale=``, ``z=``, what its activation was applied to, and ``db=``, which the bias's
+        gradient is written to; one that accumulates adds to ``out``."""
+        looks = tuple(None if given is None else look(given) for given in (first, second, bias, residual, out))
+        if looks != self._fitting:
+            self._check(first, second, bias, residual, out)
+            self._fitting = looks
+        if workspace is not None:
+            self._check_workspace(workspace)
+        if rare or self._is_rare or (bias is None) is self._adds_bias or (residual is None) is self._adds_residual:
+            return self._rarely((first, second, bias, residual, out, workspace), rare)
+        try:
+            if (
+                first.requires_grad or second.requires_grad
+                or (bias is not None and bias.requires_grad) or (residual is not None and residual.requires_grad)
+                or (self._is_cast and torch.is_autocast_enabled(self._device.type))
+            ):  # fmt: skip
+                with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
+                    return self._run(first, second, bias, residual, out, workspace)
+            return self._run(first, second, bias, residual, out, workspace)
+        except SHORTAGES as error:
+            if workspace is not None or not is_shortage(error):
+                raise
+            raise short_of(self.candidate, self._facts, self.workspace_bytes, error) from error
+
+    def _check(self, first: Tensor, second: Tensor, bias: Tensor | None, residual: Tensor | None, out: Any) -> None:
+        if not self._knows_packed:
+            self.prepare(empty(self.problem.w, self._device))  # which tells how a weight lies that is packed
+        roles = (*self.problem.direction.operands, Role.BIAS, Role.RESIDUAL, self.problem.direction.output)
+        for role, given in zip(roles, (first, second, bias, residual, out), strict=True):
+            if given is None and role in self.problem.direction.operands:
+                raise BadInput(f"`{role}` is missing, got None")
+            if given is not None and role in self._forms:
+                check_form(given, self._forms[role], role, self._device)
+
+    def _check_workspace(self, workspace: Tensor) -> None:
+        if not isinstance(workspace, Tensor):
+            raise BadInput(f"`workspace` must be a tensor, got {type(workspace).__name__}")
+        if workspace.device != self._device or workspace.nbytes < self.workspace_bytes:
+            raise BadInput(
+                f"`workspace` must have {self.workspace_bytes:,} bytes on {self._device}, "
+                f"got {workspace.nbytes:,} on {workspace.device}"
+            )
+        if workspace.is_cuda and workspace.data_ptr() % ALIGNMENT_BYTES:
+            raise BadInput(
+                f"`workspace` must begin at a multiple of {ALIGNMENT_BYTES} bytes, got one at {workspace.data_ptr():#x}"
+            )
+
+    def _rarely(self, given: tuple[Tensor | None, ...], rare: Mapping[str, Tensor]) -> Tensor:
+        _, _, bias, residual, out, _ = given
+        added = {Role.BIAS: bias, Role.RESIDUAL: residual}
+        named = {*rare, *(role for role, tensor in added.items() if tensor is not None)}
+        wanted = {*rare_operands(self.problem), *(role for role in added if role in self.problem.operands)}
+        if named != wanted:
+            raise BadInput(f"{self.problem.key} takes {_listed(wanted)} beside its two operands, got {_listed(named)}")
+        if self.problem.epilogue.accumulate and out is None:
+            raise BadInput(f"a problem that accumulates adds to `out`, which is missing: {self.problem.key}")
+        for role, operand in rare.items():
+            check_form(operand, self._forms[Role(role)], role, self._device)
+        # A result of PyTorch's serves as ``z``, whatever made it.
+        with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
+            return self._run(*given, **rare)
+
+    def launch(
+        self,
+        first: Any,
+        second: Any,
+        bias: Any,
+        out: Any,
+        stream: int = 0,
+        *,
+        residual: Any = None,
+        workspace: Any = None,
+    ) -> None:
+        """The same on addresses, on the CUDA stream at the address ``stream`` (0 is the default one).
+
+        An operand is an address (an int), None where there is none, or an array of any library that speaks DLPack or
+        has ``__cuda_array_interface__``; arrays are checked, addresses cannot be. A weight goes through ``prepare``
+        first. Nothing is allocated: where the candidate needs a workspace, it has to be given.
+        """
+        if self._launch is None:
+            raise Refused(
+                f"{self.candidate.id} takes tensors, not addresses; plan(…, launchable=True) finds one that does"
+            )
+        if type(first) is int and type(second) is int and type(out) is int:
+            addresses = first, second, address_of(bias), address_of(residual), out, address_of(workspace)
+        else:
+            addresses = self._checked(first, second, bias, residual, out, workspace)
+        self._launch(*addresses, stream)
+
+    def _checked(
+        self, first: Any, second: Any, bias: Any, residual: Any, out: Any, workspace: Any
+    ) -> tuple[int, int, int, int, int, int]:
+        direction, roles = self.problem.direction, self.problem.direction.operands
+        given = dict(zip(roles, (first, second), strict=True)) | {
+            Role.BIAS: bias, Role.RESIDUAL: residual, direction.output: out,
+        }  # fmt: skip
+        missing = [role.value for role, array in given.items() if array is None and role in self._forms]
+        if missing:
+            raise BadInput(f"{self.problem.key} needs {_listed(missing)}, got None")
+        at = {
+            role: checked_address(array, self._forms[role], role, self._device)
+            for role, array in given.items()
+            if role in self._forms
+        }
+        if workspace is not None and type(workspace) is not int:
+            self._check_workspace(tensor_of(workspace))
+        return (
+            at[roles[0]], at[roles[1]], at.get(Role.BIAS, 0), at.get(Role.RESIDUAL, 0), at[direction.output],
+            address_of(workspace),
+        )  # fmt: skip
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(f"`{name}`" for name in names)) or "none"

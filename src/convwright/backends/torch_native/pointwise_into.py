@@ -1,0 +1,188 @@
+"""Expressions by PyTorch's own functions, each of which writes to memory that is given: the output, or a workspace.
+
+PyTorch's usual calls make a new tensor for each step. On a CPU the system has to clear each large one first, which may
+take longer than to compute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.core.binding import Bound, RolePlan
+from convwright.core.candidate import Candidate
+from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, arguments_of, steps
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.memory_plan import aligned
+from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
+from convwright.tensors import allocator, carve, empty
+from convwright.torch_operators import FUNCTIONS
+
+NAME = "into"
+_nn: Any = torch._C._nn
+
+
+def _larger(a: Any, b: Any, *, out: Tensor) -> Tensor:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.maximum(a, b, out=out)
+    return torch.clamp(a, min=b, out=out) if isinstance(a, Tensor) else torch.clamp(b, min=a, out=out)
+
+
+def _smaller(a: Any, b: Any, *, out: Tensor) -> Tensor:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.minimum(a, b, out=out)
+    return torch.clamp(a, max=b, out=out) if isinstance(a, Tensor) else torch.clamp(b, max=a, out=out)
+
+
+def _from_tensor(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function of two tensors, for which a number in front is one of no dimension: it promotes no dtype."""
+
+    def called(a: Any, b: Any, *, out: Tensor) -> Tensor:
+        return function(a if isinstance(a, Tensor) else torch.tensor(a, dtype=torch.float64), b, out=out)
+
+    return called
+
+
+_WRITING: Mapping[str, Callable[..., Tensor]] = {
+    "add": _from_tensor(torch.add),
+    "sub": _from_tensor(torch.sub),
+    "mul": _from_tensor(torch.mul),
+    "div": _from_tensor(torch.div),
+    "maximum": _larger,
+    "minimum": _smaller,
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "exp": torch.exp,
+    "erf": torch.erf,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": partial(torch.clamp, min=0),
+    "silu": _nn.silu,
+    "gelu": _nn.gelu,
+    "hardsigmoid": _nn.hardsigmoid,
+    "hardswish": _nn.hardswish,
+}
+
+
+def refusal_reason(problem: PointwiseProblem) -> str | None:
+    """Why no function can write its result where it is told, or None where all can."""
+    if len(stored := {spec.dtype for spec in problem.operands.values()}) > 1:
+        return f"writes what is read in one dtype, got {', '.join(sorted(stored))}"
+    for step in steps(problem.expression):
+        if isinstance(step, Cast) or (isinstance(step, Apply) and step.operator not in _WRITING):
+            return f"writes no {step.dtype if isinstance(step, Cast) else step.operator}"
+    if isinstance(problem.expression, Operand):
+        return "computes at least one operator, got an operand alone"
+    if _shape(problem.expression, problem) != problem.y.shape:
+        return "needs an operand that is as large as the output"
+    return None
+
+
+def workspace_bytes(problem: PointwiseProblem) -> int:
+    """What intermediate results take that are as large as the output."""
+    return Places.of(problem).buffers * aligned(_scratch(problem).span_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where each step's result goes: the output is 0, then come ``buffers`` in the workspace; steps that are smaller
+    than the output have memory of the plan's own and are not among them."""
+
+    of_step: Mapping[Expression, int]
+    buffers: int
+
+    @classmethod
+    def of(cls, problem: PointwiseProblem) -> Places:
+        """A step writes over what nothing reads after it, its own arguments among them."""
+        order = [step for step in steps(problem.expression) if isinstance(step, Apply)]
+        large = [step for step in order if _shape(step, problem) == problem.y.shape]
+        last = {argument: place for place, step in enumerate(order) for argument in arguments_of(step)}
+        places: dict[Expression, int] = {}
+        most = 0
+        for step in large:
+            now = order.index(step)
+            taken = {places[other] for other in places if last.get(other, -1) > now}
+            free = next(place for place in range(len(order) + 1) if place not in taken)
+            places[step] = 0 if step is order[-1] else free
+            most = max(most, places[step])
+        return cls(places, most)
+
+
+def _shape(step: Expression, problem: PointwiseProblem) -> tuple[int, ...]:
+    """Sizes of a step's result; a number has none."""
+    if isinstance(step, Operand):
+        return problem.operands[step.name].shape
+    shapes = [shape for argument in arguments_of(step) if (shape := _shape(argument, problem))]
+    return tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*shapes, strict=True))
+
+
+def _scratch(problem: PointwiseProblem) -> TensorSpec:
+    """An intermediate result, which lies as the output does."""
+    y = problem.y
+    return TensorSpec(y.shape, y.dtype, dense_strides(y.shape, Layout.NCHW if y.layout is Layout.STRIDED else y.layout))
+
+
+class IntoPlan(RolePlan):
+    """Calls one function after the other. The output must not overlap an operand: it holds other results before."""
+
+    def __init__(self, candidate: Candidate, device: torch.device) -> None:
+        self.candidate = candidate
+        self._problem: PointwiseProblem = candidate.problem
+        self._new = allocator(self._problem.y, device)
+        self._places, self._spec = Places.of(self._problem), _scratch(self._problem)
+        self.workspace_bytes = workspace_bytes(self._problem)
+
+    def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
+        out = operands.get("y")
+        if out is None:
+            return lambda: self.bind({**operands, "y": self._new()}, workspace)()
+        if workspace is None and self.workspace_bytes:
+            workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=out.device)
+        size = aligned(self._spec.span_bytes)
+        buffers = [out]
+        for place in range(self._places.buffers):
+            assert workspace is not None
+            buffers.append(carve(workspace, place * size, self._spec))
+        calls, values = list[Callable[[], object]](), dict[Expression, Any]()
+        for step in steps(self._problem.expression):
+            values[step] = self._value(step, operands, buffers, values, calls)
+
+        def call() -> Tensor:
+            for each in calls:
+                each()
+            return out
+
+        return call
+
+    def _value(
+        self,
+        step: Expression,
+        operands: Mapping[str, Tensor],
+        buffers: list[Tensor],
+        values: Mapping[Expression, Any],
+        calls: list[Callable[[], object]],
+    ) -> Any:
+        """Where a step's result will be, or the number that it is; what computes it is added to the calls."""
+        if isinstance(step, Operand):
+            return operands[step.name]
+        if isinstance(step, Constant):
+            return step.value
+        assert isinstance(step, Apply)
+        given = [values[argument] for argument in step.arguments]
+        if not any(isinstance(value, Tensor) for value in given):
+            exact = [torch.tensor(value, dtype=torch.float64) for value in given]
+            return FUNCTIONS[step.operator](*exact).item()
+        place = self._places.of_step.get(step)
+        if place is None:
+            result = empty(TensorSpec(_shape(step, self._problem), self._spec.dtype), buffers[0].device)
+        else:
+            result = buffers[place]
+        calls.append(partial(_WRITING[step.operator], *given, out=result))
+        return result

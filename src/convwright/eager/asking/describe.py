@@ -1,0 +1,131 @@
+"""Tensors and a caller's arguments → the problem that they pose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+import torch
+from torch import Tensor
+
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Epilogue, activation_named
+from convwright.core.problem import ConvProblem, IntOrTuple, per_axis
+from convwright.core.transposed import transposed_of_specs
+from convwright.core.window import AnyPadding, Padding, all_sides
+from convwright.eager.asking.output_layout import output_layout
+from convwright.errors import BadInput
+from convwright.tensors import core_dtype, spec_of, torch_dtype
+
+_BEYOND_ADDRESSES = 1 << 63
+
+
+def problem_of(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: IntOrTuple = 1,
+    padding: AnyPadding = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+    direction: Direction = Direction.FORWARD,
+    flip: bool = False,
+) -> ConvProblem:
+    """The problem that these tensors pose; bad input is refused here, in one sentence.
+
+    >>> import torch
+    >>> problem_of(torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3), padding="same").y.shape
+    (1, 4, 8, 8)
+    """
+    _check_tensors(x, w, {"weight": w, "bias": bias, "residual": residual, "out": out})
+    rank, stored = x.dim() - 2, next((tensor for tensor in (out, residual) if tensor is not None), None)
+    strides, dilations = per_axis("stride", stride, rank), per_axis("dilation", dilation, rank)
+    problem = ConvProblem.of_specs(
+        spec_of(x),
+        spec_of(w),
+        stride=strides,
+        padding=all_sides(padding, w.shape[2:], strides, dilations),
+        dilation=dilations,
+        groups=groups,
+        direction=direction,
+        epilogue=Epilogue(residual is not None, bias is not None, activation_named(activation)),
+        flip=flip,
+        out_dtype=None if stored is None else core_dtype(stored.dtype),
+    )
+    _check_behind(problem.k, problem.y.shape, bias, residual, out)
+    y = spec_of(out) if out is not None else problem.y.dense(output_layout(problem, x, w, bias))
+    return replace(problem, y=y)
+
+
+def transposed_problem_of(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: IntOrTuple = 1,
+    padding: Padding = 0,
+    output_padding: IntOrTuple = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+) -> ConvProblem:
+    """The ``backward_data`` problem that a transposed convolution is: its input is dy, its output dx.
+
+    Bias, residual and activation are no part of it.
+
+    >>> import torch
+    >>> transposed_problem_of(torch.ones(1, 4, 8, 8), torch.ones(4, 3, 3, 3), stride=2, output_padding=1).x.shape
+    (1, 3, 18, 18)
+    """
+    _check_tensors(x, w, {"weight": w, "bias": bias, "residual": residual, "out": out})
+    if isinstance(padding, str):
+        raise BadInput(f"`padding` of a transposed convolution must be an int or a tuple of ints, got {padding!r}")
+    problem = transposed_of_specs(
+        spec_of(x), spec_of(w),
+        stride=stride, padding=padding, output_padding=output_padding, dilation=dilation, groups=groups,
+    )  # fmt: skip
+    _check_behind(problem.c, problem.x.shape, bias, residual, out)
+    added = per_axis("output_padding", output_padding, problem.rank)
+    dx = spec_of(out) if out is not None else problem.x.dense(output_layout(problem, x, w, bias, added))
+    return replace(problem, x=dx)
+
+
+def _check_behind(
+    channels: int, shape: tuple[int, ...], bias: Tensor | None, residual: Tensor | None, out: Tensor | None
+) -> None:
+    if prod(shape) >= _BEYOND_ADDRESSES:
+        raise BadInput(f"an output has no more elements than there are addresses, got one of shape {shape}")
+    if bias is not None and tuple(bias.shape) != (channels,):
+        raise BadInput(f"`bias` must have shape ({channels},), one entry per output channel, got {tuple(bias.shape)}")
+    for name, tensor in (("residual", residual), ("out", out)):
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise BadInput(f"`{name}` must have the output's shape {shape}, got {tuple(tensor.shape)}")
+
+
+def _check_tensors(x: Tensor, w: Tensor, named: Mapping[str, Tensor | None]) -> None:
+    if not 3 <= x.dim() <= 5 or w.dim() != x.dim():
+        raise BadInput(
+            "`input` and `weight` must have the same 3, 4 or 5 dimensions, "
+            f"got shapes {tuple(x.shape)} and {tuple(w.shape)}"
+        )
+    for name, tensor in {"input": x, **named}.items():
+        if tensor is not None and tensor.layout is not torch.strided:
+            raise BadInput(f"`{name}` must be a dense tensor, got one stored as {tensor.layout}")
+        allowed = _dtypes_of(name, x)
+        if tensor is not None and (tensor.dtype not in allowed or tensor.device != x.device):
+            beside = "like `input`" if allowed == (x.dtype,) else f"beside an `input` of {x.dtype}"
+            wanted = f"{' or '.join(map(str, allowed))} on {x.device} {beside}"
+            raise BadInput(f"`{name}` must be {wanted}, got {tensor.dtype} on {tensor.device}")
+
+
+def _dtypes_of(name: str, x: Tensor) -> tuple[torch.dtype, ...]:
+    """What the operand of this name may be stored in."""
+    dtype = core_dtype(x.dtype)
+    allowed = {"bias": (dtype.added,), "residual": dtype.outputs, "out": dtype.outputs}.get(name, (dtype,))
+    return tuple(map(torch_dtype, allowed))

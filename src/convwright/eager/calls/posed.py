@@ -1,0 +1,86 @@
+"""The problems that a call poses: its own, and those of the gradients that are wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.eager.calls.call import Call
+
+# What the operands' gradients are, as problems.
+_GRADIENTS = {
+    Direction.FORWARD: (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT),
+    Direction.BACKWARD_DATA: (Direction.FORWARD, Direction.BACKWARD_WEIGHT),
+}
+# The activations whose derivative is told by the output alone.
+FROM_OUTPUT = (Activation.NONE, Activation.RELU)
+
+
+class Wanted(NamedTuple):
+    """Of which operands of a call a gradient is wanted."""
+
+    x: bool = False
+    w: bool = False
+    bias: bool = False
+    residual: bool = False
+
+    @classmethod
+    def of(cls, *operands: Tensor | None) -> Wanted:
+        """Of a call with these, in this order."""
+        trains = torch.is_grad_enabled()
+        return cls(*(trains and tensor is not None and tensor.requires_grad for tensor in operands))
+
+    @classmethod
+    def at(cls, call: Call) -> Wanted:
+        return cls.of(call.x, call.w, call.bias, call.residual)
+
+
+def posed(call: Call) -> list[ConvProblem]:
+    """All of them; raises in words where the call is bad or no problem known here."""
+    wanted = Wanted.at(call)
+    problem = trained(call.problem(), wanted)
+    return [problem, *(gradient for gradient in gradient_problems(problem, wanted) if gradient is not None)]
+
+
+def trained(problem: ConvProblem, wanted: Wanted) -> ConvProblem:
+    """Without an activation whose derivative only autograd can take, where a gradient is wanted behind it."""
+    if not any(wanted) or problem.epilogue.activation in FROM_OUTPUT:
+        return problem
+    return replace(problem, epilogue=replace(problem.epilogue, activation=Activation.NONE))
+
+
+def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem | None]:
+    """For the input and for the weight of a call that poses ``problem``, None where no gradient is wanted."""
+    behind = with_dense_output(problem)
+    return [
+        _with_dense(behind, direction, behind.output).asking(direction) if is_wanted else None
+        for direction, is_wanted in zip(_GRADIENTS[problem.direction], (wanted.x, wanted.w), strict=True)
+    ]
+
+
+def with_dense_output(problem: ConvProblem) -> ConvProblem:
+    """The problem with a dense result. The gradient that is to come is dense, and so is one that is made, however its
+    operand lies: elements of that may share memory."""
+    return _with_dense(problem, problem.direction)
+
+
+def _with_dense(problem: ConvProblem, direction: Direction, beside: TensorSpec | None = None) -> ConvProblem:
+    """The problem with that dense which is the result in ``direction``; with channels last where ``beside`` has them,
+    as PyTorch lays gradients where only one of input and weight has them."""
+    if direction is Direction.FORWARD:
+        return replace(problem, y=_dense(problem.y, beside))
+    if direction is Direction.BACKWARD_DATA:
+        return replace(problem, x=_dense(problem.x, beside))
+    return replace(problem, w=_dense(problem.w, beside))
+
+
+def _dense(spec: TensorSpec, beside: TensorSpec | None) -> TensorSpec:
+    is_last = Layout.NHWC in (spec.layout, beside and beside.layout)
+    return spec.dense(Layout.NHWC if is_last else Layout.NCHW)

@@ -1,0 +1,215 @@
+"""The hot path's memory: what was decided at earlier calls, behind one check in C++.
+
+A slot says for which call it stands: the tensors' types, shapes, strides, devices and dispatch keys (which tell
+autocast, functorch and dispatch modes apart) are compared by PyTorch's own ``TensorGuards`` in 0.2 µs, where reading
+them into a Python key takes 0.8. The weight's id, or its shape, only finds the slot; the check does not trust it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from convwright import flags
+from convwright.core.policy import Policy, Weights
+from convwright.eager.asking import ambient
+from convwright.eager.asking.function_modes import watched
+from convwright.eager.asking.request import Request
+from convwright.tensors import address_of
+
+Run = Callable[..., Tensor]
+# A layer that sees many shapes is served by the second look, which finds a slot by its shape.
+_MOST_AT_FIRST_LOOK = 3
+_MOST_ALIKE = 8
+_MOST_WEIGHTS = 4096
+_MOST_KINDS = 1 << 16
+
+
+class Slot:
+    """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments.
+
+    PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
+    checked, which bear on the choice; ``short`` says that dilation and groups have their defaults, which PyTorch
+    fills in faster than it reads them. The request's fields are repeated here, since an ``is`` beside each is the
+    quickest way to compare them; ``plain`` says of three at once that they are None. ``extra`` tells calls with a
+    residual or an output given from those without. Slots of several weights may be of one ``decision``.
+    """
+
+    __slots__ = (
+        "activation", "algorithm", "alike", "ambient", "decision", "dilation", "extra", "flags", "grad", "groups",
+        "input_alike", "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same",
+        "short", "state", "stride", "tf32",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tensors: tuple[Tensor, ...],
+        request: Request,
+        run: Run | None,
+        extra: object = None,
+    ) -> None:
+        self.alike = guard(tensors)
+        self.input_alike = guard(tensors[:1])
+        self.matches = self.input_alike if run is None else self.alike
+        self.decision = object()
+        self._ask(request)
+        self.plain = request.activation is None and request.algorithm is None and request.policy is None
+        self.short = (request.dilation, request.groups) == (1, 1)
+        self.extra = extra
+        self.ambient = ambient.current()
+        self.grad = torch.is_grad_enabled()
+        # Only for fp32 on a GPU does it matter whether PyTorch may use TF32.
+        self.tf32 = flags.tf32_allowed() if tensors[0].is_cuda and tensors[0].dtype is torch.float32 else None
+        self.state = flags.state if tensors[0].is_cuda else flags.state_on_cpu
+        self.flags = self.state()
+        self.run = run
+
+    def _ask(self, request: Request) -> None:
+        self.request, self.same = request, request.same
+        (
+            self.no_bias, self.stride, self.padding, self.dilation, self.groups,
+            self.activation, self.algorithm, self.policy, self.output_padding,
+        ) = request  # fmt: skip
+
+    def asked(self, request: Request) -> Slot:
+        """The same decision for calls with these arguments, which are equal: those of another layer are other objects,
+        and to compare them by value at each call would take longer than all else that is compared."""
+        if all(mine is theirs for mine, theirs in zip(self.request, request, strict=True)):
+            return self
+        kept = request.kept()
+        if kept is not request:
+            return self  # lists and what is made anew each time are compared by value in any case
+        slot = copy(self)
+        slot._ask(kept)
+        return slot
+
+    def stands_for(self, request: Request, tensors: tuple[Tensor, ...], extra: object) -> bool:
+        """Whether this is the slot of a call, looked at without hurry and whatever weight it was made for."""
+        return (
+            self.same(request)
+            and self.extra == extra
+            and self.grad is torch.is_grad_enabled()
+            and self.ambient is ambient.current()
+            and self.alike(*tensors)
+            and self.flags == self.state()
+            and (self.run is None or (forward_ad._current_level < 0 and not watched()))
+        )
+
+
+class Slots:
+    """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
+
+    ``resting`` are the weights with which most calls need no look, since PyTorch's own function serves them, which is
+    right for whatever it is given.
+    """
+
+    def __init__(self) -> None:
+        self.latest: dict[int, tuple[Slot, ...]] = {}
+        self.resting: set[int] = set()
+        ambient.contexts.unlooked.append(self.resting)
+        self.forgotten = 0  # how often everything was
+        self._hidden: dict[int, tuple[Slot, ...]] = {}
+        self._addresses: dict[int, int] = {}
+        self._by_shape: dict[object, list[Slot]] = {}
+
+    def matching(self, weight: Tensor, request: Request, tensors: tuple[Tensor, ...], extra: object) -> Slot | None:
+        """The slot for a call with these tensors, input first; None where none stands for it."""
+        for slot in self._by_shape.get(_key(weight, tensors[0], request), ()):
+            if slot.stands_for(request, tensors, extra):
+                if extra is None:
+                    self._put_first(weight, self._for_layer(weight, slot, request))
+                return slot
+        return None
+
+    def _for_layer(self, weight: Tensor, slot: Slot, request: Request) -> Slot:
+        """``slot`` as this layer asks for it; as it is, where the layer sees so many shapes that it is soon let go."""
+        known = self.latest.get(id(weight), ())
+        mine = next((other for other in known if other.decision is slot.decision), None)
+        if mine is not None or len(known) >= _MOST_AT_FIRST_LOOK:
+            return mine or slot
+        return slot.asked(request)
+
+    def remember(self, weight: Tensor, tensors: tuple[Tensor, ...], slot: Slot) -> None:
+        """Keep ``slot``, first among those of ``weight``; the oldest of these drops out."""
+        if len(self._by_shape) >= _MOST_KINDS:
+            self._by_shape.clear()
+        alike = self._by_shape.setdefault(_key(weight, tensors[0], slot.request), [])
+        alike.insert(0, slot)
+        del alike[_MOST_ALIKE:]
+        self._put_first(weight, slot)
+
+    def rest(self, weight: int) -> None:
+        """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them, or
+        a call has to be served by the same candidate each time."""
+        if flags.deterministic():
+            return
+        self.resting.add(weight)
+        if ambient.contexts.open:
+            self.resting.discard(weight)
+
+    def remember_image(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
+        """PyTorch's own function serves a batch of one image like this, and takes the next without a batch."""
+        if len(self.latest.get(id(weight), ())) == 1 and request.policy is None:
+            self.rest(id(weight))
+        else:
+            self.remember(weight, tensors, Slot(tensors, request.kept(), None))
+
+    def leave(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
+        """Let PyTorch's own function serve the calls of a layer for which nothing is chosen, with few looks at them."""
+        self.remember(weight, tensors, Slot(tensors, request, None))
+        if request.policy is None and all(slot.run is None for slot in self.latest.get(id(weight), ())):
+            self.rest(id(weight))
+
+    def forget(self) -> None:
+        """Drop every slot, so that the next call of each kind decides anew."""
+        self.forgotten += 1
+        self.resting.clear()
+        for memory in (self.latest, self._hidden, self._addresses, self._by_shape):
+            memory.clear()
+
+    def show(self, shown: bool) -> None:
+        """Let the first look find slots, or nothing, until they are shown again."""
+        self.resting.clear()
+        if shown:
+            self.latest.update(self._hidden)
+            self._hidden.clear()
+        else:
+            self._hidden.update(self.latest)
+            self.latest.clear()
+
+    def _put_first(self, weight: Tensor, slot: Slot) -> None:
+        if slot.extra is not None:
+            return
+        if len(self.latest) >= _MOST_WEIGHTS:
+            self.latest.clear()
+            self.resting.clear()
+            self._addresses.clear()
+        self.resting.discard(id(weight))
+        known, address = self.latest.get(id(weight), ()), address_of(weight)
+        # An id is used again, most likely. A weak reference would know, and keep PyTorch from swapping the weight.
+        if self._addresses.get(id(weight)) != address:
+            known, self._addresses[id(weight)] = (), address
+        others = [other for other in known if other.decision is not slot.decision]
+        self.latest[id(weight)] = (slot, *others)[:_MOST_AT_FIRST_LOOK]
+
+
+def _key(weight: Tensor, x: Tensor, request: Request) -> object:
+    """What finds a slot. Layers of one shape share theirs, unless each keeps a packed weight of its own."""
+    policy = request.policy
+    own = isinstance(policy, Policy) and policy.weights is Weights.CONSTANT
+    return id(weight) if own else weight.shape, x.shape
+
+
+def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
+    """A check that is True for tensors that look exactly like these to PyTorch's dispatcher."""
+    guards: Any = torch._C._dynamo.guards
+    sizes = [list(tensor.shape) for tensor in tensors]
+    strides = [list(tensor.stride()) for tensor in tensors]
+    made = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    check: Callable[..., bool] = made.check
+    return check

@@ -1,0 +1,214 @@
+"""What a call will run from now on: the chosen candidates of its directions, made ready.
+
+Each question has an answer for eager calls and one for calls that are captured into a CUDA graph. Where they differ
+both are made ready, and a call looks which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from convwright import flags
+from convwright.backends.torch_native.own import torch_candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.epilogue import activation_named
+from convwright.core.host_costs import objection_of_host
+from convwright.core.policy import Objective, Policy, Weights
+from convwright.core.problem import ConvProblem
+from convwright.eager.asking import ambient
+from convwright.eager.calls.call import Call
+from convwright.eager.calls.posed import FROM_OUTPUT, Wanted, gradient_problems, with_dense_output
+from convwright.eager.calls.slots import Run
+from convwright.eager.gradients.autograd import Training
+from convwright.eager.gradients.fused_gradients import FusedGradients, fused_choices, fused_problems
+from convwright.eager.host_costs import eager_rule, host_costs, launches_of
+from convwright.eager.running.bound import call_runner, direction_runner, either_runner, torchs_own
+from convwright.eager.running.unfused_epilogue import activated, torchs_functions
+from convwright.errors import Refused
+from convwright.measuring.hardware.machine import device_facts
+from convwright.tuning.session import Answer, Choice, capturing, session
+
+_C: Any = torch._C
+
+
+class Decision(NamedTuple):
+    """``run`` None is PyTorch's own function, called with the caller's own arguments. ``choice`` is what computes the
+    call, None where nothing was chosen; a decision that does not last is made again at a later call."""
+
+    run: Run | None
+    choice: Choice | None = None
+    lasts: bool = True
+
+
+def decide(call: Call) -> Decision:
+    """Choose a candidate for each direction that this call needs, and make it ready."""
+    try:
+        problem = call.problem()
+    except Refused:
+        if call.request.algorithm is not None:
+            raise
+        return Decision(torchs_own(call))
+    if call.trains and activation_named(call.request.activation) not in FROM_OUTPUT:
+        inner = decide(replace(call, request=call.request._replace(activation=None)))
+        return inner._replace(run=activated(inner.run, call))
+    answers = _answers(problem, call)
+    lasts = all(answer is None or answer.lasts for answer in answers)
+    eager = _step(problem, answers, _eager, call)
+    captured = _step(problem, answers, _captured, call) if call.x.is_cuda else eager
+    if eager == captured:
+        return Decision(_ready(problem, eager, call), eager.main, lasts)
+    run = either_runner(_ready(problem, eager, call), _ready(problem, captured, call), call)
+    return Decision(run, (captured if _C._cuda_isCurrentStreamCapturing() else eager).main, lasts)
+
+
+def choices_for(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Answer:
+    """What computes ``problem`` in an eager call and in a captured one."""
+    return session().answer(problem, device, policy, algorithm, eager_rule(device, policy))
+
+
+def training(call: Call) -> Training:
+    """The three directions of a convolution, whether or not they are PyTorch's own."""
+    problem = call.problem()
+    pick = _captured if capturing(device_facts(call.x.device)) else _eager
+    main, *gradients = (None if answer is None else pick(answer) for answer in _answers(problem, call))
+    assert main is not None
+    return _trained(problem, _Step(main, tuple(gradients)), call)
+
+
+def torchs_training(call: Call) -> Training:
+    """All three of PyTorch's own, for a call about which nothing is decided yet."""
+    problem = call.problem()
+    return Training(
+        problem, with_dense_output(problem).output, call.form, call.request, torchs_functions(call), None, None
+    )
+
+
+def _eager(answer: Answer) -> Choice:
+    return answer.eager
+
+
+def _captured(answer: Answer) -> Choice:
+    return answer.captured
+
+
+def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
+    """For the call itself, and for each of its gradients that is wanted."""
+    device, wanted = device_facts(call.x.device), Wanted.at(call)
+    main = _answer(problem, device, call, call.request.algorithm)
+    posed = gradient_problems(problem, wanted) if any(wanted) else (None, None)
+    return [main, *(None if each is None else _answer(each, device, call, None) for each in posed)]
+
+
+def _answer(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: str | None) -> Answer:
+    policy, around = call.request.policy or Policy(), ambient.current()
+    asked = algorithm or (around.get(problem.direction) if around is not None else None)
+    try:
+        return choices_for(problem, device, policy, asked)
+    except Refused:
+        if algorithm is not None or around is None or around.strict:
+            raise
+        return choices_for(problem, device, policy, None)
+
+
+class _Step(NamedTuple):
+    """What computes a call and, where they are wanted, its gradients: ``fused`` are those that take the activation's
+    and the bias's along."""
+
+    main: Choice
+    gradients: tuple[Choice | None, ...] = (None, None)
+    fused: tuple[Choice | None, ...] | None = None
+
+    @property
+    def choices(self) -> list[Choice]:
+        return [self.main, *(choice for choice in self.fused or self.gradients if choice is not None)]
+
+
+def _step(
+    problem: ConvProblem, answers: Sequence[Answer | None], pick: Callable[[Answer], Choice], call: Call
+) -> _Step:
+    """The choices for one kind of call; PyTorch's own where a training step does not save what it adds on the host."""
+    main, *gradients = (None if answer is None else pick(answer) for answer in answers)
+    assert main is not None
+    if not call.trains:
+        return _Step(main)
+    step = _Step(main, tuple(gradients), None if _is_asked(call) else _fused(problem, call, gradients, pick))
+    is_free = all(_is_own(each) or _is_free(each, call) for each in step.choices)
+    if pick is _eager and is_free and not all(map(_is_own, step.choices)) and not _pays(step.choices, call):
+        return _Step(_torchs(main))
+    return step
+
+
+def _ready(problem: ConvProblem, step: _Step, call: Call) -> Run | None:
+    """What runs these choices; None for PyTorch's own function."""
+    if all(map(_is_own, step.choices)):
+        return torchs_own(call)
+    return _trained(problem, step, call) if call.trains else call_runner(step.main, call)
+
+
+def _fused(
+    problem: ConvProblem, call: Call, plain: Sequence[Choice | None], pick: Callable[[Answer], Choice]
+) -> tuple[Choice | None, ...] | None:
+    """Choices for gradients together with the activation's and the bias's, where these are surely faster."""
+    device = device_facts(call.x.device)
+    posed = fused_problems(problem, Wanted.at(call), call.request.policy or Policy(), device)
+    found = fused_choices(posed, plain, lambda each: pick(_answer(each, device, call, None)))
+    return None if found is None else tuple(found)
+
+
+def _pays(choices: Sequence[Choice], call: Call) -> bool:
+    """Whether the choices for a training step save enough to pay for what they and an autograd node add on the host."""
+    device, policy = device_facts(call.x.device), call.request.policy or Policy()
+    costs, packs = host_costs(device), policy.weights is Weights.CHANGING
+    saved_us, extra_us = 0.0, costs.node_us
+    for choice in choices:
+        if choice.device_us is None or choice.torch_device_us is None or _is_own(choice):
+            continue
+        saved_us += choice.torch_device_us.value - choice.device_us.value
+        if device.kind != "cpu":  # where host and device are one
+            extra_us += costs.extra_us(choice.candidate, launches_of(choice.candidate, packs=packs))
+    return objection_of_host(saved_us, extra_us) is None
+
+
+def _trained(problem: ConvProblem, step: _Step, call: Call) -> Training:
+    to_input, to_weight = (
+        None if choice is None or _is_own(choice) else direction_runner(choice, call) for choice in step.gradients
+    )
+    chosen = next((choice for choice in step.gradients if choice is not None), None)
+    gradient = problem.output
+    if chosen is not None:
+        gradient = chosen.candidate.problem.y if problem.direction is Direction.FORWARD else chosen.candidate.problem.x
+    fused = FusedGradients(step.fused, call) if step.fused is not None else None
+    return Training(
+        problem, gradient, call.form, call.request, direction_runner(step.main, call), to_input, to_weight, fused
+    )
+
+
+def _is_own(choice: Choice) -> bool:
+    """Whether PyTorch's own function, called as its flags are now, is what was chosen."""
+    precision = dict(choice.candidate.config).get("tf32")
+    return choice.is_torch and (precision is None or (precision == "on") is flags.tf32_allowed())
+
+
+def _is_asked(call: Call) -> bool:
+    return call.request.algorithm is not None or ambient.current() is not None
+
+
+def _is_free(choice: Choice, call: Call) -> bool:
+    """Whether PyTorch's own call may serve instead of a choice: not of one that was asked for, or made for another
+    reason than time, or where calls that are alike must give the same bits."""
+    policy = call.request.policy or Policy()
+    if _is_asked(call) or policy.objective is not Objective.TIME or policy.arithmetic is not None:
+        return False
+    timed = choice.device_us is not None and choice.torch_device_us is not None
+    return timed and not choice.is_torch and not (policy.deterministic or flags.deterministic())
+
+
+def _torchs(choice: Choice) -> Choice:
+    """PyTorch's own call in the place of a choice."""
+    own = torch_candidate(choice.candidate.problem, cpu=choice.device.kind == "cpu")
+    return replace(choice, candidate=own, device_us=choice.torch_device_us)

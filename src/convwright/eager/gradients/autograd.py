@@ -1,0 +1,161 @@
+"""The gradient of a convolution whose directions are computed by chosen candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from convwright.backends.torch_native.own import gradients
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation, activation_named
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+from convwright.eager.asking.request import Request
+from convwright.eager.calls.form import Form
+from convwright.eager.running.composite import transformed
+from convwright.eager.running.runner import Runner
+from convwright.tensors import address_of, lies_as
+
+_aten: Any = torch.ops.aten
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+# Of dy, x, w, y and what is wanted; None where it does not serve.
+Fused = Callable[..., Gradients | None]
+
+
+class Training:
+    """The three directions of one convolution, made ready. A gradient's runner of None is left to PyTorch. Where
+    ``fused`` computes gradients together with what stands ahead of them, the runners serve what it does not.
+
+    ``gradient`` is the output's gradient as the candidates were chosen for it; ``torchs_gradients`` are PyTorch's own
+    formulas, which alone can be differentiated again.
+    """
+
+    __slots__ = (
+        "_sum_dims", "_transposed", "forward", "fused", "gradient", "relu", "to_input", "to_weight", "torchs_gradients",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        problem: ConvProblem,
+        gradient: TensorSpec,
+        form: Form,
+        request: Request,
+        forward: Runner,
+        to_input: Runner | None,
+        to_weight: Runner | None,
+        fused: Fused | None = None,
+    ) -> None:
+        self.gradient = gradient
+        self.forward = forward
+        self.to_input = to_input
+        self.to_weight = to_weight
+        self.fused = fused
+        self.relu = activation_named(request.activation) is Activation.RELU
+        self._transposed = form.transposed
+        self.torchs_gradients = gradients_of(problem, request)
+        self._sum_dims = [0, *range(2, problem.rank + 2)]
+
+    def __call__(
+        self, x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, _out: None = None
+    ) -> Tensor:
+        return _apply(x, w, bias, residual, self)
+
+    def before_activation(self, dy: Tensor, y: Tensor | None) -> Tensor:
+        """The gradient ahead of the activation, in the layout that the candidates were chosen for."""
+        return self._laid(dy if y is None else _aten.threshold_backward(dy, y, 0))
+
+    def _laid(self, dy: Tensor) -> Tensor:
+        wanted = self.gradient.strides
+        if dy.stride() == wanted or lies_as(dy, self.gradient):
+            return dy
+        return torch.empty_strided(dy.shape, wanted, dtype=dy.dtype, device=dy.device).copy_(dy)
+
+    def fused_gradients(
+        self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None, needs: tuple[bool, bool, bool]
+    ) -> Gradients | None:
+        """Those of input, weight and bias from the output's gradient behind the activation, or None."""
+        return None if self.fused is None else self.fused(self._laid(dy), x, w, y, needs)
+
+    def gradients(self, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
+        """Those of input, weight and bias, each where it is needed."""
+        dx = self.to_input(dy, w) if needs[0] and self.to_input else None
+        dw = None
+        if needs[1] and self.to_weight:
+            dw = self.to_weight(dy, x) if self._transposed else self.to_weight(x, dy)
+        left = (needs[0] and dx is None, needs[1] and dw is None, needs[2])
+        if left[0] or left[1]:
+            made = self.torchs_gradients(dy, x, w, left)
+            return dx if dx is not None else made[0], dw if dw is not None else made[1], made[2]
+        return dx, dw, dy.sum(self._sum_dims) if needs[2] else None
+
+
+def gradients_of(problem: ConvProblem, request: Request) -> Callable[..., Gradients]:
+    """PyTorch's own gradients ``(dy, x, w, needs)`` of input, weight and bias."""
+    if problem.direction is Direction.FORWARD:
+        return lambda dy, x, w, needs: gradients(problem, dy, x, w, needs)
+
+    def transposed(dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
+        rank = problem.rank
+        padding = [low for low, _ in problem.padding]
+        added = [request.output_padding] * rank if isinstance(request.output_padding, int) else request.output_padding
+        made: Gradients = _aten.convolution_backward(
+            dy, x, w, [problem.c] if needs[2] else None,
+            problem.stride, padding, problem.dilation, True, added, problem.groups, needs,
+        )  # fmt: skip
+        return made
+
+    return transposed
+
+
+class Convolution(torch.autograd.Function):
+    """One node for convolution, residual, bias and activation together."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, training: Training
+    ) -> Tensor:
+        y = training.forward(x, w, bias, residual)
+        ctx.set_materialize_grads(False)
+        ctx.training = training
+        ctx.save_for_backward(x, w, y if training.relu else None)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor | None) -> tuple[Tensor | None, ...]:
+        if dy is None:
+            return (None,) * 5
+        x, w, y = ctx.saved_tensors
+        training: Training = ctx.training
+        needs = ctx.needs_input_grad
+        # Only PyTorch's formulas have a second derivative, a tangent, and can be mapped over a batch of gradients.
+        if is_differentiated() or transformed() is not None or not _is_in_memory(dy):
+            if y is not None:
+                dy = _aten.threshold_backward(dy, y, 0)
+            made = training.torchs_gradients(dy, x, w, needs[:3])
+        else:
+            fused = training.fused_gradients(dy, x, w, y, needs[:3])
+            if fused is not None:
+                return (*fused, None, None)
+            dy = training.before_activation(dy, y)
+            made = training.gradients(dy, x, w, needs[:3])
+        return (*made, dy if needs[3] else None, None)
+
+
+def is_differentiated() -> bool:
+    """Whether a derivative is taken of what is computed now, in either mode."""
+    return torch.is_grad_enabled() or forward_ad._current_level >= 0
+
+
+def _is_in_memory(dy: Tensor) -> bool:
+    """False for subclasses, and for what stands for a batch of gradients, which has no address."""
+    try:
+        return type(dy) is Tensor and address_of(dy) >= 0
+    except RuntimeError:
+        return False
+
+
+_apply: Callable[..., Tensor] = Convolution.apply

@@ -1,0 +1,189 @@
+"""Gradients by kernels that fuse what stands ahead of them: ReLU's derivative, and the bias's gradient.
+
+PyTorch, and whatever else computes the gradients of a convolution with an activation, first writes down the gradient
+ahead of that, which both then read, and sums it up for the bias. Where outputs are many and channels few, that takes as
+long as the gradients do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction, Role
+from convwright.core.epilogue import Epilogue
+from convwright.core.fusing import is_rare
+from convwright.core.plan import Plan
+from convwright.core.policy import Objective, Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec, same_order
+from convwright.eager.calls.call import Call
+from convwright.eager.calls.posed import FROM_OUTPUT, Wanted, gradient_problems
+from convwright.eager.gradients.autograd import Gradients
+from convwright.eager.running.on_device import on_device
+from convwright.eager.running.strides import with_strides
+from convwright.eager.running.workspace import workspace
+from convwright.errors import Refused
+from convwright.measuring.compare import TIE
+from convwright.shortage import SHORTAGES, is_shortage
+from convwright.tensors import empty
+from convwright.tuning import listing
+from convwright.tuning.session import Choice
+
+_FASTEST = (Objective.TIME, Objective.DEVICE_TIME)
+
+
+def fused_problems(
+    problem: ConvProblem, wanted: Wanted, policy: Policy, device: DeviceFacts
+) -> list[ConvProblem | None]:
+    """Those of the gradients of input and weight with what stands ahead of them, None where none is wanted; an empty
+    list where nothing stands there, or no kernel fuses it, or more than speed is asked for."""
+    activation = problem.epilogue.activation
+    if problem.direction is not Direction.FORWARD or activation not in FROM_OUTPUT:
+        return []
+    # The residual's gradient is the one ahead of the activation itself.
+    if policy.objective not in _FASTEST or wanted.residual or (wanted.bias and not wanted.w):
+        return []
+    to_input, to_weight = gradient_problems(problem, wanted)
+    asked = [
+        to_input and replace(to_input, epilogue=Epilogue(activation=activation)),
+        to_weight and replace(to_weight, epilogue=Epilogue(bias=wanted.bias, activation=activation)),
+    ]
+    rare = [each for each in asked if each is not None and is_rare(each)]
+    return asked if rare and all(_is_fused(each, device) for each in rare) else []
+
+
+def _is_fused(problem: ConvProblem, device: DeviceFacts) -> bool:
+    offers = listing.direct(problem, device, Policy())
+    return any(isinstance(offer, Candidate) and offer.backend != "torch" for offer in offers)
+
+
+def fused_choices(
+    asked: Sequence[ConvProblem | None], plain: Sequence[Choice | None], choose: Callable[[ConvProblem], Choice]
+) -> list[Choice | None] | None:
+    """Choices for such gradients, where these are surely faster than ``plain``."""
+    try:
+        found = [None if each is None else choose(each) for each in asked]
+    except Refused:
+        return None
+    return with_shared_work(found, plain) if found and are_faster(found, plain) else None
+
+
+def are_faster(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -> bool:
+    """Whether choices for such gradients are surely faster than those for gradients alone behind what stands ahead.
+
+    What that takes is told by PyTorch's own calls, which are timed with it and without.
+    """
+    fused_us = alone_us = ahead_us = 0.0
+    for ours, alone in zip(fused, plain, strict=True):
+        if ours is None or alone is None:
+            continue
+        if ours.device_us is None or alone.device_us is None:
+            return False
+        fused_us += ours.device_us.high
+        alone_us += alone.device_us.low
+        if is_rare(ours.candidate.problem):
+            together_us, alone_torch_us = ours.torch_device_us, alone.torch_device_us
+            if not _is_one_kernels(ours) or together_us is None or alone_torch_us is None:
+                return False
+            # Both have the derivative ahead of them; the weight's gradient, which comes last, has the bias's, too.
+            ahead_us = max(together_us.value - alone_torch_us.value, 0.0)
+    return fused_us < (1 - TIE) * (alone_us + ahead_us)
+
+
+def _is_one_kernels(choice: Choice) -> bool:
+    return not choice.is_torch and choice.candidate.inner is None
+
+
+def with_shared_work(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -> list[Choice | None]:
+    """The same beside times of PyTorch's own calls in which the derivative, which both need, is counted once."""
+    to_input, to_weight = fused
+    alone = plain[0]
+    if to_input is not None and to_weight is not None and alone is not None and is_rare(to_input.candidate.problem):
+        to_input = replace(to_input, torch_device_us=alone.torch_device_us)
+    return [to_input, to_weight]
+
+
+class FusedGradients:
+    """Both gradients made ready, for operands that lie as their problems say, the output's among them."""
+
+    __slots__ = ("_masks", "_needs", "_run")
+
+    def __init__(self, choices: Sequence[Choice | None], call: Call) -> None:
+        to_input, to_weight = choices
+        steps = [None if choice is None else _step(choice, call) for choice in choices]
+        with_bias = Wanted.at(call).bias
+        self._needs = (to_input is not None, to_weight is not None, with_bias)
+        chosen = to_weight or to_input
+        assert chosen is not None
+        problem = chosen.candidate.problem
+        self._masks = tuple(spec.alignment - 1 for spec in (problem.y, problem.x, problem.w, problem.y))
+        bias = TensorSpec((problem.k,), problem.dtype) if with_bias else None
+        self._run = on_device(partial(_gradients, steps, bias), call.x.device)
+
+    def __call__(
+        self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None, needs: tuple[bool, bool, bool]
+    ) -> Gradients | None:
+        """Those of input, weight and bias; None where other ones are asked for than were chosen, where an operand lies
+        otherwise than was thought, or there is no memory."""
+        if needs != self._needs or self._is_astray(dy, x, w, y):
+            return None
+        try:
+            return self._run(dy, x, w, y)
+        except SHORTAGES as error:
+            if not is_shortage(error):
+                raise
+        return None
+
+    def _is_astray(self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None) -> bool:
+        if y is not None and not same_order(y.shape, y.stride(), dy.stride()):
+            return True
+        given = (dy, x, w, dy if y is None else y)
+        return any(tensor.data_ptr() & mask for tensor, mask in zip(given, self._masks, strict=True))
+
+
+def _gradients(
+    steps: Sequence[Callable[..., Tensor] | None],
+    bias: TensorSpec | None,
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    y: Tensor | None,
+) -> Gradients:
+    to_input, to_weight = steps
+    db = None if bias is None else empty(bias, dy.device)
+    dx = None if to_input is None else to_input(dy, w, y, None)
+    dw = None if to_weight is None else to_weight(x, dy, y, db)
+    return dx, dw, db
+
+
+def _step(choice: Choice, call: Call) -> Callable[..., Tensor]:
+    return with_strides(_Step(choice, call.x.device), choice.candidate.problem, call)
+
+
+class _Step:
+    """One plan with its workspace, called with what its epilogue takes."""
+
+    __slots__ = ("_packs", "_plan", "_rare", "_scratch")
+
+    def __init__(self, choice: Choice, device: torch.device) -> None:
+        problem = choice.candidate.problem
+        self._plan: Plan = choice.plan()
+        self._packs = Role.W in problem.operands
+        self._rare = [role for role in (Role.Z, Role.DB) if role in problem.operands]
+        needed = self._plan.workspace_bytes
+        self._scratch = workspace(needed, device) if needed else None
+
+    def __call__(self, first: Tensor, second: Tensor, z: Tensor | None, db: Tensor | None) -> Tensor:
+        given = {Role.Z: z, Role.DB: db}
+        packed = self._plan.prepare(second) if self._packs else second
+        scratch = self._scratch() if self._scratch is not None else None
+        rare = {role.value: given[role] for role in self._rare}
+        run: Callable[..., Tensor] = self._plan
+        return run(first, packed, None, None, None, scratch, **rare)

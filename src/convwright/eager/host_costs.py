@@ -1,0 +1,182 @@
+"""Measures the host overhead per call, by kind of plan: once per machine, before anything is searched or compiled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from statistics import median
+from timeit import Timer
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from convwright.backends.registry import backend
+from convwright.backends.torch_native.own import TorchPlan, torch_candidate
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.host_costs import HostCosts
+from convwright.core.plan import Launches
+from convwright.core.policy import Policy, Weights
+from convwright.core.problem import ConvProblem
+from convwright.eager.asking.describe import problem_of
+from convwright.eager.asking.function_modes import modes
+from convwright.eager.asking.request import Request
+from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.slots import Slot
+from convwright.eager.gradients.autograd import Training
+from convwright.errors import ConvwrightError
+from convwright.tuning import listing
+from convwright.tuning.choose import Eager
+from convwright.tuning.session import session
+
+# A call on a CPU runs another candidate only if that is surely so much faster.
+CPU_TIE = 0.10
+_FACT, _ROUNDS, _CALLS = "host costs", 15, 20
+_PLAIN = Request(True, 1, 0, 1, 1)
+_KERNELS = 2  # of the plan that tells what a further launch takes
+
+
+def eager_rule(device: DeviceFacts, policy: Policy) -> Eager:
+    """What an eager call on ``device`` asks for beyond a faster device."""
+    if device.kind == "cpu":
+        return Eager(CPU_TIE)
+    costs = host_costs(device)
+    packs = policy.weights is Weights.CHANGING
+    return Eager(extra_us=lambda candidate: costs.extra_us(candidate, launches_of(candidate, packs=packs)))
+
+
+def launches_of(candidate: Candidate, *, packs: bool) -> int:
+    """Kernels of ours that one call launches, 0 where a library launches its own."""
+    member = backend(candidate.leaf.backend, candidate.leaf.problem.kind)
+    return member.launches(candidate.leaf, packs=packs) if isinstance(member, Launches) else 0
+
+
+@cache
+def host_costs(device: DeviceFacts) -> HostCosts:
+    """Read from the store, or measured in a tenth of a second and kept there for later processes."""
+    store, name = session().store, f"{_FACT}, torch {torch.__version__}"
+    kept = store.fact(device.key, name)
+    try:
+        if kept is not None:
+            return HostCosts.from_json(json.loads(kept))
+    except (TypeError, ValueError, AttributeError):
+        pass  # another version wrote it
+    costs = measured(device)
+    store.record_fact(device.key, name, json.dumps(costs.to_json()))
+    return costs
+
+
+def measured(device: DeviceFacts) -> HostCosts:
+    """Tiny convolutions through our dispatch and through PyTorch's, in turns: the host is all that they take."""
+    place = torch.device(str(device.torch_name))
+    dtype = torch.float32 if device.kind == "cpu" else torch.float16
+    x, w = (torch.zeros(shape, device=place, dtype=dtype) for shape in ((1, 8, 8, 8), (8, 8, 3, 3)))
+    y = torch.zeros(1, 8, 6, 6, device=place, dtype=dtype)
+    problem = problem_of(x, w)
+    runs: dict[str, Callable[[], object]] = {
+        "own": lambda: CONV2D.own(x, w),
+        "operator": lambda: torch.empty_like(y).copy_(y),
+    }
+    if device.kind == "cuda":
+        runs |= {f"{n} launches": _dispatched(_launching(n, y, device), x, w) for n in (1, _KERNELS)}
+        engine = _engine(problem, device)
+        if engine is not None:
+            runs["engine"] = _dispatched(engine, x, w)
+    with _undisturbed(place.type):
+        with torch.no_grad():
+            us = _times_us(runs)
+        with torch.enable_grad():
+            us |= _times_us(_training_steps(problem, x, w))
+    one = us.get("1 launches", us["own"])
+    return HostCosts(
+        own_us=us["own"],
+        engine_us=us.get("engine", us["own"]),
+        launch_us=one,
+        next_launch_us=max(us.get(f"{_KERNELS} launches", one) - one, 0.0) / (_KERNELS - 1),
+        operator_us=us["operator"],
+        node_us=max(us["node"] - us["own step"], 0.0),
+    )
+
+
+def _dispatched(run: Callable[..., Tensor], x: Tensor, w: Tensor) -> Callable[[], Tensor]:
+    """A call that checks what a layer's call checks before it runs what was chosen for it."""
+    slot = Slot((x, w), _PLAIN, run)
+
+    def call() -> Tensor:
+        is_same = slot.matches(x, w) and slot.flags == slot.state() and not modes()
+        return run(x, w, None) if is_same else CONV2D.own(x, w)
+
+    return call
+
+
+def _launching(count: int, y: Tensor, device: DeviceFacts) -> Callable[..., Tensor]:
+    """A plan that launches ``count`` empty kernels."""
+    from convwright.backends.triton.launching.empty_kernel import empty_kernel
+
+    launch = empty_kernel(device)
+
+    def run(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        out = torch.empty_like(y)
+        addresses, stream = (x.data_ptr(), w.data_ptr(), out.data_ptr(), 0), launch.stream()
+        for _ in range(count):
+            launch.at(addresses, stream)
+        return out
+
+    return run
+
+
+def _engine(problem: ConvProblem, device: DeviceFacts) -> Callable[..., Tensor] | None:
+    """A plan of cuDNN's; None where it has none here."""
+    for offer in backend("cudnn").candidates(problem, device, Policy()):
+        if isinstance(offer, Candidate) and not offer.compiles and not offer.workspace_bytes:
+            try:
+                return listing.build(offer, device)
+            except ConvwrightError:
+                continue
+    return None
+
+
+def _training_steps(problem: ConvProblem, x: Tensor, w: Tensor) -> Mapping[str, Callable[[], object]]:
+    """A step through our autograd node and through PyTorch's, both with PyTorch's kernels."""
+    x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
+    torchs = TorchPlan(torch_candidate(problem))
+    node = Training(problem, problem.y, CONV2D, _PLAIN, torchs, None, None)
+    with torch.no_grad():
+        dy = torch.zeros_like(CONV2D.own(x, w))
+    return {
+        "node": lambda: torch.autograd.grad(node(x, w), (x, w), dy),
+        "own step": lambda: torch.autograd.grad(CONV2D.own(x, w), (x, w), dy),
+    }
+
+
+_Name = TypeVar("_Name", bound=str)
+
+
+def _times_us(runs: Mapping[_Name, Callable[[], object]]) -> dict[_Name, float]:
+    """Median host time of each call, by turns, so that a machine that slows down slows all of them."""
+    timers = {name: Timer(run) for name, run in runs.items()}
+    for timer in timers.values():
+        timer.timeit(_CALLS)
+    rounds = []
+    for _ in range(_ROUNDS):
+        rounds.append({name: timer.timeit(_CALLS) / _CALLS * 1e6 for name, timer in timers.items()})
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # or else the queue of launches fills, and the host waits for the device
+    return {name: median(each[name] for each in rounds) for name in runs}
+
+
+@contextmanager
+def _undisturbed(kind: str) -> Any:
+    """Inside, nothing is cast, and a caller's hooks for saved tensors, by which a checkpoint counts them, see none."""
+    with ExitStack() as around:
+        around.enter_context(torch.autocast(kind, enabled=False))
+        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            around.enter_context(torch.autograd.graph.saved_tensors_hooks(_itself, _itself))
+        yield
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor

@@ -1,0 +1,185 @@
+"""A convolution that writes into a slice of a larger buffer, with a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.core.epilogue import activation_named
+from convwright.core.policy import Policy
+from convwright.core.problem import IntOrTuple
+from convwright.core.window import Padding
+from convwright.eager.asking.ambient import AUTO, freely
+from convwright.eager.asking.autocast import autocasting
+from convwright.eager.asking.request import Request
+from convwright.eager.calls.call import Call, as_batch
+from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.posed import FROM_OUTPUT
+from convwright.eager.calls.slots import Slot
+from convwright.eager.decision import torchs_training, training
+from convwright.eager.gradients.autograd import Training, is_differentiated
+from convwright.eager.gradients.regions import Kept, base_of, check_apart, log_write, version_of
+from convwright.eager.pytorchs_own import foreign_dtype
+from convwright.eager.running.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
+from convwright.eager.scheduler import When, scheduler
+from convwright.eager.slow_path import slow_path
+from convwright.errors import BadInput
+from convwright.tensors import NARROW
+
+_aten: Any = torch.ops.aten
+
+
+def conv2d_into(
+    out: Tensor,
+    input: Tensor,  # noqa: A002  the names are those of torch.nn.functional.conv2d
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrTuple = 1,
+    padding: Padding = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    *,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    algorithm: str | None = None,
+    policy: Policy | None = None,
+) -> Tensor:
+    """``out`` becomes the convolution and is returned, as an in-place operation that autograd follows.
+
+    ``out`` may be a slice of a buffer of which ``input`` is another slice, as in densely connected networks: the
+    gradient is right as long as nothing writes over what a backward pass still needs, and an error where it does. It
+    can be differentiated again where the two are not of one buffer.
+
+    >>> import torch
+    >>> buffer, weight = torch.ones(1, 3, 4, 4), torch.ones(1, 2, 1, 1, requires_grad=True)
+    >>> conv2d_into(buffer[:, 2:], buffer[:, :2], weight).sum().backward()
+    >>> buffer[0, :, 0, 0].tolist(), weight.grad.flatten().tolist()
+    ([1.0, 1.0, 2.0], [16.0, 16.0])
+    """
+    if not isinstance(out, Tensor):
+        raise BadInput(f"`out` must be a tensor, got {type(out).__name__}")
+    request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
+    if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        before = version_of(out)
+        slow_path(CONV2D, input, weight, bias, request, residual, out)
+        log_write(out if input.dim() == weight.dim() else out.unsqueeze(0), before)
+        return out
+    check_tensors(CONV2D, input=input, weight=weight)
+    request = request.kept()
+    call = Call(CONV2D, input, weight, bias, residual, out, request)
+    if (why := _why_copied(call)) is not None:
+        refuse_algorithm(CONV2D, request, why)
+        return _copied(call)
+    if algorithm == AUTO:
+        with freely(CONV2D.direction):
+            return _written(replace(call, request=request._replace(algorithm=None)))
+    return _written(call)
+
+
+def _why_copied(call: Call) -> str | None:
+    """Why the result is made by PyTorch's own functions first; None where it need not."""
+    if torch.compiler.is_compiling():
+        return "it is being compiled"
+    why = None if call.x.dtype in NARROW else foreign_dtype(call)  # those are refused where they are looked at
+    why = why or foreign(*call.operands)
+    return why or ("autocast is on" if autocasting(call.x) else None)
+
+
+def _written(call: Call) -> Tensor:
+    """The result, written to where it belongs by what was chosen, and that noted."""
+    x, w, bias, residual, out = call.operands
+    assert out is not None
+    if x.dim() == 3:
+        _written(replace(call, x=x.unsqueeze(0), residual=as_batch(residual), out=out.unsqueeze(0)))
+        return out
+    check_apart(out, input=x, weight=w, bias=bias, residual=residual)
+    before = version_of(out)
+    if not call.trains:
+        result = slow_path(CONV2D, x, w, bias, call.request, residual, out)
+    elif (made := _training(call)) is not None:
+        kept: list[Kept] = []
+        result = _apply(out, x, w, bias, residual, made, kept)
+        for each in kept:
+            each.version = result._version  # autograd counts the write only when the node is finished
+    else:
+        result = _copied(call)
+    log_write(out, before)
+    return result
+
+
+def _copied(call: Call) -> Tensor:
+    """The result of PyTorch's own functions, copied to where it belongs."""
+    assert call.out is not None
+    # Autograd saves what the convolution reads, and would find the buffer changed by the copy.
+    x = call.x.clone() if torch.is_grad_enabled() else call.x
+    y = composite(replace(call, x=x, out=None))
+    check_like(y, "out", call.out)
+    return call.out.copy_(y)
+
+
+def _training(call: Call) -> Training | None:
+    """The three directions of this call, as they were made ready at an earlier one; None where PyTorch serves it."""
+    if activation_named(call.request.activation) not in FROM_OUTPUT:
+        refuse_algorithm(call.form, call.request, f"the gradient of {call.request.activation} needs what is before it")
+        return None
+    slots, extra = CONV2D.slots, ("into", call.extra)
+    slot = slots.matching(call.w, call.request, call.tensors, extra)
+    if slot is not None and isinstance(slot.run, Training):
+        return slot.run
+    if scheduler.when(call) is not When.NOW:
+        return torchs_training(call)
+    made = training(call)
+    slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, made, extra))
+    return made
+
+
+class Into(torch.autograd.Function):
+    """The in-place node. What ``out`` held before plays no part in what it holds afterwards."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        out: Tensor,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        training: Training,
+        kept: list[Kept],
+    ) -> Tensor:
+        training.forward(x, w, bias, residual, out)
+        ctx.mark_dirty(out)
+        shares = base_of(x) is base_of(out)
+        # PyTorch would refuse a saved slice of a buffer after a write to any other slice of it.
+        ctx.x = Kept(x) if shares else None
+        ctx.y = Kept(out) if training.relu else None
+        kept.extend(each for each in (ctx.x, ctx.y) if each is not None)
+        ctx.save_for_backward(None if shares else x, w)
+        ctx.training = training
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        training: Training = ctx.training
+        needs = ctx.needs_input_grad
+        y = ctx.y.intact() if ctx.y else None
+        if is_differentiated():  # as only PyTorch's formulas can be
+            if ctx.x:
+                raise RuntimeError(
+                    "conv2d_into has no derivative of its gradient where its input and its output lie in one buffer"
+                )
+            inner = dy if y is None else _aten.threshold_backward(dy, y, 0)
+            made = training.torchs_gradients(inner, x, w, needs[1:4])
+        else:
+            inner = training.before_activation(dy, y)
+            made = training.gradients(inner, ctx.x.intact() if ctx.x else x, w, needs[1:4])
+        # Zero, not None: for a slice, None would drop the gradient of the whole buffer.
+        return (torch.zeros_like(dy) if needs[0] else None, *made, inner if needs[4] else None, None, None)
+
+
+_apply: Callable[..., Tensor] = Into.apply

@@ -1,0 +1,170 @@
+"""A plan bound to eager calls: it finds the workspace, packs the weight, and looks at addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from convwright.backends.torch_native.own import TorchPlan
+from convwright.core.direction import Direction
+from convwright.core.plan import Plan
+from convwright.eager.running.on_device import on_device
+from convwright.eager.running.packed_once import Pack, PackedOnce
+from convwright.eager.running.workspace import workspace
+from convwright.shortage import SHORTAGES
+from convwright.tensors import empty, spec_of
+from convwright.tuning.ranges import without_range
+
+Runner = Callable[..., Tensor]
+Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+
+
+class Fallback(Protocol):
+    """What runs in a plan's place while that has no memory."""
+
+    @property
+    def serving(self) -> Runner: ...
+
+    def begin(self, error: BaseException, needed_bytes: int | None) -> None:
+        """Have something else serve from now on, or raise."""
+
+    def lasts(self) -> bool:
+        """Whether this call, too, is not the plan's."""
+
+
+def runner(
+    plan: Plan, operands: Operands, torchs_own: Runner, *, weights_constant: bool, stays: bool, fallback: Fallback
+) -> Runner:
+    """The shortest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these, or
+    ``fallback`` in its place where it has no memory.
+
+    What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
+    operands that are less aligned than the problem says goes to PyTorch's own plan, or where the plan ``stays``,
+    whatever it costs, there with copies of them.
+    """
+    if isinstance(plan, TorchPlan):
+        return plan.bare  # PyTorch packs nothing, and takes whatever lies wherever
+    if isinstance(without_range(plan), TorchPlan):
+        return plan
+    device = operands[0].device
+    second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT
+    pack = _packing(plan, operands[1], weights_constant=weights_constant) if second_is_weight else None
+    run = _with_extras(_bound(plan, pack, device, fallback), plan, operands)
+    if device.type == "cpu":
+        return run
+    astray = _with_copies(run, plan) if stays else torchs_own
+    return on_device(_aligned(run, plan, astray, packed=pack is not None), device)
+
+
+def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | None:
+    """How a weight becomes what the kernel wants; None where weights of this layout are so already."""
+    weight = weight.detach()
+    if plan.prepare(weight) is weight:
+        return None
+    return PackedOnce(plan.prepare) if weights_constant else plan.prepare
+
+
+def _bound(plan: Plan, pack: Pack | None, device: torch.device, fallback: Fallback) -> Runner:
+    needed_bytes = plan.workspace_bytes
+    scratch = workspace(needed_bytes, device) if needed_bytes else None
+    if pack is None and scratch is None:
+        return plan
+    short = False
+
+    def run(
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        nonlocal short
+        if short:
+            if fallback.lasts():
+                return fallback.serving(first, second, bias, residual, out)
+            short = False
+        try:
+            packed = second if pack is None else pack(second)
+            return plan(first, packed, bias, residual, out, None if scratch is None else scratch())
+        except SHORTAGES as error:
+            fallback.begin(error, needed_bytes)
+        short = True
+        return fallback.serving(first, second, bias, residual, out)
+
+    return run
+
+
+def _with_extras(run: Runner, plan: Plan, operands: Operands) -> Runner:
+    """``run`` behind copies of a bias or a residual that do not lie in memory as the problem says they do."""
+    problem, (_, _, bias, residual) = plan.candidate.problem, operands
+    lay_bias = bias is not None and not bias.is_contiguous()
+    lay_residual = residual is not None and spec_of(residual).strides != problem.y.strides
+    if not (lay_bias or lay_residual):
+        return run
+
+    def laid(
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        if lay_bias and bias is not None:
+            bias = bias.contiguous()
+        if lay_residual and residual is not None:
+            residual = empty(problem.y, residual.device).copy_(residual)
+        return run(first, second, bias, residual, out)
+
+    return laid
+
+
+def _with_copies(run: Runner, plan: Plan) -> Runner:
+    """``run`` on copies of its operands, which lie in memory as the problem says they do."""
+    problem = plan.candidate.problem
+    first_spec, second_spec = (problem.operands[role] for role in problem.direction.operands)
+
+    def copying(
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        first, second = empty(first_spec, first.device).copy_(first), empty(second_spec, second.device).copy_(second)
+        bias = None if bias is None else bias.clone()
+        residual = None if residual is None else empty(problem.y, residual.device).copy_(residual)
+        y = run(first, second, bias, residual, None)
+        return y if out is None else out.copy_(y)
+
+    return copying
+
+
+def _aligned(run: Runner, plan: Plan, astray: Runner, *, packed: bool) -> Runner:
+    """``run`` where each address is a multiple of what the problem says of its operand, a bias's of 16 bytes, and
+    ``astray`` elsewhere."""
+    problem = plan.candidate.problem
+    first_role, second_role = problem.direction.operands
+    first_mask = problem.operands[first_role].alignment - 1
+    second_mask = 0 if packed else problem.operands[second_role].alignment - 1
+    out_mask = problem.output.alignment - 1
+
+    def checked(
+        first: Tensor,
+        second: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        off = first.data_ptr() & first_mask | second.data_ptr() & second_mask
+        if bias is not None:
+            off |= bias.data_ptr() & 15
+        if residual is not None:
+            off |= residual.data_ptr() & out_mask
+        if out is not None:
+            off |= out.data_ptr() & out_mask
+        return (astray if off else run)(first, second, bias, residual, out)
+
+    return checked

@@ -1,0 +1,139 @@
+"""When a call is decided. A search takes as long as many calls, so it waits until a layer's shape comes again.
+
+A layer that always sees the same shape is searched for at its second call; what an earlier process has searched for is
+decided at the first. On a CPU nothing is searched: a call is decided where the store knows anything of this device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+
+import torch
+
+from convwright import flags
+from convwright.core.policy import Objective, Policy
+from convwright.eager.asking import ambient
+from convwright.eager.asking.request import Request
+from convwright.eager.calls.call import Call
+from convwright.eager.calls.posed import posed
+from convwright.errors import ConvwrightError
+from convwright.measuring.hardware.machine import device_facts
+from convwright.settings import Mode
+from convwright.tuning.session import session
+
+# A layer that has seen more shapes is left to PyTorch's own function. Of the shapes that it sees none is searched for
+# while new ones keep coming: nothing new for so many calls as there are shapes, and at most so many, is calm.
+_MOST_KINDS, _LONGEST_PASS = 8, 128
+# A weight that is made anew for each call has no second one. A deep network has some dozens of equal layers.
+_ALIKE = 64
+_MOST_REMEMBERED = 1 << 16
+_Kind = tuple[object, ...]
+
+
+class When(Enum):
+    """When a call that no slot stands for is decided."""
+
+    NOW = auto()
+    LATER = auto()  # if it comes again
+    NEVER = auto()  # PyTorch's own function serves this and the next ones
+
+
+class SearchScheduler:
+    """Counts the calls that no slot stands for."""
+
+    def __init__(self) -> None:
+        self._hurried = False
+        self.forget()
+
+    def when(self, call: Call) -> When:
+        if self._hurried or not _may_wait(call):
+            return When.NOW
+        here, device = session(), device_facts(call.x.device)
+        if here.mode is Mode.OFF:
+            return When.NEVER
+        kind, kinds = _kind(call), self._kinds_of(call)
+        again = kind in kinds
+        self._note(kind, kinds, call.w.shape)
+        if len(kinds) > _MOST_KINDS:
+            return When.NEVER
+        if device.kind not in here.searches_on:
+            return When.NOW if here.knows_device(device) else When.NEVER
+        if again or self._alike[kind] >= _ALIKE:
+            return When.NOW if self._is_calm() else When.LATER
+        is_usual = len(kinds) == 1 and self._layers[call.w.shape] <= _ALIKE
+        return When.NOW if is_usual and _is_known(call) else When.LATER
+
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Inside, every call is decided at once."""
+        before, self._hurried = self._hurried, True
+        try:
+            yield
+        finally:
+            self._hurried = before
+
+    def forget(self) -> None:
+        """Take every call for a new one again."""
+        self._kinds: dict[tuple[int, torch.Size], set[_Kind]] = {}
+        self._alike: dict[_Kind, int] = {}
+        self._layers: dict[torch.Size, int] = {}
+        self._since_new = self._known = 0
+        self._varies = False
+
+    def _kinds_of(self, call: Call) -> set[_Kind]:
+        if self._known >= _MOST_REMEMBERED:
+            self.forget()
+        return self._kinds.setdefault((id(call.w), call.w.shape), set())
+
+    def _note(self, kind: _Kind, kinds: set[_Kind], w_shape: torch.Size) -> None:
+        if kind in kinds:
+            self._since_new += 1
+        elif kinds:
+            self._varies, self._since_new = True, 0
+        else:
+            self._layers[w_shape] = self._layers.get(w_shape, 0) + 1
+        self._alike[kind] = self._alike.get(kind, 0) + 1
+        self._known += kind not in kinds
+        kinds.add(kind)
+
+    def _is_calm(self) -> bool:
+        """Whether no layer has seen a new shape for a whole pass through everything that is known."""
+        return not self._varies or self._since_new >= min(self._known, _LONGEST_PASS)
+
+
+def _may_wait(call: Call) -> bool:
+    """Whether PyTorch's own functions may serve until more is known: nothing else was asked for."""
+    request, mode = call.request, session().mode
+    if mode not in (Mode.QUICK, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
+        return False
+    if mode is Mode.QUICK and flags.deterministic():  # a later choice would give other bits than the first call
+        return False
+    policy = request.policy
+    if policy is None:
+        return True
+    # Whoever replaces PyTorch's functions asks at no call in particular.
+    by_time = policy.objective in (Objective.TIME, Objective.DEVICE_TIME)
+    return call.form.stands_in and by_time and policy.arithmetic is None and not policy.deterministic
+
+
+def _is_known(call: Call) -> bool:
+    """Whether an earlier process has searched for all that this call needs, so that a decision takes no time."""
+    try:
+        problems = posed(call)
+    except ConvwrightError:
+        return False
+    device, policy = device_facts(call.x.device), call.request.policy or Policy()
+    return all(session().knows(problem, device, policy) for problem in problems)
+
+
+def _kind(call: Call) -> _Kind:
+    """What makes two calls of a layer alike, read faster than the problem that they pose."""
+    x, request = call.x, call.request
+    if list in map(type, request):
+        request = Request._make([tuple(value) if isinstance(value, list) else value for value in request])
+    return call.form, x.shape, x.stride(), call.w.shape, x.dtype, x.device, request, call.extra
+
+
+scheduler = SearchScheduler()

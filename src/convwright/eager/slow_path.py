@@ -1,0 +1,179 @@
+"""A call for which the first look finds nothing: a new one, a foreign tensor, autocast, a residual or an output given.
+
+Read from the top: what a compiler compiles, what earlier calls decided, and the first call of its kind, which is
+decided now or later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.eager.asking.ambient import AUTO, freely
+from convwright.eager.asking.autocast import autocasting, cast, lowering, uncast
+from convwright.eager.asking.request import Request
+from convwright.eager.calls.call import Call, as_batch, per_call
+from convwright.eager.calls.form import Form
+from convwright.eager.calls.slots import Run, Slot
+from convwright.eager.decision import Decision, decide
+from convwright.eager.gradients.regions import check_apart, count_write
+from convwright.eager.latest import latest
+from convwright.eager.proxies import is_proxy, noted
+from convwright.eager.pytorchs_own import checked, composed, computed_by_pytorch, foreign_dtype, why_pytorchs
+from convwright.eager.running.composite import check_like, composite, is_plain, is_transformed
+from convwright.eager.scheduler import When, scheduler
+from convwright.eager.tracing import traced
+from convwright.errors import NothingLeft
+from convwright.uncompiled import uncompiled
+
+_C: Any = torch._C
+
+
+def slow_path(
+    form: Form,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    request: Request,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Compute a call, and remember what was decided for the next one like it."""
+    if torch.compiler.is_dynamo_compiling():
+        return _compiled(form, x, w, bias, request, residual, out)
+    if is_plain(x) and is_plain(w) and (bias is None or is_plain(bias)):
+        if x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
+            return _of_one_image(form, x, w, bias, request, residual, out)
+        call = Call(form, x, w, bias, residual, out, request)
+        slot = form.slots.matching(w, request, call.tensors, call.extra)
+        if slot is not None:
+            return _run(slot.run, call)
+    elif any(is_proxy(operand) for operand in (x, w, bias, residual, out)):
+        return noted(form, x, w, bias, request, residual, out)
+    if request.algorithm == AUTO:
+        with freely(form.direction):
+            return slow_path(form, x, w, bias, request._replace(algorithm=None), residual, out)
+    return first_call(Call(form, x, w, bias, residual, out, request.kept()))
+
+
+@uncompiled("what is chosen at a call is no part of a graph")
+def first_call(call: Call) -> Tensor:
+    """A call like which none has been decided."""
+    with torch._C.DisableTorchFunctionSubclass():  # some tensors take the functions of layers only
+        why = why_pytorchs(checked(call))
+    if why is not None:
+        return computed_by_pytorch(call, why)
+    try:
+        _check_output(call)
+        when = scheduler.when(call)
+        if when is When.NOW:
+            return _run(decided(call), call)
+        if when is When.NEVER and call.extra is None and call.request.activation is None:
+            call.form.slots.leave(call.w, call.tensors, call.request)
+        return composed(call)
+    except NothingLeft:
+        return composed(call)  # an empty tensor, or for some dtypes and devices an error
+
+
+def decided(call: Call) -> Run | None:
+    """What runs a call that no slot stands for, and will run the next one like it."""
+    slots, forgotten, before = call.form.slots, call.form.slots.forgotten, latest.choice
+    decision = _lowered(call) if autocasting(call.x) else decide(call)
+    if latest.choice is before:  # or else it had no memory, and another serves
+        latest.choice = decision.choice or before
+    # What serves inside a capture was not chosen; where there was news in the meantime, the next call decides again.
+    capturing = call.x.is_cuda and _C._cuda_isCurrentStreamCapturing()
+    if capturing or slots.forgotten != forgotten:
+        return decision.run
+    if decision.lasts:
+        slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, decision.run, call.extra))
+    elif decision.run is None and call.request.policy is None:
+        slots.rest(id(call.w))  # a call now and then asks again
+    return decision.run
+
+
+def _lowered(call: Call) -> Decision:
+    """The decision for the operands that autocast makes of these, after casts like its own."""
+    given = call.x, call.w, call.bias
+    x, w, bias = cast(*given)
+    decision = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
+    if decision.run is None:
+        return decision
+    return decision._replace(run=lowering(decision.run, given, per_call(call.form, call.request, first_call)))
+
+
+def _run(run: Run | None, call: Call) -> Tensor:
+    """``run`` on a call's operands; None is PyTorch's own function, which takes no output."""
+    if run is None:
+        return call.torchs_own()
+    _check_output(call)
+    y = run(*call.operands)
+    if call.out is not None:
+        count_write(call.out)
+    return y
+
+
+def _check_output(call: Call) -> None:
+    if call.out is not None:
+        check_apart(call.out, input=call.x, weight=call.w, bias=call.bias, residual=call.residual)
+
+
+def _of_one_image(
+    form: Form,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    request: Request,
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
+    """One image without a batch is a batch of one, but for PyTorch's own function, which takes it as it is."""
+    slots, batch, rest = form.slots, x.unsqueeze(0), (w,) if bias is None else (w, bias)
+    if residual is None and out is None:
+        if slots.matching(w, request, (x, *rest), None) is not None:
+            return form.own(x, w, bias, *form.window(request))
+        slot = slots.matching(w, request, (batch, *rest), None)
+        if slot is not None and slot.run is None:
+            slots.remember_image(w, (x, *rest), request)
+            return form.own(x, w, bias, *form.window(request))
+    y = slow_path(form, batch, w, bias, request, *map(as_batch, (residual, out)))
+    return y.squeeze(0) if out is None else out
+
+
+def _compiled(
+    form: Form,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    request: Request,
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
+    """What ``torch.compile`` sees: one operator, or PyTorch's own functions."""
+    if request.policy is not None:
+        return _under_policy(form, x, w, bias, request, residual, out)
+    call = checked(Call(form, x, w, bias, residual, out, request))
+    if (why := foreign_dtype(call)) is not None:
+        return computed_by_pytorch(call, why)
+    y = composite(replace(call, out=None)) if is_transformed() else traced(call)
+    if out is None:
+        return y
+    check_like(y, "out", out)
+    return out.copy_(y)
+
+
+@uncompiled("a `policy=` is kept by a choice at the call: set PyTorch's flags, or compute outside of what is compiled")
+def _under_policy(
+    form: Form,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    request: Request,
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
+    """``slow_path`` outside of a graph, which knows of no permission, and whose gradients are PyTorch's own."""
+    return slow_path(form, x, w, bias, request, residual, out)

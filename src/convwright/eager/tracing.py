@@ -1,0 +1,133 @@
+"""The convolutions as one custom op, for torch.compile and strict torch.export: it chooses when it first runs.
+
+Its gradient is written in PyTorch's own ops, so that a compiler can see into it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.core.epilogue import Activation, activation_named
+from convwright.core.problem import per_axis
+from convwright.core.window import Sides, both_sides
+from convwright.eager.asking.autocast import autocasting, cast
+from convwright.eager.asking.request import Request
+from convwright.eager.calls.call import Call, as_batch
+from convwright.eager.calls.form import FORMS, Form
+from convwright.eager.running.composite import composite, refuse_algorithm
+from convwright.tensors import activate
+
+_aten: Any = torch.ops.aten
+_FORMS = {(form.rank, form.transposed): form for form in FORMS}
+
+
+def traced(call: Call) -> Tensor:
+    """The same call with its arguments as the op takes them."""
+    request, x, w, bias = call.request, call.x, call.w, call.bias
+    if autocasting(x):
+        x, w, bias = cast(x, w, bias)
+    for size in w.shape:
+        range(size)  # a compiler takes it for a constant from here on, as it does with a parameter's
+    rank, activation = call.form.rank, activation_named(request.activation)
+    strides, dilations = per_axis("stride", request.stride, rank), per_axis("dilation", request.dilation, rank)
+    pads = both_sides(request.padding, w.shape[2:], strides, dilations)
+    if x.dim() != w.dim():
+        return traced(Call(call.form, x.unsqueeze(0), w, bias, as_batch(call.residual), None, request)).squeeze(0)
+    why = _why_not_as_one(call, x, pads)
+    if why is not None:
+        refuse_algorithm(call.form, request, why)
+        return composite(Call(call.form, x, w, bias, call.residual, None, request))
+    fused = activation if activation in (Activation.NONE, Activation.RELU) else Activation.NONE
+    y: Tensor = torch.ops.convwright.convolution(
+        x, w, bias, call.residual, strides, [lo for lo, _ in pads], dilations, call.form.transposed,
+        per_axis("output_padding", request.output_padding, rank), request.groups, str(fused), request.algorithm,
+    )  # fmt: skip
+    return y if fused is activation else activate(y, activation)
+
+
+def _why_not_as_one(call: Call, x: Tensor, pads: Sides) -> str | None:
+    """Why a call is not one operator for a compiler."""
+    if call.residual is not None and call.residual.dtype is not x.dtype:
+        return f"its residual is {call.residual.dtype} and its input {x.dtype}"
+    return "its padding is uneven, and compiled" if any(lo != hi for lo, hi in pads) else None
+
+
+@torch.library.custom_op("convwright::convolution", mutates_args=())
+def _convolution(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    activation: str,
+    algorithm: str | None,
+) -> Tensor:
+    from convwright.eager.slow_path import slow_path
+
+    form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
+    request = window._replace(no_bias=bias is None, activation=activation, algorithm=algorithm)
+    return slow_path(form, x, w, bias, request, residual)
+
+
+@_convolution.register_fake
+def _(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    activation: str,
+    algorithm: str | None,
+) -> Tensor:
+    form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
+    y = composite(Call(form, x, w, bias, residual, None, window._replace(activation=activation)))
+    if (activation != "none" or residual is not None) and 1 in y.shape and y.is_contiguous():
+        return torch.empty_like(y, memory_format=torch.contiguous_format)  # as eager sums and activations lie
+    return y
+
+
+def _asked(
+    x: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> tuple[Form, Request]:
+    window = (tuple(stride), tuple(padding), tuple(dilation), groups)
+    added = tuple(output_padding) if transposed else 0
+    return _FORMS[x.dim() - 2, transposed], Request(True, *window, output_padding=added)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, w, bias, residual, *arguments, activation, _algorithm = inputs
+    ctx.save_for_backward(x, w, output if activation == "relu" else None)
+    ctx.arguments, ctx.has_residual = arguments, residual is not None
+    ctx.bias_sizes = None if bias is None else list(bias.shape)
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, w, y = ctx.saved_tensors
+    if y is not None:
+        dy = _aten.threshold_backward(dy, y, 0)
+    needs = ctx.needs_input_grad
+    wanted = (needs[0], needs[1], needs[2] and ctx.bias_sizes is not None)
+    made = _aten.convolution_backward(dy, x, w, ctx.bias_sizes, *ctx.arguments, wanted)
+    return *made, dy if ctx.has_residual else None, *[None] * 8
+
+
+_convolution.register_autograd(_backward, setup_context=_setup)

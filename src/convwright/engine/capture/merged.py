@@ -1,0 +1,105 @@
+"""A convolution module with the batch normalisation and the activation behind it that one kernel computes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from convwright.core.epilogue import Activation
+from convwright.engine.capture.layers import LayerCall
+from convwright.engine.capture.trails import BATCH_NORM, Follower
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    nn.ReLU: Activation.RELU, nn.SiLU: Activation.SILU, nn.GELU: Activation.GELU, nn.Hardswish: Activation.HARDSWISH,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """``activation(norm(conv(x)))``, of which only the convolution has to be there."""
+
+    conv: Any
+    norm: Any = None
+    activation: nn.Module | None = None
+
+    @property
+    def behind(self) -> tuple[nn.Module, ...]:
+        """The modules that have nothing left to do."""
+        return tuple(module for module in (self.norm, self.activation) if module is not None)
+
+    @property
+    def kind(self) -> Activation:
+        return Activation.NONE if self.activation is None else ACTIVATIONS[type(self.activation)]
+
+    def own(self, y: Tensor) -> Tensor:
+        """What PyTorch makes of the convolution's output."""
+        for module in self.behind:
+            y = module.forward(y if module is self.norm else y.clone())  # an activation may work in place
+        return y
+
+    def weight(self) -> Tensor:
+        """The convolution's weight, in fp64, by which it computes what normalisation makes of its sums."""
+        weight: Tensor = self.conv.weight.detach().double()
+        return weight if self.norm is None else weight * self._factors().view(-1, *[1] * (weight.dim() - 1))
+
+    def bias(self) -> Tensor | None:
+        """What is added to each channel, in fp64; None where there is nothing."""
+        bias: Tensor | None = None if self.conv.bias is None else self.conv.bias.detach().double()
+        if self.norm is None:
+            return bias
+        mean: Tensor = self.norm.running_mean.double()
+        scaled = (-mean if bias is None else bias - mean) * self._factors()
+        shift = self.norm.bias
+        return scaled if shift is None else scaled + shift.detach().double()
+
+    def _factors(self) -> Tensor:
+        norm = self.norm
+        factors: Tensor = (norm.running_var.double() + norm.eps).rsqrt()
+        return factors if norm.weight is None else factors * norm.weight.detach().double()
+
+
+def merged(
+    conv: nn.Module, calls: Iterable[LayerCall], modules: Mapping[str, nn.Module], counts: Mapping[str, int]
+) -> Merged:
+    """``conv`` with what stands behind it at each of its ``calls``.
+
+    A module behind it is taken where it computes as PyTorch's does, and only behind this convolution: as often, by the
+    ``counts`` of calls by path.
+    """
+    seen = tuple(calls)
+    times = sum(call.calls for call in seen)
+    common = _common([call.follows for call in seen])
+
+    def taken(position: int, kinds: Collection[type[nn.Module]]) -> nn.Module | None:
+        if position >= len(common):
+            return None
+        path = common[position].module
+        module = modules.get(path)
+        alone = module is not None and counts.get(path) == times and not has_hooks(module)
+        return module if alone and type(module) in kinds else None
+
+    norm = taken(0, NORMS) if common and common[0].op == BATCH_NORM else None
+    if norm is not None and getattr(norm, "running_mean", None) is None:
+        return Merged(conv)
+    activation = taken(0 if norm is None else 1, ACTIVATIONS)
+    if isinstance(activation, nn.GELU) and activation.approximate != "none":
+        activation = None
+    return Merged(conv, norm, activation)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether somebody is told of its calls, or changes them."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def _common(follows: list[tuple[Follower, ...]]) -> tuple[Follower, ...]:
+    """What all of them begin with."""
+    shortest = min(follows, key=len, default=())
+    same = 0
+    while same < len(shortest) and all(each[same] == shortest[same] for each in follows):
+        same += 1
+    return shortest[:same]

@@ -1,0 +1,109 @@
+"""What became of a model in int8: the model, and what it costs in accuracy, layer by layer and as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, log10
+from typing import Any
+
+from torch import nn
+
+from convwright.core.device import DeviceFacts
+from convwright.core.problem import ConvProblem
+from convwright.core.record import as_record
+from convwright.quantizing.calibration import Ranges
+from convwright.wording.conditions_text import conditions_now
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedLayer:
+    """One convolution of a model, in int8 or, where ``kept`` says why, in its own precision.
+
+    ``problem`` is what it poses in its own precision, on the first sample that reaches it. ``merged`` are the modules
+    behind it that it computes as well. ``largest`` is the largest magnitude of its inputs on the samples; beyond
+    ``limit`` they are cut off. ``error`` is how far its result in int8 is off, given the inputs of the model as it was
+    (relative L2 over all samples). ``candidate`` is the id of what computes that. None is what is not known.
+    """
+
+    name: str
+    kept: str | None = None
+    problem: ConvProblem | None = None
+    merged: tuple[str, ...] = ()
+    largest: float | None = None
+    limit: float | None = None
+    error: float | None = None
+    candidate: str | None = None
+
+    @property
+    def snr_db(self) -> float | None:
+        """The result's signal beside the noise that int8 adds, in decibels; infinite where there is none."""
+        return _decibels(self.error)
+
+    def to_json(self) -> dict[str, Any]:
+        """Its entry in what ``quantize`` gives."""
+        told = {
+            "name": self.name,
+            "int8": self.kept is None,
+            "kept": self.kept,
+            "problem": None if self.problem is None else self.problem.key,
+            "merged": list(self.merged),
+            "largest": self.largest,
+            "limit": self.limit,
+            "error": self.error,
+            "snr_db": self.snr_db,
+            "candidate": self.candidate,
+        }
+        return {name: as_record(value, infinite=str) for name, value in told.items()}
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Quantized:
+    """What ``quantize`` gives back: the ``model`` in int8, a copy in evaluation mode, and what became of each layer.
+
+    ``error`` is how far the model's outputs on the samples are from those of the model that was given (relative L2
+    over all samples; of several outputs that of the worst; None where it gives none in floating point).
+    """
+
+    model: nn.Module
+    device: DeviceFacts
+    ranges: Ranges
+    max_layer_error: float
+    samples: int
+    layers: tuple[QuantizedLayer, ...]
+    error: float | None
+    seconds: float
+
+    @property
+    def in_int8(self) -> tuple[QuantizedLayer, ...]:
+        """The layers that compute in int8."""
+        return tuple(layer for layer in self.layers if layer.kept is None)
+
+    @property
+    def snr_db(self) -> float | None:
+        """The signal of the model's outputs beside the noise that int8 adds, in decibels."""
+        return _decibels(self.error)
+
+    def __repr__(self) -> str:
+        of = f"{len(self.in_int8)} of {len(self.layers)}"
+        return f"<Quantized: {of} convolutions in int8 on {self.device.label}>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the model, as data."""
+        told = {
+            "device": self.device.label,
+            "conditions": dict(conditions_now(self.device)),
+            "ranges": self.ranges,
+            "max_layer_error": self.max_layer_error,
+            "samples": self.samples,
+            "error": self.error,
+            "snr_db": self.snr_db,
+            "seconds": self.seconds,
+        }
+        record = {name: as_record(value, infinite=str) for name, value in told.items()}
+        return record | {"layers": [layer.to_json() for layer in self.layers]}
+
+
+def _decibels(error: float | None) -> float | None:
+    if error is None:
+        return None
+    return -20 * log10(error) if error else inf

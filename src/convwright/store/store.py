@@ -1,0 +1,341 @@
+"""Findings, kept across processes. Findings and not choices: a choice is made at reading, under the caller's policy."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+from convwright.core.finding import Measurement
+from convwright.errors import BadInput, StoreError
+from convwright.naming import check_not_below_0
+from convwright.settings import store_place
+from convwright.store import quarantine, upkeep
+from convwright.store.database import Database
+from convwright.store.quarantine import Place, Quarantined
+from convwright.store.schema import SCHEMA_VERSION
+from convwright.store.streams import reading, writing
+from convwright.store.transfer import from_lines, to_lines
+from convwright.store.upkeep import KnownProblem, Merged, Summary
+
+# The time of the last use is written at most this often: reading is no reason to write each time.
+_USED_EVERY_S = 86_400.0
+
+_OF_SUBJECT = "WHERE problem = ? AND device = ?"
+_USED = "INSERT OR REPLACE INTO used VALUES (?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the store knows of one candidate. ``created`` is in seconds since 1970."""
+
+    fingerprint: str
+    measurement: Measurement | None
+    failure: str | None
+    created: float
+
+
+class Store:
+    """Findings by problem, device and candidate, in one SQLite file that many processes share.
+
+    >>> with Store.open(None) as store:
+    ...     store.record("ic8ih9oc8kh3", "H200", "cudnn/gemm", "cudnn 9.19", None, "ran out of memory")
+    ...     store.findings("ic8ih9oc8kh3", "H200")["cudnn/gemm"].failure
+    'ran out of memory'
+    """
+
+    def __init__(self, path: Path | str | None, tell: Callable[[str], None] | None = None) -> None:
+        if path is not None and not (isinstance(path, Path | str) and str(path)):
+            raise BadInput(f"a store's `path` must be a path, or None for one in memory, got {path!r}")
+        self._database = Database(store_place("a store", path) if isinstance(path, str) else path, tell)
+        self._untold: str | None = None
+        self.recorded = 0  # findings that this process has kept
+
+    @classmethod
+    def open(cls, path: Path | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
+        """The store at ``path``; its folder is made. None, or a place that cannot be written to, means in memory; what
+        a file there holds is used all the same, where it can be read.
+
+        A file of a newer convwright, or of another program, is an error. With ``tell`` it is not: findings are then
+        kept in memory, as they are where the file fails later, and ``tell`` is called with the reason.
+        """
+        store = cls(path, tell)
+        store._database.open()
+        return store
+
+    @property
+    def path(self) -> Path | None:
+        """The file that was asked for."""
+        return self._database.path
+
+    @property
+    def note(self) -> str | None:
+        """In words, where the store is not simply the file that was asked for, or could not keep all it should."""
+        return self._database.note or self._untold
+
+    @property
+    def in_file(self) -> bool:
+        """True where findings are kept in the file; False where they end with the process."""
+        return self._database.open()
+
+    @property
+    def reads_file(self) -> bool:
+        """True where what the file holds is known, also where nothing new can be kept there."""
+        return self._database.reads_file
+
+    @property
+    def unkept(self) -> str | None:
+        """Why what is found ends with the process, in words; None where it is kept in the file."""
+        return None if self.in_file else self.note or "findings are kept in memory only"
+
+    def record(
+        self,
+        problem_key: str,
+        device_key: str,
+        candidate_id: str,
+        fingerprint: str,
+        measurement: Measurement | None,
+        failure: str | None,
+    ) -> None:
+        """Keep what was found out about one candidate, in place of what was known of it before."""
+        body = None if measurement is None else json.dumps(measurement.to_json())
+        place = (problem_key, device_key, candidate_id)
+
+        def write(connection: sqlite3.Connection) -> None:
+            # A search rests on its findings: where one of them gives way to one of other versions, it is to be done
+            # again under the old versions too.
+            connection.execute(
+                f"DELETE FROM search {_OF_SUBJECT} AND EXISTS "
+                f"(SELECT 1 FROM finding {_OF_SUBJECT} AND candidate = ? AND fingerprint <> ?)",
+                (problem_key, device_key, *place, fingerprint),
+            )
+            connection.execute(
+                "INSERT OR REPLACE INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*place, fingerprint, body, failure, time.time()),
+            )
+
+        self._database.transaction(write)
+        self.recorded += 1
+
+    def knows(self, device_key: str) -> bool:
+        """Whether there is any finding of a device."""
+        return bool(self._database.execute("SELECT 1 FROM finding WHERE device = ? LIMIT 1", (device_key,)))
+
+    def findings(self, problem_key: str, device_key: str) -> dict[str, Stored]:
+        """All that is known of a problem on a device, by candidate id, whether its fingerprint still counts or not."""
+        entries = self.entries(problem_key, device_key)
+        return {candidate: stored for candidate, stored in entries.items() if stored is not None}
+
+    def entries(self, problem_key: str, device_key: str) -> dict[str, Stored | None]:
+        """The same with None for what cannot be read. It stays, until a search ends or the store is pruned."""
+        rows = self._database.execute(
+            f"SELECT candidate, fingerprint, measurement, failure, created FROM finding {_OF_SUBJECT}",
+            (problem_key, device_key),
+        )
+        if rows:
+            self._note_use(problem_key, device_key)
+        return {candidate: _stored(*columns) for candidate, *columns in rows}
+
+    def forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
+        """Make findings as if they had never been, and so the searches that rest on them."""
+        subject = (problem_key, device_key)
+        places = [(*subject, candidate) for candidate in candidate_ids]
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.executemany(f"DELETE FROM finding {_OF_SUBJECT} AND candidate = ?", places)
+            connection.execute(f"DELETE FROM search {_OF_SUBJECT}", subject)
+
+        self._database.transaction(delete)
+
+    def record_search(self, problem_key: str, device_key: str, scope: str, candidate_ids: Iterable[str]) -> None:
+        """Keep that, within ``scope``, these candidates were tried to the end, so that nobody need search again."""
+        quarantine.tidy(self._database)
+        self._database.execute(
+            "INSERT OR REPLACE INTO search VALUES (?, ?, ?, ?, ?)",
+            (problem_key, device_key, scope, json.dumps(list(candidate_ids)), time.time()),
+        )
+
+    def search(self, problem_key: str, device_key: str, scope: str) -> tuple[str, ...] | None:
+        """What a finished search within ``scope`` has tried, in its order; None where there was no such search. It does
+        not count where one of the ``entries`` cannot be read."""
+        rows = self._database.execute(
+            f"SELECT candidates FROM search {_OF_SUBJECT} AND scope = ?", (problem_key, device_key, scope)
+        )
+        try:
+            return tuple(json.loads(rows[0][0])) if rows else None
+        except ValueError:  # a damaged row is as good as none
+            return None
+
+    def keep_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str, body: str) -> None:
+        """Keep a candidate as its backend has written it down, made ready to run. Export leaves it out."""
+        subject = (problem_key, device_key)
+
+        def write(connection: sqlite3.Connection) -> None:
+            row = (*subject, candidate_id, fingerprint, body)
+            connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?, ?, ?, ?)", row)
+            connection.execute(_USED, (*subject, time.time()))
+
+        with self._tolerantly():
+            self._database.transaction(write)
+
+    def kept_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> str | None:
+        """What was kept under the same fingerprint, if anything was."""
+        rows = self._database.execute(
+            f"SELECT body FROM plan {_OF_SUBJECT} AND candidate = ? AND fingerprint = ?",
+            (problem_key, device_key, candidate_id, fingerprint),
+        )
+        if rows:
+            self._note_use(problem_key, device_key)
+        return str(rows[0][0]) if rows else None
+
+    def record_fact(self, device_key: str, name: str, body: str) -> None:
+        """Keep what is known of a device itself, such as its host costs. Export leaves it out."""
+        with self._tolerantly():
+            self._database.execute(
+                "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", (device_key, name, body, time.time())
+            )
+
+    def fact(self, device_key: str, name: str, *, younger_than_s: float = inf) -> str | None:
+        """What was kept under this name, if it is not older than that."""
+        rows = self._database.execute(
+            "SELECT body, created FROM fact WHERE device = ? AND name = ?", (device_key, name)
+        )
+        return str(rows[0][0]) if rows and 0 <= time.time() - rows[0][1] < younger_than_s else None
+
+    @contextmanager
+    def trying(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> Iterator[None]:
+        """Around a candidate's first run: one that takes the process with it is quarantined for all who come after.
+
+        An exception is no crash. A store that cannot be written to says so in its ``note`` and lets the body run.
+        """
+        place = Place(problem_key, device_key, candidate_id)
+        mark = None
+        with self._tolerantly():
+            mark = quarantine.enter(self._database, place, fingerprint)
+        try:
+            yield
+        finally:
+            if mark is not None:
+                with self._tolerantly():
+                    quarantine.leave(self._database, mark)
+
+    def quarantined(self, problem_key: str, device_key: str) -> dict[str, Quarantined]:
+        """Candidates whose first run ended their process, by id. They count under the same fingerprint only."""
+        found = quarantine.entries(self._database, problem_key, device_key)
+        return {entry.place.candidate: entry.quarantined for entry in found}
+
+    def quarantine(self) -> dict[Place, Quarantined]:
+        """All that is quarantined, for whatever problem and device, the oldest first."""
+        return {entry.place: entry.quarantined for entry in quarantine.entries(self._database)}
+
+    def release(
+        self, problem_key: str | None = None, device_key: str | None = None, candidate_id: str | None = None
+    ) -> int:
+        """Take candidates out of quarantine, and say how many; None means any problem, device or candidate."""
+        quarantine.tidy(self._database)
+        found = quarantine.entries(self._database, problem_key, device_key, candidate_id)
+        return quarantine.forget(self._database, found)
+
+    def export(self, target: Path | str | TextIO) -> int:
+        """Write all findings and searches as lines of JSON; how many lines, the first one aside."""
+        if isinstance(target, Path | str) and self.path is not None and _is_same_file(Path(target), self.path):
+            raise BadInput(f"{target} is the store itself, which its findings would take the place of")
+        rows = self._database.transaction(upkeep.everything)
+        with writing(target) as file:
+            file.writelines(f"{line}\n" for line in to_lines(rows))
+        return len(rows.findings) + len(rows.searches)
+
+    def load(self, source: Path | str | TextIO) -> Merged:
+        """Take in what ``export`` wrote. Newer findings win; where a line is bad nothing is taken in."""
+        with reading(source) as (lines, name):
+            rows = from_lines(lines, name)
+        return self._database.transaction(lambda connection: upkeep.merge(connection, rows))
+
+    def prune(
+        self, older_than_s: float | None = None, *, keep_fingerprints: Mapping[str, Collection[str]] | None = None
+    ) -> int:
+        """Remove findings that nobody has made or used for so long, whose fingerprint does not count, or that cannot be
+        read; how many. Kept plans go with them, and so do those without a finding of which the same is true.
+
+        ``keep_fingerprints`` names by device key what counts; findings about other devices are left alone. What is
+        quarantined stays so, however old.
+        """
+        if older_than_s is not None:
+            check_not_below_0("`older_than_s`", older_than_s)
+        quarantine.tidy(self._database)
+        return self._database.transaction(
+            lambda connection: upkeep.prune(connection, older_than_s, keep_fingerprints, is_readable)
+        )
+
+    def summary(self) -> Summary:
+        """What there is in the store."""
+        devices = self._database.transaction(upkeep.devices)
+        ((searches,),) = self._database.execute("SELECT count(*) FROM search")
+        path = self.path if self.reads_file else None
+        nbytes = upkeep.nbytes_of(path) if path else 0
+        return Summary(path, SCHEMA_VERSION, nbytes, self.note, devices, searches, len(self.quarantine()))
+
+    def problems(self, problem_key: str | None = None) -> tuple[KnownProblem, ...]:
+        """What is known of which problems, or of this one, on which devices; in the order of their keys."""
+        return self._database.transaction(lambda connection: upkeep.problems(connection, problem_key))
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+        def delete(connection: sqlite3.Connection) -> None:
+            for table in ("search", "finding", "used", "trying", "plan", "fact"):
+                connection.execute(f"DELETE FROM {table}")
+
+        self._database.transaction(delete)
+
+    def close(self) -> None:
+        """Let go of the file. A store that is used again opens it again."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _note_use(self, problem_key: str, device_key: str) -> None:
+        subject, now = (problem_key, device_key), time.time()
+        last = self._database.execute(f"SELECT last FROM used {_OF_SUBJECT}", subject)
+        if not last or now - last[0][0] > _USED_EVERY_S:
+            with self._tolerantly():
+                self._database.execute(_USED, (*subject, now))
+
+    @contextmanager
+    def _tolerantly(self) -> Iterator[None]:
+        """What only watches over the work must not stop it."""
+        try:
+            yield
+        except StoreError as error:
+            self._untold = str(error)
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def is_readable(measurement: str | None) -> bool:
+    """Whether a measurement is such as this version of convwright keeps."""
+    return measurement is None or _stored("", measurement, None, 0.0) is not None
+
+
+def _stored(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored | None:
+    """None where the measurement is not such as this version of convwright keeps."""
+    try:
+        body = None if measurement is None else Measurement.from_json(json.loads(measurement))
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return Stored(fingerprint, body, failure, created)

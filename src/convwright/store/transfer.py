@@ -1,0 +1,275 @@
+"""Findings and searches as lines of JSON, to carry them to another machine and back.
+
+The first line says which schema the others follow. JSON has no infinities and NaNs: in a measurement these become the
+words "inf", "-inf" and "nan".
+"""
+
+from __future__ import annotations
+
+import json
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
+from typing import Any, NamedTuple
+
+from convwright.core.finding import Interval, Measurement
+from convwright.errors import BadInput, StoreError
+from convwright.naming import printable
+from convwright.store.schema import SCHEMA_VERSION
+
+_FIRST_SCHEMA = 2  # version 1 could not be exported
+_WORDS = ("inf", "-inf", "nan")
+_FIGURES = (*Interval.__slots__, "relative_l2", "scaled_max", "energy_mj")
+# The most of each that can be meant: a pebibyte, and a thousand calls in each second of some days.
+_MOST = {"workspace_bytes": 2**50, "peak_bytes": 2**50, "samples": 10**9}
+
+
+class FindingRow(NamedTuple):
+    """A row of the table of findings; ``measurement`` is JSON."""
+
+    problem: str
+    device: str
+    candidate: str
+    fingerprint: str
+    measurement: str | None
+    failure: str | None
+    created: float
+
+
+class SearchRow(NamedTuple):
+    """A row of the table of searches; ``candidates`` is JSON."""
+
+    problem: str
+    device: str
+    scope: str
+    candidates: str
+    created: float
+
+
+class Rows(NamedTuple):
+    """What lines of JSON say."""
+
+    findings: list[FindingRow]
+    searches: list[SearchRow]
+
+
+def to_lines(rows: Rows) -> Iterator[str]:
+    """One line for the schema, and one for each finding and search, without line ends; one sentence where one of them
+    was changed by hand to what is no JSON."""
+    yield _line({"schema": SCHEMA_VERSION})
+    for finding in rows.findings:
+        body = None if finding.measurement is None else _in_words(_kept(finding.measurement, finding))
+        yield _line({"kind": "finding", **finding._asdict(), "measurement": body})
+    for search in rows.searches:
+        yield _line({"kind": "search", **search._asdict(), "candidates": _kept(search.candidates, search)})
+
+
+def _kept(text: str, row: FindingRow | SearchRow) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        kind = f"the finding about {row.candidate}" if isinstance(row, FindingRow) else "a search"
+        raise StoreError(f"{kind} for {row.problem} on {row.device} is damaged in the store: {error}") from None
+
+
+def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
+    """What the lines of the file ``name`` say; one sentence with the line's number where one of them is bad."""
+    rows = Rows([], [])
+    first = True
+    for number, line in enumerate(lines, start=1):
+        try:
+            if first:
+                _check_schema(_object(_without_mark(line)), name)
+            else:
+                _add(_object(line), rows)
+        except BadInput:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"line {number} of {name} is no line of exported findings: {_mistake(error)}") from None
+        first = False
+    if first:
+        raise BadInput(f"{name} is empty; exported findings begin with a line that names their schema")
+    return rows
+
+
+def _without_mark(line: str | bytes) -> str | bytes:
+    """The line without the mark of UTF-8 that editors on Windows put at the beginning of a file."""
+    return line.removeprefix(BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
+
+
+def _mistake(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):  # whose own words count lines anew
+        return f"{error.msg} at character {error.pos + 1}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"the byte 0x{error.object[error.start]:02x} at character {error.start + 1} is no text in UTF-8"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, allow_nan=False)
+
+
+def _object(line: str | bytes) -> dict[str, Any]:
+    text = line.decode() if isinstance(line, bytes) else line
+    record = json.loads(text, parse_constant=_no_constant)
+    if not isinstance(record, dict):
+        raise ValueError(f"expected an object, got {text.strip()[:40]!r}")
+    return record
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(f"JSON has no {word}")
+
+
+def _check_schema(record: dict[str, Any], name: str) -> None:
+    version = record.get("schema")
+    if type(version) is not int or version < _FIRST_SCHEMA:
+        raise ValueError(f'expected {{"schema": {SCHEMA_VERSION}}}')
+    if version > SCHEMA_VERSION:
+        raise BadInput(
+            f"{name} was written by a newer convwright (schema {version}, this one knows {SCHEMA_VERSION}); "
+            "upgrade convwright to import it"
+        )
+
+
+def _add(record: dict[str, Any], rows: Rows) -> None:
+    kind = record.pop("kind", None)
+    if kind == "finding":
+        rows.findings.append(_finding(record))
+    elif kind == "search":
+        rows.searches.append(_search(record))
+    else:
+        raise ValueError(f"`kind` must be finding or search, got {kind!r}")
+
+
+def _finding(record: dict[str, Any]) -> FindingRow:
+    _check(record, FindingRow._fields)
+    body = None if record["measurement"] is None else json.dumps(_measurement(record["measurement"]).to_json())
+    return FindingRow(**(_printable(record) | {"measurement": body}))
+
+
+def _search(record: dict[str, Any]) -> SearchRow:
+    _check(record, SearchRow._fields)
+    return SearchRow(**(_printable(record) | {"candidates": json.dumps(_printable(record["candidates"]))}))
+
+
+def _check(record: dict[str, Any], fields: tuple[str, ...]) -> None:
+    if set(record) != set(fields):
+        given = printable(", ".join(record))[:100] or "none"
+        raise ValueError(f"expected the fields {', '.join(fields)}, got {given}")
+    for field in fields:
+        expected, holds = _RULES.get(field, _TEXT)
+        if not holds(record[field]):
+            raise ValueError(f"`{field}` must be {expected}, got {str(record[field])[:40]!r}")
+
+
+def _is_text(value: Any) -> bool:
+    # JSON can spell half of a pair of surrogates, which no database takes.
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_TEXT: tuple[str, Callable[[Any], bool]] = ("text", _is_text)
+_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "measurement": ("an object or null", lambda value: value is None or isinstance(value, dict)),
+    "failure": ("text or null", lambda value: value is None or _is_text(value)),
+    "created": ("seconds since 1970", lambda value: _is_number(value) and 0 <= value < 1e11),
+    "candidates": ("a list of texts", lambda value: isinstance(value, list) and all(map(_is_text, value))),
+}
+
+
+def _measurement(record: dict[str, Any]) -> Measurement:
+    """Nothing that is given may be lost on the way, or it was no measurement."""
+    plain = _printable(_in_numbers(record))
+    try:
+        measurement = Measurement.from_json(plain)
+        lossless = _sorted(measurement.to_json() | plain) == _sorted(measurement.to_json())
+    except (KeyError, TypeError, ValueError, AttributeError, AssertionError):
+        lossless = False
+    if not lossless or not _has_numbers(measurement):
+        raise ValueError("`measurement` must hold what a measurement holds")
+    _check_times(measurement)
+    _check_amounts(measurement)
+    return measurement
+
+
+def _check_times(measured: Measurement) -> None:
+    """What of a time noise hides may be negative and its bounds infinite, but nothing is kept of a call whose own time
+    it hides."""
+    for name, given in _times(measured).items():
+        is_own = name == "device_us"
+        if not (isfinite(given.value) and given.low <= given.value <= given.high) or (is_own and given.value <= 0):
+            expected = "a finite time above 0" if is_own else "a finite time"
+            raise ValueError(
+                f"`{name}` must be {expected} within its bounds, "
+                f"got {given.value:g} between {given.low:g} and {given.high:g}"
+            )
+
+
+def _check_amounts(measured: Measurement) -> None:
+    """Sizes and counts are whole and no more than can be meant, and no error or energy is less than 0."""
+    for name, most in _MOST.items():
+        count = getattr(measured, name)
+        if count is not None and not (type(count) is int and 0 <= count <= most):
+            raise ValueError(f"`{name}` must be a whole number from 0 to {most:,}, got {str(count)[:40]}")
+    amounts = [("energy_mj", measured.energy_mj), ("energy_halfwidth_mj", measured.energy_halfwidth_mj)]
+    for error in measured.errors:
+        amounts += [("relative_l2", error.relative_l2), ("scaled_max", error.scaled_max)]
+    for name, amount in amounts:
+        if amount is not None and amount < 0:
+            raise ValueError(f"`{name}` must be at least 0, got {amount:g}")
+
+
+def _times(measured: Measurement) -> dict[str, Interval]:
+    """Those that were taken."""
+    every = {name: getattr(measured, name) for name in ("device_us", "host_us", "prepare_us", "prepare_host_us")}
+    return {name: interval for name, interval in every.items() if interval}
+
+
+def _has_numbers(measured: Measurement) -> bool:
+    figures = [getattr(interval, name) for interval in _times(measured).values() for name in Interval.__slots__]
+    figures += [figure for error in measured.errors for figure in (error.relative_l2, error.scaled_max)]
+    figures += [measured.workspace_bytes, measured.samples]
+    rare = (measured.energy_mj, measured.energy_halfwidth_mj, measured.peak_bytes)
+    figures += [figure for figure in rare if figure is not None]
+    texts = [error.kind for error in measured.errors] + [word for pair in measured.conditions for word in pair]
+    texts += [] if measured.doubt is None else [measured.doubt]
+    return all(map(_is_number, figures)) and all(map(_is_text, texts))
+
+
+def _printable(data: Any) -> Any:
+    """Records, lists and texts with printable texts. What a library said of a failure may have several lines."""
+    if isinstance(data, dict):
+        return {
+            printable(name): printable(value, lines=True) if name == "failure" and value else _printable(value)
+            for name, value in data.items()
+        }
+    if isinstance(data, list):
+        return [_printable(value) for value in data]
+    return printable(data) if isinstance(data, str) else data
+
+
+def _sorted(data: Any) -> str:
+    return json.dumps(data, sort_keys=True)
+
+
+def _in_words(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _in_words(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_in_words(value) for value in data]
+    return str(data) if isinstance(data, float) and not isfinite(data) else data
+
+
+def _in_numbers(data: Any) -> Any:
+    """``_in_words`` undone, where there are figures by nature."""
+    if isinstance(data, dict):
+        return {name: _figure(value) if name in _FIGURES else _in_numbers(value) for name, value in data.items()}
+    return [_in_numbers(value) for value in data] if isinstance(data, list) else data
+
+
+def _figure(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and value in _WORDS else value

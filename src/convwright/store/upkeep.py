@@ -1,0 +1,184 @@
+"""What a store holds in sum, what of it may go, and how another store's findings are taken in."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from convwright.store.transfer import FindingRow, Rows, SearchRow
+
+# What is known of a problem on a device.
+Subject = tuple[str, str]
+
+_SEEN = "SELECT f.*, max(f.created, coalesce(u.last, 0)) FROM finding f LEFT JOIN used u USING (problem, device)"
+_WITHOUT_FINDING = (
+    "NOT EXISTS (SELECT 1 FROM finding f "
+    "WHERE f.problem = plan.problem AND f.device = plan.device AND f.candidate = plan.candidate)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSummary:
+    """How much is known about one device. Times are in seconds since 1970."""
+
+    device: str
+    problems: int
+    findings: int
+    failures: int
+    oldest: float
+    newest: float
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProblem:
+    """How much is known about a problem on a device; ``newest`` is in seconds since 1970."""
+
+    problem: str
+    device: str
+    findings: int
+    failures: int
+    newest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a store holds. ``path`` None means in memory; ``nbytes`` counts the file with its log."""
+
+    path: Path | None
+    schema: int
+    nbytes: int
+    note: str | None
+    devices: tuple[DeviceSummary, ...]
+    searches: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What came of taking findings in; ``older`` counts those lines of which something as new was known already."""
+
+    findings: int
+    searches: int
+    older: int
+
+
+def devices(connection: sqlite3.Connection) -> tuple[DeviceSummary, ...]:
+    """How much is known, device by device."""
+    rows = connection.execute(
+        "SELECT device, count(DISTINCT problem), count(*), count(failure), min(created), max(created) "
+        "FROM finding GROUP BY device ORDER BY device"
+    )
+    return tuple(DeviceSummary(*row) for row in rows)
+
+
+def problems(connection: sqlite3.Connection, problem_key: str | None) -> tuple[KnownProblem, ...]:
+    """How much is known, problem by problem; or of one problem, device by device."""
+    rows = connection.execute(
+        "SELECT problem, device, count(*), count(failure), max(created) FROM finding "
+        "WHERE problem = coalesce(?, problem) GROUP BY problem, device ORDER BY problem, device",
+        (problem_key,),
+    )
+    return tuple(KnownProblem(*row) for row in rows)
+
+
+def everything(connection: sqlite3.Connection) -> Rows:
+    """All findings and searches, in the order of their keys."""
+    findings = connection.execute("SELECT * FROM finding ORDER BY problem, device, candidate")
+    searches = connection.execute("SELECT * FROM search ORDER BY problem, device, scope")
+    return Rows([FindingRow(*row) for row in findings], [SearchRow(*row) for row in searches])
+
+
+def merge(connection: sqlite3.Connection, rows: Rows) -> Merged:
+    """Take findings and searches in; of two about the same the newer is kept."""
+    taken, contested = 0, set[Subject]()
+    for row in rows.findings:
+        where = (row.problem, row.device, row.candidate)
+        known = connection.execute(
+            "SELECT fingerprint, created FROM finding WHERE problem = ? AND device = ? AND candidate = ?", where
+        ).fetchone()
+        if known is not None and known[0] != row.fingerprint:
+            contested.add((row.problem, row.device))
+        if known is None or row.created > known[1]:
+            connection.execute("INSERT OR REPLACE INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            taken += 1
+    # A search tells that nothing need be tried again. That is no longer so where one of its findings is not kept.
+    _drop_searches(connection, contested)
+    fresh = [row for row in rows.searches if (row.problem, row.device) not in contested]
+    searches = sum(
+        connection.execute(
+            "INSERT INTO search VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
+            "SET candidates = excluded.candidates, created = excluded.created WHERE excluded.created > search.created",
+            row,
+        ).rowcount
+        for row in fresh
+    )
+    return Merged(taken, searches, len(rows.findings) + len(fresh) - taken - searches)
+
+
+def prune(
+    connection: sqlite3.Connection,
+    older_than_s: float | None,
+    keep_fingerprints: Mapping[str, Collection[str]] | None,
+    is_readable: Callable[[str | None], bool],
+) -> int:
+    """Remove findings, and the searches that rest on them; how many findings that were. ``is_readable`` says it of what
+    is kept of a measurement."""
+    cutoff = float("-inf") if older_than_s is None else time.time() - older_than_s
+    keep = keep_fingerprints or {}
+    doomed = [
+        (row[0], row[1], row[2])
+        for *row, seen in connection.execute(_SEEN)
+        if seen < cutoff or row[3] not in keep.get(row[1], (row[3],)) or not is_readable(row[4])
+    ]
+    for table in ("finding", "plan"):
+        connection.executemany(f"DELETE FROM {table} WHERE problem = ? AND device = ? AND candidate = ?", doomed)
+    _drop_stale_plans(connection, keep)
+    if older_than_s is not None:
+        _drop_old_plans(connection, cutoff)
+    _drop_searches(connection, {(problem, device) for problem, device, _ in doomed})
+    connection.execute(
+        "DELETE FROM search WHERE created < ? AND NOT EXISTS "
+        "(SELECT 1 FROM finding f WHERE f.problem = search.problem AND f.device = search.device)",
+        (cutoff,),
+    )
+    connection.execute(
+        "DELETE FROM used WHERE NOT EXISTS "
+        "(SELECT 1 FROM finding f WHERE f.problem = used.problem AND f.device = used.device) AND NOT EXISTS "
+        "(SELECT 1 FROM plan p WHERE p.problem = used.problem AND p.device = used.device)"
+    )
+    return len(doomed)
+
+
+def _drop_stale_plans(connection: sqlite3.Connection, keep: Mapping[str, Collection[str]]) -> None:
+    """Remove plans of other versions, also of candidates that have no findings, as those inside of rewrites."""
+    for device, counting in keep.items():
+        kept = connection.execute("SELECT problem, candidate, fingerprint FROM plan WHERE device = ?", (device,))
+        stale = [(problem, device, candidate) for problem, candidate, made_by in kept if made_by not in counting]
+        connection.executemany("DELETE FROM plan WHERE problem = ? AND device = ? AND candidate = ?", stale)
+
+
+def _drop_old_plans(connection: sqlite3.Connection, cutoff: float) -> None:
+    """Remove plans of candidates that have no findings where nobody has used them since then. Earlier versions did not
+    note when they kept one: what has no time has that of the first pruning."""
+    connection.execute(
+        f"INSERT OR IGNORE INTO used SELECT DISTINCT problem, device, ? FROM plan WHERE {_WITHOUT_FINDING}",
+        (time.time(),),
+    )
+    connection.execute(
+        f"DELETE FROM plan WHERE {_WITHOUT_FINDING} AND "
+        "(SELECT u.last FROM used u WHERE u.problem = plan.problem AND u.device = plan.device) < ?",
+        (cutoff,),
+    )
+
+
+def _drop_searches(connection: sqlite3.Connection, subjects: Iterable[Subject]) -> None:
+    connection.executemany("DELETE FROM search WHERE problem = ? AND device = ?", sorted(subjects))
+
+
+def nbytes_of(path: Path) -> int:
+    """The size of a database's file and of its log."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())

@@ -1,1 +1,0 @@
-"""What was found out, kept across processes."""

@@ -1,0 +1,184 @@
+"""What the store knows of a problem, and what a search has to tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Finding, Measurement, says_out_of_memory
+from convwright.core.kinds.problem import Problem
+from convwright.core.once import once
+from convwright.core.policy import Policy
+from convwright.settings import BUDGETS_US, Mode
+from convwright.store.quarantine import Quarantined
+from convwright.store.store import Store, Stored
+from convwright.tuning import listing
+from convwright.tuning.choose import is_torch
+
+_WITHIN = "within µs: "
+
+
+class Recall:
+    """The store's knowledge of one problem on one device, read once. What was found out under other versions does not
+    count. ``scope`` says what a search of this kind looks for: the problem itself, or also rewrites of it. Where nobody
+    limits the workspace, the policy's limit ``follows_memory``. No search that had less than ``budget_us`` counts."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: DeviceFacts,
+        policy: Policy,
+        store: Store,
+        scope: str,
+        *,
+        follows_memory: bool = False,
+        budget_us: float = 0.0,
+    ) -> None:
+        self.problem, self.device, self.policy, self.store, self.scope = problem, device, policy, store, scope
+        self._follows_memory, self._budget_us = follows_memory, round(budget_us)
+        limit = policy.max_workspace_bytes or 0
+        self._limit, self._magnitude = f"{limit} bytes", magnitude(limit)
+
+    @once
+    def _stored(self) -> Mapping[str, Stored]:
+        return {id_: entry for id_, entry in self._entries.items() if entry is not None and not _is_void(entry)}
+
+    @once
+    def _entries(self) -> Mapping[str, Stored | None]:
+        return self.store.entries(self.problem.key, self.device.key)
+
+    @once
+    def _quarantined(self) -> Mapping[str, Quarantined]:
+        return self.store.quarantined(self.problem.key, self.device.key)
+
+    def finding(self, candidate: Candidate) -> Finding | None:
+        """What is known of a candidate: measured, failed, or in quarantine since it took a process with it."""
+        entry, bad = self._stored.get(candidate.id), self._quarantined.get(candidate.id)
+        if entry is None and bad is None:
+            return None
+        print_ = listing.fingerprint(candidate, self.device)
+        if bad is not None and bad.fingerprint == print_:
+            return Finding(candidate, failure=f"is in quarantine: {bad.why}", remembered=True)
+        if entry is not None and entry.fingerprint == print_:
+            return Finding(candidate, entry.measurement, entry.failure, remembered=True)
+        return None
+
+    def known(self, listed: Iterable[Candidate]) -> dict[str, Finding]:
+        """What is known of each, by its id."""
+        return {candidate.id: finding for candidate in listed if (finding := self.finding(candidate)) is not None}
+
+    def tried(self, mode: Mode, direct: Sequence[Candidate]) -> tuple[str, ...] | None:
+        """What an earlier search tried under the same permission that was at least as thorough and knew all of
+        ``direct``; None where there was none."""
+        done = [ids for had_us, ids in self._done(mode) if had_us >= self._budget_us]
+        if not done:
+            return None  # and nobody need be asked what is installed, which may load libraries
+        stamps = {*listing.fingerprints(self.device, self.problem.kind), *map(self._stamp, direct)}
+        return next((ids for ids in done if stamps <= set(ids)), None)
+
+    def was_hurried(self, mode: Mode) -> bool:
+        """Whether an earlier search was as thorough, but had less time than is given now."""
+        return any(had_us < self._budget_us for had_us, _ in self._done(mode))
+
+    def beyond(self, listed: Iterable[Candidate]) -> list[Candidate]:
+        """The candidates that the store has findings of and that are not ``listed``: rewritten ones, and
+        configurations that a search came upon, whoever made it."""
+        known = {candidate.id for candidate in listed}
+        named = (
+            listing.with_id(id_, self.problem, self.device, self.policy) for id_ in self._stored if id_ not in known
+        )
+        return [candidate for candidate in named if candidate is not None]
+
+    def is_settled(self, mode: Mode) -> bool:
+        """True where an earlier search under the same permission was at least as thorough and knew every backend as it
+        is now, so that it knew of all that there is."""
+        return self.tried(mode, ()) is not None
+
+    def measured(self) -> dict[str, Measurement]:
+        """All measurements, under whatever versions they were taken."""
+        return {id_: entry.measurement for id_, entry in self._stored.items() if entry.measurement is not None}
+
+    def record(self, fresh: Iterable[Finding]) -> None:
+        """Keep what was measured, and what failed; not what is unstable, which nobody is to believe later."""
+        for finding in fresh:
+            if finding.failure is not None or (finding.measurement is not None and not finding.unstable):
+                print_, id_ = listing.fingerprint(finding.candidate, self.device), finding.candidate.id
+                self.store.record(self.problem.key, self.device.key, id_, print_, finding.measurement, finding.failure)
+
+    def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
+        """Keep that a search is done, and nothing of what it was to be done again for."""
+        entries = self.store.entries(self.problem.key, self.device.key)
+        void = [id_ for id_, entry in entries.items() if _is_void(entry)]
+        if void:
+            self.store.forget(self.problem.key, self.device.key, void)
+        stamps = [*listing.fingerprints(self.device, self.problem.kind), self._limit, *map(self._stamp, listed)]
+        stamps.append(f"{_WITHIN}{self._budget_us}")
+        scope = self._scope(mode, self._magnitude if self._follows_memory else self._limit)
+        self.store.record_search(self.problem.key, self.device.key, scope, stamps)
+
+    def trying(self, candidate: Candidate) -> AbstractContextManager[None]:
+        """Around a first run. PyTorch's own call needs none: who uses PyTorch trusts it that far."""
+        if is_torch(candidate):
+            return nullcontext()
+        print_ = listing.fingerprint(candidate, self.device)
+        return self.store.trying(self.problem.key, self.device.key, candidate.id, print_)
+
+    def _stamp(self, candidate: Candidate) -> str:
+        """A candidate as it was when it was tried."""
+        return f"{candidate.id} ({listing.fingerprint(candidate, self.device)})"
+
+    def _done(self, mode: Mode) -> list[tuple[float, tuple[str, ...]]]:
+        """What earlier searches that were at least as thorough tried, and the time that each had."""
+        if self._rests_on_void:
+            return []
+        thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
+        return [(_had_us(ids, each), ids) for each in thorough for ids in self._searches(each)]
+
+    @once
+    def _rests_on_void(self) -> bool:
+        """Whether findings on which earlier searches rest are to be made again."""
+        # On a device that is not in this machine nothing is measured in the place of what failed.
+        return any(_is_void(each) for each in self._entries.values() if each is None or self.device.present)
+
+    def _searches(self, mode: Mode) -> Iterator[tuple[str, ...]]:
+        """What earlier searches tried under the same permission. Free memory changes from minute to minute, and a
+        search does not become a new one with a limit that follows it; any other limit counts to the byte."""
+        known = (self._limit, self._magnitude)
+        exact, rough = (self.store.search(self.problem.key, self.device.key, self._scope(mode, each)) for each in known)
+        if exact is not None:
+            yield exact
+        if rough is not None and (self._follows_memory or self._limit in rough):
+            yield rough
+
+    def _scope(self, mode: Mode, workspace: str) -> str:
+        return f"{mode} {self.scope} {permission(self.policy, workspace)}"
+
+
+def _is_void(entry: Stored | None) -> bool:
+    """True of what cannot be read, and of a want of memory: earlier versions kept it as the candidate's own failure."""
+    return entry is None or (entry.failure is not None and says_out_of_memory(entry.failure))
+
+
+def _had_us(stamps: Iterable[str], mode: Mode) -> float:
+    """The time that a search had; earlier versions kept none, and searched as long as the mode does by itself.
+
+    >>> _had_us(["triton 3.6", "within µs: 2000000"], Mode.FULL), _had_us([], Mode.QUICK)
+    (2000000, 200000.0)
+    """
+    told = (stamp.removeprefix(_WITHIN) for stamp in stamps if stamp.startswith(_WITHIN))
+    return next((int(budget) for budget in told if budget.isdecimal()), BUDGETS_US[mode])
+
+
+def permission(policy: Policy, workspace: str) -> str:
+    """What searches under ``policy`` may choose, and by what, with so much ``workspace``: all that makes one of them
+    another."""
+    rest = replace(policy, max_workspace_bytes=None, arithmetic=None)
+    return f"{rest} {workspace} {','.join(sorted(policy.arithmetic or ()))}"
+
+
+def magnitude(nbytes: int) -> str:
+    """A limit as rough as free memory is, which changes from minute to minute."""
+    return f"2^{nbytes.bit_length()}"

@@ -1,0 +1,1 @@
+"""Texts that several packages print: problems in short, conditions, progress."""

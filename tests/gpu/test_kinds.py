@@ -1,0 +1,126 @@
+"""Expressions, copies and matrix products on a live GPU: right beside PyTorch, in a CUDA graph, and found."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from convwright.core.binding import bind
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.kinds.operators import OPERATORS
+from convwright.core.kinds.problem import Problem
+from convwright.core.kinds.text import parse
+from convwright.core.policy import Policy
+from convwright.measuring.checking.data import Kind, operands
+from convwright.settings import Mode
+from convwright.store.store import Store
+from convwright.tensors import empty, spoil_
+from convwright.tuning import listing
+from convwright.tuning.find import find
+from convwright.tuning.search import baseline_of, resolved
+from gpu.right import check, check_beside
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device"),
+]
+
+POINTWISE = [
+    'pointwise "relu(a + b)" mb8ic64ih28',
+    'pointwise "relu(a + b)" mb8ic63ih27 dt:fp16 tag:nhwc',
+    'pointwise "silu(a * s + b) + c" mb8ic64ih28 dt:bf16 s:c,fp32 b:c c:nhwc',
+    'pointwise "a * sigmoid(g)" mb8ic64ih28 g:nc dt:fp16',
+    'pointwise "where(a > 0, a, 0.1 * a) / 3" 1000003',
+    'pointwise "tanh(a) + exp(b) - erf(a) * rsqrt(abs(b) + 1)" mb4ic32ih30',
+    'pointwise "fp16(a + b) * hardswish(b)" mb4ic32ih30 dt:fp32',
+]
+COPIES = [
+    "copy mb8ic64ih28 nchw->nhwc",
+    "copy mb8ic64ih28 nhwc->nchw dt:fp16",
+    "copy mb8ic3ih224 nchw->nhwc dt:fp32->fp16 pad:c=0:1",
+    "copy mb8ic63ih29 nchw->nhwc dt:fp16->bf16 pad:h=1:2,w=3:0 slice:c=3:60",
+    "copy mb8ic64ih28 nchw->nhwc dt:fp8_e4m3",
+    "copy mb2ic16id5ih7iw9 nchw->nhwc dt:fp64",
+    "copy 100x200 200/1->1/100",
+]
+LINEAR = [
+    "linear mb32ic512oc1000 ep:bias+relu",
+    "linear mb128ic768oc3072 dt:fp16 ep:bias+gelu",
+    "linear mb33ic65oc47 dt:bf16 ep:residual+bias",
+    "linear mb64ic256oc256 dt:fp16 tag:x=col,w=row,y=row",
+]
+
+
+def candidates(problem: Problem, device: DeviceFacts) -> list[Candidate]:
+    """All that the backends offer, and the first of each backend inside each rewrite."""
+    policy = resolved(Policy(), problem, device)
+    offers = [*listing.direct(problem, device, policy), *listing.rewritten(problem, device, policy)]
+    return [each for each in listing.candidates(offers) if listing.objection(each, policy) is None]
+
+
+@pytest.mark.parametrize("text", [*POINTWISE, *COPIES, *LINEAR])
+def test_every_candidate_is_right_by_itself(text: str, live: DeviceFacts) -> None:
+    found = candidates(parse(text), live)
+    assert {each.leaf.backend for each in found} >= {"torch", "triton"}
+    for candidate in found:
+        if candidate.backend != "torch":  # whose eager functions round at each step
+            check(candidate)
+
+
+@pytest.mark.parametrize("text", [*POINTWISE, *COPIES])
+def test_generated_kernels_err_no_more_than_pytorch(text: str, live: DeviceFacts) -> None:
+    problem = parse(text)
+    found = candidates(problem, live)
+    own = baseline_of(found, resolved(Policy(), problem, live))
+    assert own is not None
+    check_beside(own, (each for each in found if each.backend == "triton"))
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("operator", [each for each in OPERATORS if not OPERATORS[each].compares])
+def test_every_operator_errs_no_more_than_pytorch(operator: str, dtype: str, live: DeviceFacts) -> None:
+    signs = {"add": "a + b", "sub": "a - b", "mul": "a * b", "div": "a / b", "neg": "-a", "where": "where(a < b, a, b)"}
+    arity = OPERATORS[operator].arity
+    text = signs.get(operator, f"{operator}({', '.join('ab'[:arity])})")
+    problem = parse(f'pointwise "{text}" mb4ic32ih30 dt:{dtype}')
+    found = candidates(problem, live)
+    own = baseline_of(found, resolved(Policy(), problem, live))
+    assert own is not None
+    check_beside(own, [each for each in found if each.backend == "triton"][:1])
+
+
+@pytest.mark.parametrize("text", [POINTWISE[2], COPIES[2], LINEAR[0]])
+def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) -> None:
+    problem = parse(text)
+    given = operands(problem, Kind.NORMAL, "cuda")
+    for candidate in {each.leaf.backend: each for each in candidates(problem, live)}.values():
+        plan = listing.build(candidate, live)
+        out = spoil_(empty(problem.output, "cuda"))
+        workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device="cuda")
+        call = bind(plan, {**given, problem.outputs[-1]: out}, workspace)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            call()
+        side.synchronize()
+        right = out.clone()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        spoil_(out)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, right), candidate.id
+
+
+@pytest.mark.parametrize("text", [POINTWISE[2], COPIES[0], LINEAR[1]])
+def test_a_search_finds_and_remembers(text: str, live: DeviceFacts) -> None:
+    problem = parse(text)
+    with Store.open(None) as store:
+        found = find(problem, live, Policy(), mode=Mode.FULL, store=store, budget_us=8e6)
+        assert found.choice is not None
+        assert found.baseline is not None
+        again = find(problem, live, Policy(), mode=Mode.FULL, store=store, budget_us=8e6)
+    assert again.choice is not None
+    assert again.choice.remembered
+    assert again.choice.candidate.id == found.choice.candidate.id
