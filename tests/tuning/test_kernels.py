@@ -192,6 +192,7 @@ def test_a_ranking_that_is_given_decides_what_comes_first(made: Made) -> None:
     backwards = asked(rank=lambda listed, device: sorted(listed, key=lambda each: each.id, reverse=True))
     listed = [kernel(i) for i in range(6)]
     assert worth_compiling(backwards, listed, 0) == listed[::-1]
+    assert chosen(search(Mode.QUICK, rank=backwards.rank)) == FASTEST, "which is among the first four now"
 
 
 def test_nothing_is_compiled_for_parts_of_a_batch(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

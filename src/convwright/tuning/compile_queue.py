@@ -142,11 +142,11 @@ class CompileQueue:
         subject: object = None,
         then: Callable[[], None] | None = None,
     ) -> str | None:
-        """Have kernels compiled in this order, and where it ``loads`` built in this process; none is begun after
-        ``until_s``, as ``perf_counter`` tells it.
+        """Compile kernels in this order, and build them in this process where ``loads``. None is begun after
+        ``until_s``, in seconds of ``perf_counter``.
 
-        ``then`` is called, in another thread, when all of them have come; ``subject`` is what they are for. What cannot
-        be compiled for want of a thread is told.
+        ``then`` is called, in another thread, when all of them have come; ``subject`` is what they are for. Returns why
+        nothing is compiled where no thread could be started.
         """
         kernels = list(kernels)
         if priority is not Priority.BACKGROUND:

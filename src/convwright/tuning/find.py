@@ -27,8 +27,9 @@ from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inside import known_best, searching
 from convwright.tuning.kernels import compiling
+from convwright.tuning.prediction import by_promise
 from convwright.tuning.run import Run
-from convwright.tuning.search import Search, check_objective, search_for
+from convwright.tuning.search import Rank, Search, check_objective, search_for
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
 from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
@@ -51,6 +52,7 @@ def find(
     isolate: bool = False,
     energy: bool = False,
     progress: Progress | None = None,
+    rank: Rank = by_promise,
     then: Callable[[], None] | None = None,
 ) -> Findings:
     """Search for the best candidate. What the store already knows is not measured again.
@@ -59,20 +61,22 @@ def find(
     need at least and of their backends' belief in them. In mode ``full`` the candidates of problems inside rewrites are
     looked at as well, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust`` "verify" a
     winner from the store is timed again beside PyTorch's own call, and the search done anew where it no longer holds.
-    ``isolate`` runs candidates in a process of their own. ``energy`` measures that of the best; ``progress`` is told
-    what is being done. In mode ``quick`` what has to be compiled is left to ``beside``, where that is given, or to who
-    knows by now which ``kernels`` are compiled.
+    ``isolate`` runs candidates in a process of their own. ``energy`` measures that of the best; ``progress`` is called
+    with what is being done. Kernels are compiled, and candidates looked at, in the order of ``rank``.
+
+    ``then`` is given for a search inside a call, which waits for no compiler. It is called, in another thread, when the
+    kernels that the search had to do without have been compiled in the background.
     """
     budget = Budget(budget_us or BUDGETS_US.get(mode, 0.0))
     with budget.paused():
-        listing.load(device)
-    search = replace(
-        search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,
-        energy=energy, progress=progress or NO_HOOKS.progress,
-    )  # fmt: skip
-    if then is None and search.runs and not search.recall().is_settled(mode):
-        with budget.paused():
+        search = replace(
+            search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,
+            energy=energy, progress=progress or NO_HOOKS.progress, rank=rank,
+        )  # fmt: skip
+        # Compilers start in half a second, meanwhile this process loads what lists candidates.
+        if then is None and search.runs and not search.recall().is_settled(mode):
             compile_queue().start(device)
+        listing.load(device)
     with nullcontext() if was_asked(problem, device) else budget.paused():
         direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)

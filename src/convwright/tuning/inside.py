@@ -27,7 +27,7 @@ def searching(search: Search) -> listing.Promising:
     what that comes to as a whole is looked at with the rewrite around it."""
 
     def promising(problem: Problem) -> list[Candidate]:
-        direct = listing.candidates(search.offers(problem))  # ahead of the inner budget, which does not pay for it
+        direct = listing.candidates(search.offers(problem))  # before the inner budget begins, which does not pay for it
         left_us = search.budget.left_us - (1 - _SHARE) * search.budget.total_us
         inner = replace(
             search, problem=problem, policy=search.policy.by_time, mode=Mode.QUICK,

@@ -26,7 +26,7 @@ QUICK, QUICK_ALONE = 4, 8
 _LONG_US = 1e6
 # Shares of the budget of one that has: until when kernels may be begun and are waited for, and the first of all.
 BEGUN, WAITED, WAITED_FOR_ONE = 0.55, 0.6, 0.7
-# Any other waits so long, ahead of its budget.
+# Any other waits so long, before its budget begins.
 WAITED_S = 10.0
 # So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
 # one of those.

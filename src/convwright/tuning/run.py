@@ -103,7 +103,7 @@ class Run:
             self._lineup.hear(candidate, look_us)
 
     def _worth_measuring(self, listed: Iterable[Candidate]) -> Iterator[Candidate]:
-        """What is not settled; ahead of it PyTorch's own call, for only times of one search are to be compared."""
+        """What is not settled, after PyTorch's own call, since only times of one search are to be compared."""
         own: Candidate | None = None
         for candidate in listed:
             finding = self._recall.finding(candidate)

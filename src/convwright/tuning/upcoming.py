@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from convwright.backends.registry import backends
 from convwright.core.candidate import Candidate
@@ -22,7 +23,8 @@ from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
 from convwright.tuning.kernels import QUICK, promising
-from convwright.tuning.search import search_for
+from convwright.tuning.prediction import by_promise
+from convwright.tuning.search import Rank, search_for
 
 # Kernels of a problem, the most promising ones, and of so many problems after the one that is searched.
 _MOST, _PROBLEMS = {Mode.QUICK: QUICK, Mode.FULL: 12}, 6
@@ -42,10 +44,12 @@ class Upcoming:
         mode: Mode,
         store: Store,
         budget_us: float | None = None,
+        rank: Rank = by_promise,
     ) -> None:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
         self._budget_us = budget_us or BUDGETS_US.get(mode, 0.0)
+        self._rank = rank
         self._wanted: dict[Problem, list[Candidate]] = {}
 
     @contextmanager
@@ -74,4 +78,4 @@ class Upcoming:
             return []
         asked = (member for member in backends(problem.kind) if isinstance(member, Compiles))
         offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
-        return promising(search, listing.candidates(offers))
+        return promising(replace(search, rank=self._rank), listing.candidates(offers))

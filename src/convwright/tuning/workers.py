@@ -35,7 +35,7 @@ COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.worker"]
 # How a child is to behave: the number of the pipe that it answers on, its niceness, and how long it waits for requests.
 BEHAVIOUR = "CONVWRIGHT_WORKER"
 READY, PROGRESS, DONE, FAILED = "ready", "progress", "done", "failed"
-LENGTH = struct.Struct("!I")  # ahead of each message
+LENGTH = struct.Struct("!I")  # before each message
 MOST_STARTING_S = 60.0
 # After a process could not be started, for want of memory, files or time, none is started for so long; after each
 # further failure for twice as long, up to the longest pause.

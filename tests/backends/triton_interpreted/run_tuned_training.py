@@ -24,6 +24,7 @@ from convwright.eager.gradients.fused_gradients import FusedGradients
 from convwright.settings import settings
 from convwright.tuning import run
 from convwright.tuning import session as sessions
+from convwright.tuning.trials.contest import Contest
 from tuning.made import measurement
 
 X = torch.randn(2, 4, 5, 7)
@@ -53,8 +54,8 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[ConvProblem]:
     """The problems that were measured, by hand; calls search."""
     found: list[ConvProblem] = []
 
-    def measured(listed: Iterable[Candidate], _own: Any, _known: Any, problem: ConvProblem, *_: Any, **__: Any) -> Any:
-        found.append(problem)
+    def measured(listed: Iterable[Candidate], contest: Contest) -> Any:
+        found.append(contest.problem)
         return [Finding(each, measurement(time_us(each), workspace_bytes=each.workspace_bytes or 0)) for each in listed]
 
     monkeypatch.setattr(run, "measure_candidates", measured)

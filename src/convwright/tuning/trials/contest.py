@@ -1,4 +1,4 @@
-"""What is being searched, within what budget, and who is told of it."""
+"""What is being searched, within what budget, and who follows it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPENT = "was not tried: the budget was spent"
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Who is told what goes on: ``trying`` stands around a candidate's first run, ``looked`` hears what it took,
+    """Called while a search goes on: ``trying`` stands around a candidate's first run, ``looked`` gets what it took,
     ``progress`` what is being done, how much of it is done and of how much. ``energy`` asks for the energy of the best
     as well. ``later`` says why a candidate that has to be compiled is not to be built now; without it, all are.
     ``around`` names more candidates, near one that was fast."""

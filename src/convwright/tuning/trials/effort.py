@@ -10,7 +10,7 @@ from convwright.settings import Mode
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Shares are of the whole budget, or of what is left where that is said.
+    """Shares are of the whole budget, or of what is left where the comment says so.
 
     A search that is ``hurried`` ends within its budget: it looks at nothing that cannot win, checks until one candidate
     is right, and times that once more. Any other times and checks all that time allows.

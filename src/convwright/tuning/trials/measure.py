@@ -105,7 +105,7 @@ class Trials:
         if self._is_held_against_something:
             right = self._check()
             self._time_finalists(right, slowness)
-        return [self._told(candidate) for candidate in order]
+        return [self._finding(candidate) for candidate in order]
 
     # First looks.
 
@@ -476,14 +476,14 @@ class Trials:
         """By the times that are known so far."""
         return choose(list(self.timed.values()), self._base(), self.contest.policy.by_time)
 
-    # What is said in the end.
+    # The findings.
 
-    def _told(self, candidate: Candidate) -> Finding:
+    def _finding(self, candidate: Candidate) -> Finding:
         finding = self.timed.get(candidate) if self._is_held_against_something else None
         return finding or self._untimed(candidate)
 
     def _untimed(self, candidate: Candidate) -> Finding:
-        """What is said of a candidate that was not timed."""
+        """The finding of a candidate that was not timed."""
         if candidate in self.looks.failed:
             return self.looks.failed[candidate]
         look = self.looks.looked.get(candidate)
