@@ -16,6 +16,7 @@ from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.fusing import is_rare, why_not_fused
+from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -53,6 +54,10 @@ class TorchNative:
         if problem.dtype.narrow:
             # On a CPU F.conv2d takes int8, and its sums wrap around.
             yield from _refused(_PLANS, f"PyTorch's own call has no {problem.y.dtype} sums of {problem.dtype}")
+            return
+        beyond = beyond_32_bits(problem) if device.kind == "cuda" else None
+        if beyond is not None:
+            yield from _refused(_PLANS, beyond)
             return
         if problem.dtype is DType.FP32 and device.kind == "cuda":
             for switch in ("on", "off"):
