@@ -23,7 +23,7 @@ ORDER = [
     {"suites"},
     {"store"},
     {"tensors", "flags", "shortage", "uncompiled"},
-    {"around", "torch_operators"},
+    {"epilogue_math", "torch_operators"},
     {"rewrites", "backends", "measuring"},
     {"tuning"},
     {"eager"},

@@ -15,7 +15,7 @@ from convwright.backends.torch_native.rare import RareTorchPlan
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
-from convwright.core.fusing import is_rare, why_not_fused
+from convwright.core.fusing import has_extended_epilogue, why_not_fused
 from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
@@ -23,7 +23,9 @@ from convwright.core.problem import ConvProblem
 
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 _PLANS: dict[str, Callable[[Candidate], Plan]] = {
-    "default": lambda candidate: RareTorchPlan(candidate, own) if is_rare(candidate.problem) else TorchPlan(candidate),
+    "default": lambda candidate: (
+        RareTorchPlan(candidate, own) if has_extended_epilogue(candidate.problem) else TorchPlan(candidate)
+    ),
     cudnn.NAME: cudnn.plan,
     onednn.NAME: onednn.OneDnnPlan,
     onednn.FUSED: onednn.OneDnnPlan,
