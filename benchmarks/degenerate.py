@@ -133,7 +133,10 @@ class Child:
         if self._only is not None:
             chosen = [each for each in listed if each.id == self._only]
         else:
-            chosen = few_tiles(each for each in listed if self._compiled or not each.leaf.compiles)
+            tried = (each for each in listed if self._compiled or not each.leaf.compiles)
+            chosen = few_tiles(
+                each for each in tried if (each.workspace_bytes or 0) <= (policy.max_workspace_bytes or 0)
+            )
         return Subject(problem, self._facts, chosen, len(offers) - len(listed))
 
 
