@@ -16,5 +16,5 @@ if find_spec("nvidia") is None:  # and so no cuDNN, whose planner these ask
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a search keeps would depend on who else is at work; tests of that make their own other work."""
-    monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: None)
-    monkeypatch.setattr("convwright.tuning.trials.looks.MOST_WAITING", inf)
+    monkeypatch.setattr("convwright.tuning.trials.side_by_side.doubt", lambda timing, look_us: None)
+    monkeypatch.setattr("convwright.tuning.trials.quick_timing.MOST_WAITING", inf)

@@ -44,7 +44,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Activation
 from convwright.core.error_bound import exact_bound, rare_roundings, scaled_bound
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import ConvwrightError, first_line
@@ -145,7 +145,7 @@ class Subject:
         self.refused = refused
         self._bench = Bench(problem, device, Mode.FULL, seed=1)
         # Large data makes dy so small that an epilogue of its own rounds it to fewer bits.
-        kinds = [kind for kind in KINDS if kind is not Kind.LARGE or not is_rare(problem)]
+        kinds = [kind for kind in KINDS if kind is not Kind.LARGE or not has_extended_epilogue(problem)]
         self._check = ErrorCheck(problem, self._bench.device, kinds=kinds, seed=1, reference=self._remembered)
         self._references: list[Reference] = []  # one for each kind of data, in their order
 

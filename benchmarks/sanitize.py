@@ -35,7 +35,7 @@ from convwright.settings import Mode
 from convwright.tensors import empty, spoil_
 from convwright.tuning import listing
 from convwright.tuning.search import resolved
-from convwright.tuning.trials.looks import FAILURES
+from convwright.tuning.trials.quick_timing import FAILURES
 from convwright.tuning.trials.trial import Bench, Trial
 
 PLAIN, HALF = "mb2ic8ih14oc8kh3ph1", "mb2ic8ih14oc8kh3ph1 dt:fp16 tag:nhwc"

@@ -16,7 +16,7 @@ from torch import nn
 import convwright as cw
 from backends.interpreted import passes_in_the_interpreter
 from convwright.advising.tuned import Tuned, tune
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.report.tables.tuned import print_tuned
@@ -226,7 +226,7 @@ def test_mistakes(options: dict[str, Any], sentence: str) -> None:
 def test_gradients_with_what_stands_ahead_of_them_where_kernels_fuse_it() -> None:
     net = nn.Sequential(nn.Conv2d(2, 2, 3, groups=2), nn.Conv2d(2, 2, 3, groups=2, bias=False))
     tuned = tune(net, X, device="h200", plan_only=True, backward=True, store=Store.open(None))
-    rare = [each for each in tuned.problems if is_rare(each.posed.problem)]
+    rare = [each for each in tuned.problems if has_extended_epilogue(each.posed.problem)]
     if find_spec("triton") is None:
         assert rare == []
         return

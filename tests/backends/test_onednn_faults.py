@@ -25,7 +25,7 @@ from convwright.settings import Mode
 from convwright.tuning.trials.trial import Bench, Trial
 
 CPU = device_facts("cpu")
-CRASHES, GARBAGE = "read nothing but padding", "reads memory that nobody wrote"
+CRASHES, GARBAGE = "of a dilated filter read nothing but padding", "reads memory that nobody wrote"
 NARROW = "ic8ih9iw1oc1kh2kw1sh2sw2ph1pw1dh1dw1"
 # Each with the words of its refusal, or None where it is none.
 CASES = [
@@ -43,6 +43,9 @@ CASES = [
     (f"{NARROW} dir:backward_weight", None),
     ("ic8ih9iw1oc1kh2kw1sh2sw1ph1pw0dh1dw0", None),
     ("ic8ih9iw1oc1kh2kw3sh2sw1ph1pw1", None),
+    ("mb2ic8ih9iw1oc4kh2kw1sh2sw2ph1pw1 ep:bias", None),  # not dilated
+    ("mb16ic8ih9oc4kh1ph1 dt:bf16", None),
+    ("mb16ic8ih9oc4kh1ph1 dt:fp16 ep:bias", None),
     # Padding of one side only is part of the input by then.
     ("ic8ih9iw1oc1kh2kw1sh2sw2ph1pw0 rw:2", None),
     # One column of strided outputs, in bf16.
@@ -134,7 +137,7 @@ def test_pytorchs_own_call_is_refused_where_it_asks_onednn() -> None:
     finally:
         torch.set_num_threads(threads)
     assert len(refusals) == 1
-    assert refusals[0].reason.startswith("PyTorch's call asks oneDNN, which crashes where outputs read nothing but")
+    assert refusals[0].reason.startswith("PyTorch's call asks oneDNN, which crashes where outputs of a dilated filter")
     with torch.backends.mkldnn.flags(enabled=False):
         assert fault_of_pytorchs_call(grouped) is None
 

@@ -219,7 +219,9 @@ def test_another_objective_is_another_question(
 def test_what_other_work_disturbed_is_not_said_to_be_remembered(
     own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: "unstable: 2 rounds: wait")
+    monkeypatch.setattr(
+        "convwright.tuning.trials.side_by_side.doubt", lambda timing, look_us: "unstable: 2 rounds: wait"
+    )
     code, out, _ = run(capsys, monkeypatch, f"{own}:made", "--mode", "quick", "--budget", "0.05")
     assert code == 0
     assert out.endswith("It is not remembered, since it was disturbed: run it again when the machine is quiet.\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convwright.core.direction import Role
-from convwright.core.fusing import is_rare, rare_operands, why_not_fused
+from convwright.core.fusing import has_extended_epilogue, rare_operands, why_not_fused
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
@@ -15,7 +15,7 @@ FORWARD, DATA, WEIGHT = (f"mb2ic6ih11oc8kh3 dir:{name}" for name in ("forward", 
 @pytest.mark.parametrize("text", [FORWARD, DATA, WEIGHT, f"{FORWARD} ep:residual+bias+gelu"])
 def test_what_kernels_fuse(text: str) -> None:
     problem = ConvProblem.parse(text)
-    assert not is_rare(problem)
+    assert not has_extended_epilogue(problem)
     assert why_not_fused(problem) is None
     assert rare_operands(problem) == ()
 
@@ -33,7 +33,7 @@ def test_what_kernels_fuse(text: str) -> None:
 )
 def test_what_is_work_of_its_own(text: str, by_name: str, operands: str) -> None:
     problem = ConvProblem.parse(text)
-    assert is_rare(problem)
+    assert has_extended_epilogue(problem)
     assert f"does not fuse {problem.epilogue}" in str(why_not_fused(problem))
     assert [*rare_operands(problem)] == by_name.split()
     assert [*problem.operands] == operands.split()

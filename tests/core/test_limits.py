@@ -11,7 +11,7 @@ from convwright.core.candidate import Candidate, Config, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.epilogue import Epilogue
-from convwright.core.limits import Limits, flops, limits, too_large
+from convwright.core.limits import Limits, beyond_32_bits, flops, limits, too_large
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import names, profile
 
@@ -117,3 +117,10 @@ def test_operands_that_a_device_cannot_hold() -> None:
     added = ConvProblem.parse("mb300ic64oc64ih384kh3ph1 dt:fp16 ep:residual")
     assert too_large(replace(added, epilogue=Epilogue()), profile("t4")) is None
     assert too_large(added, profile("t4")) is not None
+
+
+@pytest.mark.parametrize(("sizes", "step"), [("sw2147483648", "2,147,483,648"), ("dw2147483647", "2,147,483,648")])
+def test_what_pytorch_would_hand_to_cudnn_as_a_negative_number(sizes: str, step: str) -> None:
+    reason = beyond_32_bits(ConvProblem.parse(f"ic8ih9oc8kh1{sizes}"))
+    assert reason == f"PyTorch hands strides, dilations and padding to cuDNN in 32 bits, got {step}"
+    assert beyond_32_bits(ConvProblem.parse("ic8ih9oc8kh1sw2147483647")) is None

@@ -80,7 +80,7 @@ def test_the_operands_have_their_places() -> None:
 
 def test_an_output_is_well_aligned_whatever_the_input_is() -> None:
     x, w = TensorSpec((1, 4, 5), DType.FP32, alignment=4), TensorSpec((4, 2, 3), DType.FP32)
-    problem = transposed_of_specs(x, w, stride=2, layout=Layout.NHWC)
+    problem = transposed_of_specs(ConvProblem, x, w, stride=2, layout=Layout.NHWC)
     assert (problem.y, problem.w) == (x, w)
     assert problem.output == TensorSpec((1, 2, 11), DType.FP32, (22, 1, 2))
 

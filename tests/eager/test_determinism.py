@@ -103,7 +103,7 @@ def test_a_layer_of_pytorchs_own_is_looked_at_each_time(fake: FakeTuner, monkeyp
         cw.find(large, w)
         for _ in range(CALLS):
             cw.conv2d(small, w)
-        assert not CONV2D.slots.resting
+        assert not CONV2D.slots.skip_lookup
         called = count_calls(monkeypatch)
         assert same_bits(lambda: cw.conv2d(large, w))
     assert len(called) == CALLS
@@ -119,7 +119,7 @@ def test_a_layer_that_rests_is_looked_at_once_determinism_is_asked_for(around: C
         conv2d, function = (torch.nn.functional.conv2d, stand_ins()[1]) if around is cw.enabled else (cw.conv2d, CONV2D)
         for _ in range(CALLS):
             conv2d(small, w)
-        assert id(w) in function.slots.resting
+        assert id(w) in function.slots.skip_lookup
         fake.times_us["reference/gemm"] = 10.0
         with strictly():
             cw.find(large, w)

@@ -193,17 +193,17 @@ MISTAKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("resting", [False, True])
+@pytest.mark.parametrize("skip_lookup", [False, True])
 @pytest.mark.parametrize("name", ["conv1d", "conv_transpose1d"])
 @pytest.mark.parametrize("mistake", MISTAKEN, ids=lambda each: f"{len(each[0])} {list(each[1])}")
 def test_arguments_of_wrong_types_are_refused_by_pytorch(
-    mistake: tuple[tuple[Any, ...], dict[str, Any]], name: str, resting: bool
+    mistake: tuple[tuple[Any, ...], dict[str, Any]], name: str, skip_lookup: bool
 ) -> None:
     args, named = mistake
     with pytest.raises(TypeError) as own:
         OWN[name](*args, **named)
     with cw.enabled():
-        for _ in range(40 if resting else 0):
+        for _ in range(40 if skip_lookup else 0):
             getattr(F, name)(X, W)
         with pytest.raises(TypeError) as ours:
             getattr(F, name)(*args, **named)
@@ -328,14 +328,14 @@ def test_an_algorithm_asked_for_around_a_call_reaches_layers_that_are_not_looked
     with cw.enabled():
         for _ in range(200):
             F.conv2d(x, w)
-        resting = stand_ins()[1].slots.resting
-        assert id(w) in resting
+        skip_lookup = stand_ins()[1].slots.skip_lookup
+        assert id(w) in skip_lookup
         with cw.algorithms(forward="reference/gemm"):
-            assert id(w) not in resting
+            assert id(w) not in skip_lookup
             for _ in range(3):
                 F.conv2d(x, w)
                 assert cw.last_choice().candidate.id == "reference/gemm"  # type: ignore[union-attr]
-            assert id(w) not in resting
+            assert id(w) not in skip_lookup
 
 
 def test_under_a_policy_every_call_is_looked_at() -> None:
@@ -344,10 +344,10 @@ def test_under_a_policy_every_call_is_looked_at() -> None:
     with cw.enabled(policy=policy):
         for _ in range(100):
             F.conv2d(x, w)
-        assert id(w) not in stand_ins()[1].slots.resting
+        assert id(w) not in stand_ins()[1].slots.skip_lookup
     for _ in range(100):
         cw.conv2d(x, w, policy=policy)
-    assert id(w) not in CONV2D.slots.resting
+    assert id(w) not in CONV2D.slots.skip_lookup
 
 
 def test_a_hook_that_fails_is_called_once() -> None:

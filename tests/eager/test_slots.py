@@ -295,7 +295,7 @@ def test_a_weight_with_the_id_of_one_that_is_gone_begins_anew(monkeypatch: pytes
     for _ in range(4):
         assert_close(cw.conv2d(x, w), F.conv2d(x, w))
     assert len(CONV2D.slots.latest[id(w)]) == 1
-    assert id(w) in CONV2D.slots.resting
+    assert id(w) in CONV2D.slots.skip_lookup
 
 
 @pytest.mark.parametrize("function", [cw.conv2d, cw.conv_transpose2d])

@@ -23,8 +23,8 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.trials.contest import NO_HOOKS
-from convwright.tuning.trials.looks import Looks
+from convwright.tuning.trials.quick_timing import QuickTimings
+from convwright.tuning.trials.search_input import NO_HOOKS
 from convwright.tuning.trials.trial import Bench
 from eager.prefer import prefer
 from ended import Ended
@@ -134,7 +134,7 @@ def test_a_search_says_it_and_goes_on(memory: Memory) -> None:
     fft = next(c for c in listing.candidates(listing.direct(problem, device, policy)) if c.id == FFT)
     assert (fft.workspace_bytes or 0) > LEFT_BYTES
     memory.take()
-    looks = Looks(Bench(problem, device, Mode.QUICK, seed=1), Budget(inf), Policy(), NO_HOOKS.trying)
+    looks = QuickTimings(Bench(problem, device, Mode.QUICK, seed=1), Budget(inf), Policy(), NO_HOOKS.trying)
     assert looks.at(fft) is None
     assert looks.failed[fft].note == f"out of memory for its workspace of {fft.workspace_bytes:,} bytes"
     del looks

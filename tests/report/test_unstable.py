@@ -26,7 +26,7 @@ WHY = "unstable: 2 rounds, and others had the cores: stop other work on the mach
 
 @pytest.fixture(autouse=True)
 def _disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: WHY)
+    monkeypatch.setattr("convwright.tuning.trials.side_by_side.doubt", lambda timing, look_us: WHY)
     monkeypatch.setattr("convwright.advising.advise._MODEL_BUDGET_US", {Mode.QUICK: 20_000.0})
     monkeypatch.setattr("convwright.advising.advise._WHATIF_BUDGET_US", {Mode.QUICK: 20_000.0})
 
@@ -79,7 +79,7 @@ def test_causes_that_differ_in_figures_alone_are_said_once() -> None:
 )
 def test_advice_names_no_cure_that_it_has_no_option_for(mode: str, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "unstable: 2 rounds: stop other work, or give a larger budget"
-    monkeypatch.setattr("convwright.tuning.trials.heats.doubt", lambda timing, look_us: said)
+    monkeypatch.setattr("convwright.tuning.trials.side_by_side.doubt", lambda timing, look_us: said)
     monkeypatch.setitem(BUDGETS_US, Mode.FULL, 20_000.0)
     for name in ("_MODEL_BUDGET_US", "_WHATIF_BUDGET_US"):
         monkeypatch.setattr(f"convwright.advising.advise.{name}", {Mode.QUICK: 20_000.0, Mode.FULL: 20_000.0})

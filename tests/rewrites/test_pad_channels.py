@@ -14,6 +14,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.measuring.checking.data import Kind
 from convwright.measuring.checking.error import measure_errors
+from convwright.measuring.hardware.machine import device_facts
 from convwright.rewrites import rewrite
 from problem_space import operands, problems, run
 from rewrites.around import arguments_of, check_identity, planned, refused, wrapped
@@ -47,7 +48,7 @@ def test_a_depthwise_convolution_would_be_too_much_work() -> None:
     reason = (
         "1 input and 1 output channels per group, padded to multiples of 4, take 16 times the work; at most 4 is tried"
     )
-    assert [*PAD.arguments(problem, None)] == [Refusal("pad-c", reason)]  # type: ignore[arg-type]
+    assert [*PAD.arguments(problem, device_facts("cpu"))] == [Refusal("pad-c", reason)]
 
 
 def test_the_inner_problem_is_padded_in_each_group() -> None:

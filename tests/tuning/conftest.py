@@ -12,7 +12,7 @@ from convwright.measuring.disturbances import waiting
 from convwright.tuning import budget, chains, find, workers
 from convwright.tuning import compile_queue as queues
 from convwright.tuning import session as sessions
-from convwright.tuning.trials import doubt, heats, looks
+from convwright.tuning.trials import doubt, quick_timing, side_by_side
 from tuning import made_backend
 from tuning.fatal import SERVE
 from tuning.made_backend import Made
@@ -25,12 +25,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     own = {name: f"tuning.made_backend:{kind}" for name, kind in kinds.items()}
     monkeypatch.setattr(registry, "BACKENDS", own)
     monkeypatch.setattr(sessions, "SEARCHED", ("cpu", "cuda"))
-    monkeypatch.setattr(heats, "WallClock", made_backend.MadeClock)
+    monkeypatch.setattr(side_by_side, "WallClock", made_backend.MadeClock)
     monkeypatch.setattr(chains, "REWRITES", ())
     fresh = made_backend.reset()
     monkeypatch.setattr(budget, "wall_us", fresh.time)
-    monkeypatch.setattr(heats, "doubt", doubt.doubt)
-    monkeypatch.setattr(looks, "MOST_WAITING", waiting.MOST_WAITING)
+    monkeypatch.setattr(side_by_side, "doubt", doubt.doubt)
+    monkeypatch.setattr(quick_timing, "MOST_WAITING", waiting.MOST_WAITING)
     monkeypatch.setattr(waiting, "waited_ns", lambda: {"made": int(fresh.waited_us * 1e3)})
     monkeypatch.setattr(waiting, "now_ns", lambda: int(fresh.time() * 1e3))
     monkeypatch.setattr(find, "warm_up", lambda device, store: None)

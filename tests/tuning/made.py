@@ -17,7 +17,7 @@ from convwright.core.problem import ConvProblem
 from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
 from convwright.tuning.findings import Findings
-from convwright.tuning.trials.contest import Contest
+from convwright.tuning.trials.search_input import SearchInput
 
 PROBLEM = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), padding=1)
 CPU = DeviceFacts("this CPU", "cpu", "any", torch_name="cpu", threads=1, memory_bytes=1 << 40)
@@ -89,7 +89,7 @@ class FakeTuner:
         self.doubt: str | None = None
         self.calls: list[list[str]] = []
 
-    def __call__(self, candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
+    def __call__(self, candidates: Iterable[Candidate], contest: SearchInput) -> list[Finding]:
         listed = list(candidates)
         if contest.problem.asking(Direction.FORWARD) == PROBLEM:
             self.calls.append([each.id for each in listed])

@@ -16,7 +16,7 @@ from convwright.core.policy import Policy
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.find import Findings, find
-from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.side_by_side import Stopwatch
 from convwright.tuning.trials.trial import Trial
 from tuning.made import CPU, PROBLEM, chosen, reasons
 from tuning.made_backend import Made, Way

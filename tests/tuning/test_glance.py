@@ -18,8 +18,8 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.find import find
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search
-from convwright.tuning.trials.contest import Contest
 from convwright.tuning.trials.measure import glance
+from convwright.tuning.trials.search_input import SearchInput
 from tuning.made import CPU, PROBLEM, Compiled
 from tuning.made_backend import Made, MadeQuick, Way
 
@@ -27,7 +27,7 @@ from tuning.made_backend import Made, MadeQuick, Way
 def glanced(made: Made, budget_us: float = 1e6) -> list[str]:
     listed = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
     budget = Budget(budget_us, now_us=made.time)
-    contest = Contest(PROBLEM, CPU, Policy(), listed[0], {}, Mode.QUICK, budget)
+    contest = SearchInput(PROBLEM, CPU, Policy(), listed[0], {}, Mode.QUICK, budget)
     return [candidate.id for candidate in glance(listed, contest)]
 
 

@@ -46,9 +46,9 @@ def test_the_fastest_wins_and_is_known_precisely(made: Made) -> None:
 
 def test_a_time_has_its_date_and_the_clock_that_was_read_behind_it(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read before anything ran is the clock of a GPU that is idle."""
-    monkeypatch.setattr("convwright.tuning.trials.heats.today", lambda: (("date", "2026-11-20"),))
-    monkeypatch.setattr("convwright.tuning.trials.heats.conditions", lambda device: (("sm_clock_mhz", "345"),))
-    monkeypatch.setattr("convwright.tuning.trials.heats.state", lambda device: (("sm_clock_mhz", "1980"),))
+    monkeypatch.setattr("convwright.tuning.trials.side_by_side.today", lambda: (("date", "2026-11-20"),))
+    monkeypatch.setattr("convwright.tuning.trials.side_by_side.conditions", lambda device: (("sm_clock_mhz", "345"),))
+    monkeypatch.setattr("convwright.tuning.trials.side_by_side.state", lambda device: (("sm_clock_mhz", "1980"),))
     made.quick = {"fast": Way(500.0)}
     measured = search().choice.measurement  # type: ignore[union-attr]
     assert measured is not None

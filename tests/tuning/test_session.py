@@ -291,14 +291,14 @@ def test_last_choice_is_none_at_first() -> None:
 SCRIPT = """
 import torch
 import convwright as cw
-from convwright.tuning.trials import heats, looks
+from convwright.tuning.trials import side_by_side, quick_timing
 from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
 from convwright.tuning.choose import Eager
 from convwright.tuning.find import find
 from convwright.tuning import session as sessions
 
-heats.doubt, looks.MOST_WAITING = lambda timing, look_us: None, float("inf")  # whoever else is at work
+side_by_side.doubt, quick_timing.MOST_WAITING = lambda timing, look_us: None, float("inf")  # whoever else is at work
 measured, counted = [], tuner.measure_candidates
 def counting(*rest, **keywords):
     measured.append(1)

@@ -25,7 +25,7 @@ from convwright.tuning.find import Findings, find
 from convwright.tuning.kernels import BEING_COMPILED
 from convwright.tuning.session import Session
 from convwright.tuning.trials import checks, trial, verify, warm_up
-from convwright.tuning.trials.contest import SEED
+from convwright.tuning.trials.search_input import SEED
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, MadePlan, MadeQuick, Way
 
@@ -229,7 +229,7 @@ def test_without_room_for_fresh_inputs_the_final_takes_those_that_there_are(
                 no_memory()
             super().__init__(*given, seed=seed)
 
-    monkeypatch.setattr("convwright.tuning.trials.contest.Bench", Second)
+    monkeypatch.setattr("convwright.tuning.trials.search_input.Bench", Second)
     found = search(store, Mode.FULL)
     assert found.choice is not None
     assert found.choice.candidate.id == "quick/fast"

@@ -9,7 +9,7 @@ import pytest
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding, Interval
-from convwright.tuning.trials.heats import Stopwatch
+from convwright.tuning.trials.side_by_side import Stopwatch
 from convwright.tuning.trials.trial import Trial
 
 

@@ -27,7 +27,7 @@ from convwright.tuning import find as tuner
 from convwright.tuning.find import Findings
 from convwright.tuning.launches import check_launches, with_kernels
 from convwright.tuning.session import Choice, using
-from convwright.tuning.trials.contest import Progress
+from convwright.tuning.trials.search_input import Progress
 from convwright.tuning.why import Reason
 from convwright.tuning.why import why as reason_of
 from convwright.uncompiled import uncompiled

@@ -13,7 +13,7 @@ from convwright.api.foreign_arrays import OperandForm, address_of, check_form, c
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
-from convwright.core.fusing import is_rare, rare_operands
+from convwright.core.fusing import has_extended_epilogue, rare_operands
 from convwright.core.memory_plan import ALIGNMENT_BYTES
 from convwright.core.plan import Launchable, Plan
 from convwright.core.policy import Policy, check_policy
@@ -90,7 +90,7 @@ class BoundPlan:
         self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
         self._run: Callable[..., Tensor] = on_device(ready, self._device)
         self._launch = on_device(ready.launch, self._device) if isinstance(ready, Launchable) else None
-        self._is_rare = is_rare(self.problem)
+        self._is_rare = has_extended_epilogue(self.problem)
         self._is_cast = self.candidate.leaf.backend == "torch"  # whose functions autocast casts for
         self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
         self._forms = {role: OperandForm.posed(spec) for role, spec in self.problem.operands.items()}

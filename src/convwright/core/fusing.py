@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from convwright.core.problem import ConvProblem
 
 
-def is_rare(problem: ConvProblem) -> bool:
+def has_extended_epilogue(problem: ConvProblem) -> bool:
     """True for an epilogue that is more than residual, bias and activation behind a forward convolution."""
     epilogue = problem.epilogue
     backward = problem.direction is not Direction.FORWARD
@@ -26,7 +26,7 @@ def why_not_fused(problem: ConvProblem, *, ahead: bool = False, scaled: bool = F
     """Why what fuses residual, bias and activation alone does not serve, or None where it may. ``ahead`` is what fuses
     the activation's derivative into a gradient, too, and into a weight's the bias's gradient; ``scaled`` what fuses
     the scale behind a forward convolution."""
-    if not is_rare(problem) or (ahead and _is_ahead(problem)) or (scaled and _is_scaled(problem)):
+    if not has_extended_epilogue(problem) or (ahead and _is_ahead(problem)) or (scaled and _is_scaled(problem)):
         return None
     where = "" if problem.direction is Direction.FORWARD else f" into {problem.direction}"
     return f"does not fuse {problem.epilogue}{where}; `unfuse` makes that work of its own"

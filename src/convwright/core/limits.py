@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
+from convwright.core.problem import ConvProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,14 @@ def too_large(problem: Problem, device: DeviceFacts) -> str | None:
         return None
     needed_gb, there_gb = needed / 1e9, device.memory_bytes / 1e9
     return f"its operands take {needed_gb:,.1f} GB, {device.name} has {there_gb:,.1f} GB of memory"
+
+
+def beyond_32_bits(problem: Problem) -> str | None:
+    """Why PyTorch cannot ask cuDNN for a convolution on a GPU; None where it can. Larger numbers become negative."""
+    if not isinstance(problem, ConvProblem):
+        return None
+    step = max(*problem.stride, *problem.dilation, *(side for pair in problem.padding for side in pair))
+    return f"PyTorch hands strides, dilations and padding to cuDNN in 32 bits, got {step:,}" if step >> 31 else None
 
 
 def only_in_parts(problem: Problem, device: DeviceFacts) -> str | None:

@@ -8,14 +8,17 @@ names the dtypes of input, weight and output: ``dt:int8:int8:fp32``.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
-from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.errors import BadInput
 from convwright.naming import one_of, whole_number
+
+if TYPE_CHECKING:
+    from convwright.core.problem import ConvProblem
 
 _AXES = {1: "w", 2: "hw", 3: "dhw"}
 _NUMBER = re.compile(r"([a-z]+)([0-9]+)")
@@ -43,12 +46,8 @@ def full(problem: ConvProblem) -> str:
     return text + (" flip:1" if problem.flip else "")
 
 
-def parse(text: str) -> ConvProblem:
-    """Read either form.
-
-    >>> parse("mb32ic256ih14oc256kh3ph1").key
-    'g1mb32ic256oc256ih14iw14oh14ow14kh3kw3sh1sw1ph1pw1dh0dw0 dt:fp32 dir:forward tag:nchw ep:none'
-    """
+def parse(text: str, make: type[ConvProblem]) -> ConvProblem:
+    """Read either form, and ``make`` the problem of it."""
     if not isinstance(text, str):
         raise BadInput(f"a problem's text must be a str, for example 'mb32ic256ih14oc256kh3ph1', got {text!r}")
     words = text.split()
@@ -68,7 +67,7 @@ def parse(text: str) -> ConvProblem:
     }
     shapes["y"] = (shapes["x"][0], shapes["w"][0], *(dim["o"] for dim in dims))
     specs = _read_tags(options.pop("tag", "nchw"), shapes, _read_dtypes(options.pop("dt", "fp32")))
-    problem = ConvProblem(
+    problem = make(
         **specs,
         stride=tuple(dim["s"] for dim in dims),
         padding=tuple((dim["p"], dim["r"]) for dim in dims),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from convwright.core import notation
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation, Epilogue
@@ -16,6 +17,7 @@ from convwright.core.once import once
 from convwright.core.problem_checks import check
 from convwright.core.record import Record
 from convwright.core.tensor_spec import Layout, LayoutName, TensorSpec, dense_strides, layouts_of
+from convwright.core.transposed import transposed_of_specs
 from convwright.core.window import AnyPadding, all_sides, shape_of
 from convwright.core.window import IntOrTuple as IntOrTuple
 from convwright.core.window import per_axis as per_axis
@@ -144,9 +146,8 @@ class ConvProblem(Record):
         >>> ConvProblem.of_transposed((1, 16, 7, 7), (16, 8, 3, 3), stride=2, padding=1, output_padding=1).output.shape
         (1, 8, 14, 14)
         """
-        from convwright.core.transposed import transposed_of_specs
-
         problem = transposed_of_specs(
+            cls,
             *_dense(x, w, dtype, layout, alignment),
             stride=stride,
             padding=padding,
@@ -159,19 +160,19 @@ class ConvProblem(Record):
 
     @classmethod
     def parse(cls, text: str) -> ConvProblem:
-        """Read the text form, compact or full (see ``convwright.core.notation``)."""
-        from convwright.core.notation import parse
+        """Read the text form, compact or full (see ``convwright.core.notation``).
 
-        return parse(text)
+        >>> ConvProblem.parse("mb32ic256ih14oc256kh3ph1").key
+        'g1mb32ic256oc256ih14iw14oh14ow14kh3kw3sh1sw1ph1pw1dh0dw0 dt:fp32 dir:forward tag:nchw ep:none'
+        """
+        return notation.parse(text, cls)
 
     def __str__(self) -> str:
         return self.key
 
     @once
     def key(self) -> str:
-        from convwright.core.notation import full
-
-        return full(self)
+        return notation.full(self)
 
     def asking(self, direction: Direction) -> ConvProblem:
         """The same convolution in another direction, without an epilogue, which autograd computes once for both."""

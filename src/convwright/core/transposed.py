@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from convwright.core.direction import Direction
 from convwright.core.geometry import Axis
-from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.core.window import IntOrTuple, is_whole, per_axis
 from convwright.errors import BadInput, NothingLeft, Refused
 
+if TYPE_CHECKING:
+    from convwright.core.problem import ConvProblem
+
 
 def transposed_of_specs(
+    make: type[ConvProblem],
     x: TensorSpec,
     w: TensorSpec,
     *,
@@ -21,7 +26,7 @@ def transposed_of_specs(
     groups: int = 1,
     layout: Layout = Layout.NCHW,
 ) -> ConvProblem:
-    """The problem whose ``dy`` is the input ``x`` and whose ``dx`` is the output, dense in ``layout``.
+    """``make`` the problem whose ``dy`` is the input ``x`` and whose ``dx`` is the output, dense in ``layout``.
 
     ``w`` is (in_channels, out_channels / groups, taps…) as in PyTorch, which is the weight of the convolution that is
     transposed, as it is.
@@ -39,7 +44,7 @@ def transposed_of_specs(
         if not axis.size:
             raise NothingLeft(_takes_all(pad, 2 * pad))
     out = (x.shape[0], w.shape[1] * groups, *(axis.size for axis in axes))
-    return ConvProblem(
+    return make(
         x=TensorSpec(out, x.dtype, dense_strides(out, layout)),
         w=w,
         y=x,

@@ -195,7 +195,7 @@ def stand_in(form: Form) -> Any:
 
     Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.
     """
-    own, resting, looking, deterministic = form.own, form.slots.resting, _looking(form), flags.deterministic
+    own, skip_lookup, looking, deterministic = form.own, form.slots.skip_lookup, _looking(form), flags.deterministic
     is_compiling, tracing = torch.compiler.is_dynamo_compiling, _C._is_tracing
     passes, tensor = cycle(PASSES).__next__, Tensor
     named_as_torchs = [each for each in signature(looking).parameters.values() if each.kind is not each.KEYWORD_ONLY]
@@ -203,7 +203,7 @@ def stand_in(form: Form) -> Any:
 
     def conv(*given: Any, **named: Any) -> Any:
         if is_compiling() or (
-            len(given) > 1 and id(given[1]) in resting and type(given[0]) is tensor
+            len(given) > 1 and id(given[1]) in skip_lookup and type(given[0]) is tensor
             and (passes() or tracing()) and not deterministic()
         ):  # fmt: skip
             return own(*given, **named)

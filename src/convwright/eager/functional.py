@@ -89,7 +89,7 @@ def convolution(
     it ``looks_first`` another function has looked whether a weight's calls need no look.
     """
     own, latest, rest = form.own, form.slots.latest, form.slots.rest
-    resting = form.slots.resting if looks_first else _NOTHING
+    skip_lookup = form.slots.skip_lookup if looks_first else _NOTHING
     passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, deterministic, tracing = flags.tf32_allowed, flags.deterministic, _C._is_tracing
@@ -112,7 +112,7 @@ def convolution(
         if residual is None and out is None and type(input) is tensor and not is_compiling():
             known = id(weight)
             if (
-                known in resting and activation is None and algorithm is None and policy is None
+                known in skip_lookup and activation is None and algorithm is None and policy is None
                 and (passes() or tracing()) and not deterministic()
             ):  # fmt: skip
                 try:
@@ -177,7 +177,7 @@ def transposed_convolution(
 ) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
     own, latest, rest = form.own, form.slots.latest, form.slots.rest
-    resting = form.slots.resting if looks_first else _NOTHING
+    skip_lookup = form.slots.skip_lookup if looks_first else _NOTHING
     passes, tensor = cycle(PASSES).__next__, Tensor
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, deterministic, tracing = flags.tf32_allowed, flags.deterministic, _C._is_tracing
@@ -201,7 +201,7 @@ def transposed_convolution(
         if residual is None and out is None and type(input) is tensor and not is_compiling():
             known = id(weight)
             if (
-                known in resting and activation is None and algorithm is None and policy is None
+                known in skip_lookup and activation is None and algorithm is None and policy is None
                 and (passes() or tracing()) and not deterministic()
             ):  # fmt: skip
                 try:
@@ -294,3 +294,7 @@ conv3d = convolution(forms.CONV3D)
 conv_transpose1d = transposed_convolution(forms.CONV_TRANSPOSE1D)
 conv_transpose2d = transposed_convolution(forms.CONV_TRANSPOSE2D)
 conv_transpose3d = transposed_convolution(forms.CONV_TRANSPOSE3D)
+forms.PUBLIC.update(
+    conv1d=conv1d, conv2d=conv2d, conv3d=conv3d, conv_transpose1d=conv_transpose1d, conv_transpose2d=conv_transpose2d,
+    conv_transpose3d=conv_transpose3d,
+)  # fmt: skip

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function
 
 from convwright.eager.asking.request import Request
-from convwright.eager.calls.form import Form
+from convwright.eager.calls.form import PUBLIC, Form
 
 
 def is_proxy(operand: object) -> bool:
@@ -18,11 +18,9 @@ def is_proxy(operand: object) -> bool:
 
 def noted(form: Form, x: Any, w: Any, bias: Any, request: Request, residual: Any, out: Any) -> Tensor:
     """Let such an operand do with the call what it does with those of PyTorch's functions."""
-    from convwright.eager import functional
-
     relevant = [operand for operand in (x, w, bias, residual, out) if operand is not None]
     asked = {"activation": request.activation, "algorithm": request.algorithm, "policy": request.policy}
     named = {name: value for name, value in (asked | {"residual": residual, "out": out}).items() if value is not None}
-    function, window = getattr(functional, form.name), form.window(request)
+    function, window = PUBLIC[form.name], form.window(request)
     made: Tensor = handle_torch_function(function, relevant, x, w, bias, *window, **named)
     return made

@@ -16,6 +16,7 @@ from convwright.eager.asking.request import Request
 from convwright.eager.calls.form import Form
 from convwright.eager.pytorchs_own import explain
 from convwright.eager.slow_path import slow_path
+from convwright.eager.tracing import compiled
 from convwright.errors import BadArgument, BadCall, BadInput, first_line
 
 _KINDS = {RuntimeError: BadCall, TypeError: BadArgument}
@@ -32,7 +33,7 @@ def served(
 ) -> Tensor:
     """``slow_path``; where that refuses what is PyTorch's function alone, and so does PyTorch, both are told."""
     if torch.compiler.is_dynamo_compiling():
-        return slow_path(form, x, w, bias, request, residual, out)
+        return compiled(form, x, w, bias, request, residual, out)
     try:
         return slow_path(form, x, w, bias, request, residual, out)
     except BadInput as mistake:

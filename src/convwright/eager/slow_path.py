@@ -1,7 +1,6 @@
 """A call for which the first look finds nothing: a new one, a foreign tensor, autocast, a residual or an output given.
 
-Read from the top: what a compiler compiles, what earlier calls decided, and the first call of its kind, which is
-decided now or later.
+Read from the top: what earlier calls decided, and the first call of its kind, which is decided now or later.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from convwright.eager.decision import Decision, decide
 from convwright.eager.gradients.regions import check_apart, count_write
 from convwright.eager.latest import latest
 from convwright.eager.proxies import is_proxy, noted
-from convwright.eager.pytorchs_own import checked, composed, computed_by_pytorch, foreign_dtype, why_pytorchs
-from convwright.eager.running.composite import check_like, composite, is_plain, is_transformed
+from convwright.eager.pytorchs_own import checked, composed, computed_by_pytorch, why_pytorchs
+from convwright.eager.running.composite import is_plain
 from convwright.eager.scheduler import When, scheduler
-from convwright.eager.tracing import traced
 from convwright.errors import NothingLeft
 from convwright.uncompiled import uncompiled
 
@@ -42,8 +40,6 @@ def slow_path(
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute a call, and remember what was decided for the next one like it."""
-    if torch.compiler.is_dynamo_compiling():
-        return _compiled(form, x, w, bias, request, residual, out)
     if is_plain(x) and is_plain(w) and (bias is None or is_plain(bias)):
         if x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
             return _of_one_image(form, x, w, bias, request, residual, out)
@@ -141,39 +137,3 @@ def _of_one_image(
             return form.own(x, w, bias, *form.window(request))
     y = slow_path(form, batch, w, bias, request, *map(as_batch, (residual, out)))
     return y.squeeze(0) if out is None else out
-
-
-def _compiled(
-    form: Form,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    request: Request,
-    residual: Tensor | None,
-    out: Tensor | None,
-) -> Tensor:
-    """What ``torch.compile`` sees: one operator, or PyTorch's own functions."""
-    if request.policy is not None:
-        return _under_policy(form, x, w, bias, request, residual, out)
-    call = checked(Call(form, x, w, bias, residual, out, request))
-    if (why := foreign_dtype(call)) is not None:
-        return computed_by_pytorch(call, why)
-    y = composite(replace(call, out=None)) if is_transformed() else traced(call)
-    if out is None:
-        return y
-    check_like(y, "out", out)
-    return out.copy_(y)
-
-
-@uncompiled("a `policy=` is kept by a choice at the call: set PyTorch's flags, or compute outside of what is compiled")
-def _under_policy(
-    form: Form,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    request: Request,
-    residual: Tensor | None,
-    out: Tensor | None,
-) -> Tensor:
-    """``slow_path`` outside of a graph, which knows of no permission, and whose gradients are PyTorch's own."""
-    return slow_path(form, x, w, bias, request, residual, out)

@@ -5,6 +5,7 @@ Its gradient is written in PyTorch's own ops, so that a compiler can see into it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,11 +18,50 @@ from convwright.eager.asking.autocast import autocasting, cast
 from convwright.eager.asking.request import Request
 from convwright.eager.calls.call import Call, as_batch
 from convwright.eager.calls.form import FORMS, Form
-from convwright.eager.running.composite import composite, refuse_algorithm
+from convwright.eager.pytorchs_own import checked, computed_by_pytorch, foreign_dtype
+from convwright.eager.running.composite import check_like, composite, is_transformed, refuse_algorithm
+from convwright.eager.slow_path import slow_path
 from convwright.tensors import activate
+from convwright.uncompiled import uncompiled
 
 _aten: Any = torch.ops.aten
 _FORMS = {(form.rank, form.transposed): form for form in FORMS}
+
+
+def compiled(
+    form: Form,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    request: Request,
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
+    """A call as ``torch.compile`` sees it: one operator, or PyTorch's own functions."""
+    if request.policy is not None:
+        return _under_policy(form, x, w, bias, request, residual, out)
+    call = checked(Call(form, x, w, bias, residual, out, request))
+    if (why := foreign_dtype(call)) is not None:
+        return computed_by_pytorch(call, why)
+    y = composite(replace(call, out=None)) if is_transformed() else traced(call)
+    if out is None:
+        return y
+    check_like(y, "out", out)
+    return out.copy_(y)
+
+
+@uncompiled("a `policy=` is kept by a choice at the call: set PyTorch's flags, or compute outside of what is compiled")
+def _under_policy(
+    form: Form,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    request: Request,
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
+    """``slow_path`` outside of a graph, which knows of no permission, and whose gradients are PyTorch's own."""
+    return slow_path(form, x, w, bias, request, residual, out)
 
 
 def traced(call: Call) -> Tensor:
@@ -70,8 +110,6 @@ def _convolution(
     activation: str,
     algorithm: str | None,
 ) -> Tensor:
-    from convwright.eager.slow_path import slow_path
-
     form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
     request = window._replace(no_bias=bias is None, activation=activation, algorithm=algorithm)
     return slow_path(form, x, w, bias, request, residual)

@@ -11,7 +11,7 @@ from convwright.backends.cudnn.graph.tensor import GraphTensor, common_layout
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import BadInput
@@ -68,7 +68,7 @@ def check_dtype(dtype: DType) -> None:
 
 def check_epilogue(problem: ConvProblem) -> None:
     """Refuse an epilogue that no template writes."""
-    if is_rare(problem) or problem.epilogue.activation not in _FUSED:
+    if has_extended_epilogue(problem) or problem.epilogue.activation not in _FUSED:
         raise BadInput(
             "a C file fuses residual, bias and relu behind a forward convolution, "
             f"got the epilogue {problem.epilogue} on {problem.direction}"

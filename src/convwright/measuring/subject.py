@@ -78,7 +78,7 @@ def subjects_of(
 
 
 @dataclass(slots=True)
-class _Look:
+class _Snapshot:
     """A call at first sight: its smallest sample, and what taking that sample took. A call that is a sample by itself
     is ``long``, so many times as long as a sample has to be."""
 
@@ -89,7 +89,7 @@ class _Look:
     long: float = 0.0
 
 
-def _first_look(call: Call, before: Callable[[], object] | None, clock: Clock, each_us: float) -> _Look:
+def _first_look(call: Call, before: Callable[[], object] | None, clock: Clock, each_us: float) -> _Snapshot:
     once, turns = rotating(call), 1 if callable(call) else len(call)
     if before is None:
         return _look(once, clock, turns, each_us)
@@ -98,10 +98,10 @@ def _first_look(call: Call, before: Callable[[], object] | None, clock: Clock, e
         return _look(once, clock, turns, each_us)
     # Where each call is timed by itself, samples of one have no overhead that a regression would take out.
     clock.time_us(once, 1)
-    return _Look(once, 1, 0.0, sizes=(1,))
+    return _Snapshot(once, 1, 0.0, sizes=(1,))
 
 
-def _look(call: Callable[[], object], clock: Clock, turns: int, each_us: float) -> _Look:
+def _look(call: Callable[[], object], clock: Clock, turns: int, each_us: float) -> _Snapshot:
     """The smallest number of calls that is long enough for the clock.
 
     It is a multiple of ``turns``, the number of inputs that take turns: each sample then begins with the same input,
@@ -116,7 +116,7 @@ def _look(call: Callable[[], object], clock: Clock, turns: int, each_us: float) 
             again = [_sample_us(call, clock, cycles * turns) for _ in range(2)]
             time_us, spent_us = min([(time_us, spent_us), *again])
         if time_us >= 0.8 * clock.sample_us or cycles == most:
-            return _Look(call, cycles * turns, spent_us, long=time_us / clock.sample_us if cycles == 1 else 0.0)
+            return _Snapshot(call, cycles * turns, spent_us, long=time_us / clock.sample_us if cycles == 1 else 0.0)
         wanted = ceil(cycles * clock.sample_us / max(time_us, clock.sample_us / 16))
         cycles = min(_rounded(max(wanted, cycles + 1)), most)
         time_us, spent_us = _sample_us(call, clock, cycles * turns)
@@ -139,7 +139,7 @@ def _sample_us(call: Callable[[], object], clock: Clock, n: int) -> tuple[float,
     return clock.time_us(call, n), clock.now_us() - begun_us
 
 
-def _spread(looks: Sequence[_Look], left_us: float) -> None:
+def _spread(looks: Sequence[_Snapshot], left_us: float) -> None:
     """Give each call the sizes of its samples.
 
     Long calls get samples of fewer calls where the budget is short, all of them or none: other work on the machine

@@ -9,6 +9,7 @@ from typing import Any
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.fusing import why_not_fused
+from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 
@@ -27,7 +28,7 @@ class Rewrite(ABC):
 
     def arguments(self, problem: Any, device: DeviceFacts) -> Iterator[Config | Refusal]:
         """The few arguments worth trying on ``problem``, with a refusal for others; where none is, one refusal."""
-        reason = why_not_fused(problem)
+        reason = why_not_fused(problem) or (beyond_32_bits(problem) if device.kind == "cuda" else None)
         if reason is None:
             yield from self.possible(problem, device)
         else:

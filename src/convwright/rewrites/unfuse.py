@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from convwright.around import ahead, finish_
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
@@ -16,6 +15,7 @@ from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.epilogue_math import ahead, finish_
 from convwright.rewrites.copying import Embeddings
 from convwright.rewrites.embedding import Embedded, Embedding
 from convwright.rewrites.rewrite import Rewrite

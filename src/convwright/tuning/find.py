@@ -25,15 +25,15 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.findings import Findings as Findings
-from convwright.tuning.inside import known_best, searching
+from convwright.tuning.inner_problems import known_best, searching
 from convwright.tuning.kernels import compiling
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.run import Run
 from convwright.tuning.search import Rank, Search, check_objective, search_for
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
-from convwright.tuning.trials.contest import NO_HOOKS, SPENT, Progress
 from convwright.tuning.trials.effort import EFFORTS
+from convwright.tuning.trials.search_input import NO_HOOKS, SPENT, Progress
 from convwright.tuning.trials.verify import still_holds
 from convwright.tuning.trials.warm_up import warm_up
 

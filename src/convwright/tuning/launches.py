@@ -11,8 +11,8 @@ from convwright.errors import BackendError, BadInput
 from convwright.measuring.kernels import Kernel, kernels_of
 from convwright.settings import Mode
 from convwright.tuning.findings import Findings
-from convwright.tuning.trials.contest import NO_HOOKS, SEED, Progress
-from convwright.tuning.trials.looks import FAILURES, failure
+from convwright.tuning.trials.quick_timing import FAILURES, failure
+from convwright.tuning.trials.search_input import NO_HOOKS, SEED, Progress
 from convwright.tuning.trials.trial import Bench, Trial
 
 

@@ -15,8 +15,8 @@ from convwright.tuning.lineup import Lineup
 from convwright.tuning.search import Search, baseline_of
 from convwright.tuning.trials import isolation
 from convwright.tuning.trials.checks import FEWEST_KINDS
-from convwright.tuning.trials.contest import Contest, Hooks
 from convwright.tuning.trials.measure import glance, measure_candidates
+from convwright.tuning.trials.search_input import Hooks, SearchInput
 
 # One call may take this share of what is left of a budget; longer ones are compared with nothing.
 _MOST_AGAIN = 0.05
@@ -90,10 +90,10 @@ class Run:
         )
         return glance(ready, self._contest({}))
 
-    def _contest(self, known: Mapping[str, Finding]) -> Contest:
+    def _contest(self, known: Mapping[str, Finding]) -> SearchInput:
         search = self._search
         hooks = Hooks(self._recall.trying, search.progress, search.wants_energy, self._hear, self._later, self._around)
-        return Contest(
+        return SearchInput(
             search.problem, search.device, search.policy, self._baseline, known, search.mode, search.budget, hooks
         )
 

@@ -23,7 +23,7 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.recall import Recall
-from convwright.tuning.trials.contest import NO_HOOKS, Progress
+from convwright.tuning.trials.search_input import NO_HOOKS, Progress
 
 # The most promising first.
 Rank = Callable[[Sequence[Candidate], DeviceFacts], list[Candidate]]

@@ -16,8 +16,8 @@ from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.findings import Findings
 from convwright.tuning.trials.checks import Checks
-from convwright.tuning.trials.contest import SEED
-from convwright.tuning.trials.looks import FAILURES, failure
+from convwright.tuning.trials.quick_timing import FAILURES, failure
+from convwright.tuning.trials.search_input import SEED
 from convwright.tuning.trials.trial import Bench, Trial
 
 

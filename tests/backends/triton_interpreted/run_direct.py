@@ -23,7 +23,6 @@ from backends.triton_interpreted.cases import (
     listed,
     oracle,
 )
-from convwright.around import derive
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.direct.offers import ALGORITHM, candidate_of
 from convwright.backends.triton.direct.tiles import STRIPS, Strip
@@ -33,6 +32,7 @@ from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.epilogue_math import derive
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import torch_dtype
 

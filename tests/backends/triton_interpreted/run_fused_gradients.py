@@ -14,7 +14,7 @@ from convwright.backends.triton.backend import TritonKernels
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.eager.gradients.fused_gradients import FusedGradients
@@ -30,7 +30,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Kernels that fuse something are chosen wherever there are some; whether they served, for each backward pass."""
 
     def answer(self: Session, problem: ConvProblem, device: DeviceFacts, policy: Policy, *_: object) -> Answer:
-        if not is_rare(problem):
+        if not has_extended_epilogue(problem):
             own = self.torchs_own(problem, device, policy)
             assert own is not None
             choice = Choice(own.candidate, device, LATE, LATE)

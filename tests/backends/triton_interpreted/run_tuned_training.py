@@ -17,14 +17,14 @@ import convwright as cw
 from convwright.advising.tuned import Tuned
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.eager.gradients.fused_gradients import FusedGradients
 from convwright.settings import settings
 from convwright.tuning import run
 from convwright.tuning import session as sessions
-from convwright.tuning.trials.contest import Contest
+from convwright.tuning.trials.search_input import SearchInput
 from tuning.made import measurement
 
 X = torch.randn(2, 4, 5, 7)
@@ -43,7 +43,7 @@ class Functional(nn.Module):
 
 def time_us(candidate: Candidate) -> float:
     """PyTorch's own calls take long, and longest with what stands ahead; a kernel that fuses that takes no time."""
-    rare = is_rare(candidate.problem)
+    rare = has_extended_epilogue(candidate.problem)
     if rare and candidate.backend == "triton" and candidate.inner is None:
         return 1.0
     return 1500.0 if rare and candidate.id == "torch/default" else 1000.0 if candidate.id == "torch/default" else 2000.0
@@ -54,7 +54,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[ConvProblem]:
     """The problems that were measured, by hand; calls search."""
     found: list[ConvProblem] = []
 
-    def measured(listed: Iterable[Candidate], contest: Contest) -> Any:
+    def measured(listed: Iterable[Candidate], contest: SearchInput) -> Any:
         found.append(contest.problem)
         return [Finding(each, measurement(time_us(each), workspace_bytes=each.workspace_bytes or 0)) for each in listed]
 
@@ -97,7 +97,7 @@ def test_a_step_asks_for_nothing_that_was_not_searched(searched: list[ConvProble
         ("forward", "bias"), ("backward_weight", "none"), ("backward_weight", "bias"), ("forward", "bias+relu"),
         ("backward_data", "none"), ("backward_data", "relu"), ("backward_weight", "bias+relu"),
     }  # fmt: skip
-    fused = [each for each in tuned.problems if is_rare(each.posed.problem)]
+    fused = [each for each in tuned.problems if has_extended_epilogue(each.posed.problem)]
     assert all(each.candidate is not None and each.candidate.backend == "triton" for each in fused)
     searched.clear()
     with cw.enabled():
@@ -125,7 +125,7 @@ def test_a_layer_says_what_computes_its_gradients(searched: list[ConvProblem], s
 def test_what_is_named_or_asks_for_more_than_speed_has_none(served: list[bool]) -> None:
     policy = Policy(objective="workspace")
     tuned = cw.tune(Functional(), X, backward=True, mode="heuristic", policy=policy)
-    assert not any(is_rare(each.posed.problem) for each in tuned.problems)
+    assert not any(has_extended_epilogue(each.posed.problem) for each in tuned.problems)
     model = cw.convert(nn.Sequential(nn.Conv2d(4, 4, 3, groups=4)), choices={"0": "torch/default"})
     step(model)
     assert model[0].choices == {"forward": "torch/default", "backward_weight": "torch/default"}

@@ -13,7 +13,6 @@ import problem_space
 pytest.importorskip("triton")
 
 from backends.triton_interpreted.cases import BEFORE_ACTIVATIONS
-from convwright.around import derive
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.sweep import sweep_of
 from convwright.backends.triton.wide_direct.offers import candidate_of
@@ -22,6 +21,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.epilogue_math import derive
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import torch_dtype
 

@@ -15,14 +15,17 @@ from convwright.backends.torch_native.rare import RareTorchPlan
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
-from convwright.core.fusing import is_rare, why_not_fused
+from convwright.core.fusing import has_extended_epilogue, why_not_fused
+from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 _PLANS: dict[str, Callable[[Candidate], Plan]] = {
-    "default": lambda candidate: RareTorchPlan(candidate, own) if is_rare(candidate.problem) else TorchPlan(candidate),
+    "default": lambda candidate: (
+        RareTorchPlan(candidate, own) if has_extended_epilogue(candidate.problem) else TorchPlan(candidate)
+    ),
     cudnn.NAME: cudnn.plan,
     onednn.NAME: onednn.OneDnnPlan,
     onednn.FUSED: onednn.OneDnnPlan,
@@ -53,6 +56,10 @@ class TorchNative:
         if problem.dtype.narrow:
             # On a CPU F.conv2d takes int8, and its sums wrap around.
             yield from _refused(_PLANS, f"PyTorch's own call has no {problem.y.dtype} sums of {problem.dtype}")
+            return
+        beyond = beyond_32_bits(problem) if device.kind == "cuda" else None
+        if beyond is not None:
+            yield from _refused(_PLANS, beyond)
             return
         if problem.dtype is DType.FP32 and device.kind == "cuda":
             for switch in ("on", "off"):

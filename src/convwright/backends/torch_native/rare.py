@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from convwright.around import ahead, finish_
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, Epilogue
 from convwright.core.problem import ConvProblem
+from convwright.epilogue_math import ahead, finish_
 from convwright.tensors import laid_
 
 Compute = Callable[..., Tensor]

@@ -8,6 +8,7 @@ from math import prod
 from typing import ClassVar
 
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
+from convwright.core.kinds import copy_text as text_form
 from convwright.core.once import once
 from convwright.core.record import Record
 from convwright.core.tensor_spec import TensorSpec
@@ -50,19 +51,19 @@ class CopyProblem(Record):
 
     @classmethod
     def parse(cls, text: str) -> CopyProblem:
-        """Read the text form (see ``convwright.core.kinds.copy_text``)."""
-        from convwright.core.kinds.copy_text import parse
+        """Read the text form (see ``convwright.core.kinds.copy_text``).
 
-        return parse(text)
+        >>> CopyProblem.parse("copy ic64ih56 nchw->nhwc slice:c=0:32").key
+        'copy mb1ic64ih56iw56 nchw->nhwc dt:fp32 slice:c=0:32'
+        """
+        return text_form.parse(text, cls)
 
     def __str__(self) -> str:
         return self.key
 
     @once
     def key(self) -> str:
-        from convwright.core.kinds.copy_text import full
-
-        return full(self)
+        return text_form.full(self)
 
     @property
     def kept(self) -> tuple[int, ...]:

@@ -6,11 +6,15 @@ Sizes are those of the input. ``slice`` names the elements that are kept, from t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from convwright.core.dtype import DType
-from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.sizes import LETTERS, no_more, read_options, read_sizes, read_tag, sizes_text, tag_text
 from convwright.errors import BadInput
 from convwright.naming import whole_number
+
+if TYPE_CHECKING:
+    from convwright.core.kinds.copy import CopyProblem
 
 _EXAMPLE = "copy mb32ic64ih56 nchw->nhwc"
 _ARROW = "->"
@@ -32,12 +36,8 @@ def full(problem: CopyProblem) -> str:
     return " ".join(words)
 
 
-def parse(text: str) -> CopyProblem:
-    """Read the text form.
-
-    >>> parse("copy ic64ih56 nchw->nhwc slice:c=0:32").key
-    'copy mb1ic64ih56iw56 nchw->nhwc dt:fp32 slice:c=0:32'
-    """
+def parse(text: str, make: type[CopyProblem]) -> CopyProblem:
+    """Read the text form, and ``make`` the problem of it."""
     kind, *words = text.split()
     if kind != "copy" or not words:
         raise BadInput(f"a copy is written like {_EXAMPLE}, got {text!r}")
@@ -52,7 +52,7 @@ def parse(text: str) -> CopyProblem:
     if any(size < 0 for size in y_shape):
         raise BadInput(f"nothing is left of {shape} in {text!r}")
     x = read_tag(tags[0], shape, DType.parse(dtypes[0]))
-    return CopyProblem(x, read_tag(tags[1], y_shape, DType.parse(dtypes[1])), margins)
+    return make(x, read_tag(tags[1], y_shape, DType.parse(dtypes[1])), margins)
 
 
 def _pair(what: str, text: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from convwright.core.direction import Role
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.error_bound import scaled_bound
+from convwright.core.kinds import linear_text as text_form
 from convwright.core.once import once
 from convwright.core.record import Record
 from convwright.core.tensor_spec import TensorSpec
@@ -69,19 +70,19 @@ class LinearProblem(Record):
 
     @classmethod
     def parse(cls, text: str) -> LinearProblem:
-        """Read the text form (see ``convwright.core.kinds.linear_text``)."""
-        from convwright.core.kinds.linear_text import parse
+        """Read the text form (see ``convwright.core.kinds.linear_text``).
 
-        return parse(text)
+        >>> LinearProblem.parse("linear ic512oc1000mb32").key
+        'linear mb32ic512oc1000 dt:fp32 tag:row ep:none'
+        """
+        return text_form.parse(text, cls)
 
     def __str__(self) -> str:
         return self.key
 
     @once
     def key(self) -> str:
-        from convwright.core.kinds.linear_text import full
-
-        return full(self)
+        return text_form.full(self)
 
     @property
     def rows(self) -> int:

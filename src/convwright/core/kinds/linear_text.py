@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
-from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.sizes import named_sizes, no_more, read_options, read_tag, tag_text
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.errors import BadInput
+
+if TYPE_CHECKING:
+    from convwright.core.kinds.linear import LinearProblem
 
 _EXAMPLE = "linear mb32ic512oc1000"
 _ROW, _COLUMN = "row", "col"
@@ -25,12 +29,8 @@ def full(problem: LinearProblem) -> str:
     return f"linear {sizes} dt:{problem.dtype} tag:{tag} ep:{problem.epilogue}"
 
 
-def parse(text: str) -> LinearProblem:
-    """Read the text form.
-
-    >>> parse("linear ic512oc1000mb32").key
-    'linear mb32ic512oc1000 dt:fp32 tag:row ep:none'
-    """
+def parse(text: str, make: type[LinearProblem]) -> LinearProblem:
+    """Read the text form, and ``make`` the problem of it."""
     kind, *words = text.split()
     if kind != "linear" or not words:
         raise BadInput(f"a linear problem is written like {_EXAMPLE}, got {text!r}")
@@ -44,7 +44,7 @@ def parse(text: str) -> LinearProblem:
     specs = {name: _read(tags[name], shape, dtype) for name, shape in shapes.items()}
     epilogue = Epilogue.parse(options.pop("ep", "none"))
     no_more(options, "a linear problem", "dt, tag and ep", text)
-    return LinearProblem(**specs, epilogue=epilogue)
+    return make(**specs, epilogue=epilogue)
 
 
 def _tag(spec: TensorSpec) -> str:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.kinds import expression as tree
+from convwright.core.kinds import pointwise_text as text_form
 from convwright.core.kinds.expression import Expression
 from convwright.core.once import once
 from convwright.core.record import Record
@@ -59,19 +60,19 @@ class PointwiseProblem(Record):
 
     @classmethod
     def parse(cls, text: str) -> PointwiseProblem:
-        """Read the text form (see ``convwright.core.kinds.pointwise_text``)."""
-        from convwright.core.kinds.pointwise_text import parse
+        """Read the text form (see ``convwright.core.kinds.pointwise_text``).
 
-        return parse(text)
+        >>> PointwiseProblem.parse('pointwise "a * s" mb2ic3ih4 dt:fp16 s:c,fp32').key
+        'pointwise "a * s" mb2ic3ih4iw4 dt:fp16 tag:nchw s:c,fp32'
+        """
+        return text_form.parse(text, cls)
 
     def __str__(self) -> str:
         return self.key
 
     @once
     def key(self) -> str:
-        from convwright.core.kinds.pointwise_text import full
-
-        return full(self)
+        return text_form.full(self)
 
     @property
     def dtype(self) -> DType:

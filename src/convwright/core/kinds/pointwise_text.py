@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from convwright.core.dtype import DType
 from convwright.core.kinds import expression as tree
 from convwright.core.kinds.expression_text import parse as parse_expression
-from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.sizes import LETTERS, no_more, read_options, read_sizes, read_tag, sizes_text, tag_text
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.errors import BadInput
 from convwright.naming import by
+
+if TYPE_CHECKING:
+    from convwright.core.kinds.pointwise import PointwiseProblem
 
 _FORM = re.compile(r'pointwise\s+"([^"]*)"\s+(\S+)(.*)', re.DOTALL)
 _EXAMPLE = 'pointwise "relu(a + b)" mb32ic64ih56'
@@ -34,12 +37,8 @@ def full(problem: PointwiseProblem) -> str:
     return " ".join(words)
 
 
-def parse(text: str) -> PointwiseProblem:
-    """Read the text form.
-
-    >>> parse('pointwise "a * s" mb2ic3ih4 dt:fp16 s:c,fp32').key
-    'pointwise "a * s" mb2ic3ih4iw4 dt:fp16 tag:nchw s:c,fp32'
-    """
+def parse(text: str, make: type[PointwiseProblem]) -> PointwiseProblem:
+    """Read the text form, and ``make`` the problem of it."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise BadInput(f"a pointwise problem is written like {_EXAMPLE}, got {text!r}")
@@ -48,7 +47,7 @@ def parse(text: str) -> PointwiseProblem:
     read = tree.names(expression)
     inputs = tuple((name, _read_operand(name, options.pop(name, ""), y)) for name in read)
     no_more(options, "a pointwise problem", f"dt, tag and its operands {', '.join(read)}", text)
-    return PointwiseProblem(expression, inputs, y)
+    return make(expression, inputs, y)
 
 
 def _usual(shape: tuple[int, ...], dtype: DType, y: TensorSpec) -> TensorSpec:

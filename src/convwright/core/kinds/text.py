@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from convwright.core.kinds import copy_text, linear_text, pointwise_text
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.linear import LinearProblem
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.problem import Problem
-from convwright.core.notation import parse as parse_convolution
+from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
 # By the first word. A text that begins with none of these is a convolution's.
 _PARSERS: Mapping[str, Callable[[str], Problem]] = {
-    "linear": linear_text.parse,
-    "pointwise": pointwise_text.parse,
-    "copy": copy_text.parse,
+    "linear": LinearProblem.parse,
+    "pointwise": PointwiseProblem.parse,
+    "copy": CopyProblem.parse,
 }
 KINDS = ("conv", *_PARSERS)
 
@@ -25,10 +27,10 @@ def parse(text: str) -> Problem:
     ('conv', 'pointwise')
     """
     if not isinstance(text, str):
-        return parse_convolution(text)  # which says what was expected
+        return ConvProblem.parse(text)  # which says what was expected
     first, _, rest = text.strip().partition(" ")
     if first in _PARSERS:
         return _PARSERS[first](text)
     if first.isalpha() and rest:
         raise BadInput(f"no kind of problem is called {first!r}; there are {', '.join(KINDS)}")
-    return parse_convolution(text)
+    return ConvProblem.parse(text)

@@ -87,6 +87,7 @@ def transposed_problem_of(
     if isinstance(padding, str):
         raise BadInput(f"`padding` of a transposed convolution must be an int or a tuple of ints, got {padding!r}")
     problem = transposed_of_specs(
+        ConvProblem,
         spec_of(x), spec_of(w),
         stride=stride, padding=padding, output_padding=output_padding, dilation=dilation, groups=groups,
     )  # fmt: skip

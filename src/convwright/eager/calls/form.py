@@ -56,6 +56,8 @@ CONV3D = Form("conv3d", ("D", "H", "W"), False, torch.conv3d)
 CONV_TRANSPOSE1D = Form("conv_transpose1d", ("L",), True, torch.conv_transpose1d)
 CONV_TRANSPOSE2D = Form("conv_transpose2d", ("H", "W"), True, torch.conv_transpose2d)
 CONV_TRANSPOSE3D = Form("conv_transpose3d", ("D", "H", "W"), True, torch.conv_transpose3d)
+# The functions that users call, by the names of their forms.
+PUBLIC: dict[str, Callable[..., Tensor]] = {}
 FORMS = (CONV1D, CONV2D, CONV3D, CONV_TRANSPOSE1D, CONV_TRANSPOSE2D, CONV_TRANSPOSE3D)
 
 

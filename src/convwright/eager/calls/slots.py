@@ -104,14 +104,14 @@ class Slot:
 class Slots:
     """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
 
-    ``resting`` are the weights with which most calls need no look, since PyTorch's own function serves them, which is
-    right for whatever it is given.
+    ``skip_lookup`` are the weights with which most calls need no look, since PyTorch's own function serves them, which
+    is right for whatever it is given.
     """
 
     def __init__(self) -> None:
         self.latest: dict[int, tuple[Slot, ...]] = {}
-        self.resting: set[int] = set()
-        ambient.contexts.unlooked.append(self.resting)
+        self.skip_lookup: set[int] = set()
+        ambient.contexts.unlooked.append(self.skip_lookup)
         self.forgotten = 0  # how often everything was
         self._hidden: dict[int, tuple[Slot, ...]] = {}
         self._addresses: dict[int, int] = {}
@@ -148,9 +148,9 @@ class Slots:
         a call has to be served by the same candidate each time."""
         if flags.deterministic():
             return
-        self.resting.add(weight)
+        self.skip_lookup.add(weight)
         if ambient.contexts.open:
-            self.resting.discard(weight)
+            self.skip_lookup.discard(weight)
 
     def remember_image(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
         """PyTorch's own function serves a batch of one image like this, and takes the next without a batch."""
@@ -168,13 +168,13 @@ class Slots:
     def forget(self) -> None:
         """Drop every slot, so that the next call of each kind decides anew."""
         self.forgotten += 1
-        self.resting.clear()
+        self.skip_lookup.clear()
         for memory in (self.latest, self._hidden, self._addresses, self._by_shape):
             memory.clear()
 
     def show(self, shown: bool) -> None:
         """Let the first look find slots, or nothing, until they are shown again."""
-        self.resting.clear()
+        self.skip_lookup.clear()
         if shown:
             self.latest.update(self._hidden)
             self._hidden.clear()
@@ -187,9 +187,9 @@ class Slots:
             return
         if len(self.latest) >= _MOST_WEIGHTS:
             self.latest.clear()
-            self.resting.clear()
+            self.skip_lookup.clear()
             self._addresses.clear()
-        self.resting.discard(id(weight))
+        self.skip_lookup.discard(id(weight))
         known, address = self.latest.get(id(weight), ()), address_of(weight)
         # An id is used again, most likely. A weak reference would know, and keep PyTorch from swapping the weight.
         if self._addresses.get(id(weight)) != address:

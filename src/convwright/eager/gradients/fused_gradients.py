@@ -18,7 +18,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Epilogue
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 from convwright.core.plan import Plan
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
@@ -55,7 +55,7 @@ def fused_problems(
         to_input and replace(to_input, epilogue=Epilogue(activation=activation)),
         to_weight and replace(to_weight, epilogue=Epilogue(bias=wanted.bias, activation=activation)),
     ]
-    rare = [each for each in asked if each is not None and is_rare(each)]
+    rare = [each for each in asked if each is not None and has_extended_epilogue(each)]
     return asked if rare and all(_is_fused(each, device) for each in rare) else []
 
 
@@ -88,7 +88,7 @@ def are_faster(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -
             return False
         fused_us += ours.device_us.high
         alone_us += alone.device_us.low
-        if is_rare(ours.candidate.problem):
+        if has_extended_epilogue(ours.candidate.problem):
             together_us, alone_torch_us = ours.torch_device_us, alone.torch_device_us
             if not _is_one_kernels(ours) or together_us is None or alone_torch_us is None:
                 return False
@@ -105,7 +105,12 @@ def with_shared_work(fused: Sequence[Choice | None], plain: Sequence[Choice | No
     """The same beside times of PyTorch's own calls in which the derivative, which both need, is counted once."""
     to_input, to_weight = fused
     alone = plain[0]
-    if to_input is not None and to_weight is not None and alone is not None and is_rare(to_input.candidate.problem):
+    if (
+        to_input is not None
+        and to_weight is not None
+        and alone is not None
+        and has_extended_epilogue(to_input.candidate.problem)
+    ):
         to_input = replace(to_input, torch_device_us=alone.torch_device_us)
     return [to_input, to_weight]
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from convwright.around import derive, per_channel
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
+from convwright.epilogue_math import derive, per_channel
 from convwright.tensors import activate_
 
 # What a bias's gradient holds before it is accumulated into.

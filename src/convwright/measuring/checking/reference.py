@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from convwright.around import per_channel
 from convwright.core.direction import Direction, Role
 from convwright.core.kinds.problem import Problem
 from convwright.core.problem import ConvProblem
+from convwright.epilogue_math import per_channel
 from convwright.measuring.checking.exact import behind, bias_sums, multiplied
 
 # Above these the reference is computed on slices: float64 is slow on CPUs, and large outputs take 16 bytes an element.

@@ -17,8 +17,8 @@ class Effort:
     """
 
     hurried: bool
-    # Looks begin within this share, those at kernels, which come late, within another, and those at what cannot win,
-    # which may take a tenth of a second each, within a third.
+    # Quick timings begin within this share; those of kernels, which come late, within another; and those of what cannot
+    # win, which may take a tenth of a second each, within a third.
     looking: float
     looking_late: float
     hopeless: float
@@ -54,7 +54,7 @@ FULL = Effort(
     in_heat=32, fewest_in_heat=3, heat_calls={"cpu": 30, "cuda": 30}, heat=0.25, checking=0.3, finalists=4, final=0.6,
     overtimes=2, chains=None,
 )  # fmt: skip
-# Looks alone, which say what of a problem inside a rewrite is worth more than that.
+# Quick timings alone, which say what of a problem inside a rewrite is worth more than that.
 GLANCE = Effort(
     hurried=False, looking=1.0, looking_late=1.0, hopeless=0.0, patience=0.05, linking=0.1, walked=0, walking=0.0,
     in_heat=0, fewest_in_heat=0, heat_calls={"cpu": 1, "cuda": 1}, heat=0.0, checking=0.0, finalists=0, final=0.0,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from convwright.core.finding import Finding
 from convwright.measuring.energy import counter_of, energy_of
 from convwright.measuring.memory import peak_extra_bytes
-from convwright.tuning.trials.heats import Stopwatch
-from convwright.tuning.trials.looks import FAILURES
+from convwright.tuning.trials.quick_timing import FAILURES
+from convwright.tuning.trials.side_by_side import Stopwatch
 from convwright.tuning.trials.trial import Trial
 
 # Sensors of GPUs look a quarter of the time: less than this says little, more than this says no more.

@@ -19,8 +19,8 @@ from convwright.errors import BackendError
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.trials.contest import Contest, Hooks, passed_over
 from convwright.tuning.trials.measure import measure_candidates as measure
+from convwright.tuning.trials.search_input import Hooks, SearchInput, passed_over
 from convwright.tuning.workers import TaskFailed, Worker, WorkerDied, WorkerNotStarted
 
 # So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
@@ -86,7 +86,7 @@ class Trying:
     candidate: Candidate | None
 
 
-def measure_candidates(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
+def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) -> list[Finding]:
     """As ``measure`` does, in other processes: one that dies is followed by another, without the candidate that it died
     of. The budget is that of each; starting them takes some seconds more."""
     budget, hooks = contest.budget, contest.hooks
@@ -159,7 +159,7 @@ def measure_here(say: Callable[[Any], None], request: Request) -> list[Finding]:
                 yield candidate
 
     hooks = Hooks(trying, lambda *said: say(said), request.energy, around=around)
-    contest = Contest(
+    contest = SearchInput(
         request.problem, request.device, request.policy, request.baseline, request.known, request.mode,
         Budget(request.budget_us), hooks,
     )  # fmt: skip

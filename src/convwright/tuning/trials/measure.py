@@ -22,11 +22,11 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Verdict, choose, cost, is_torch, may_be_better, objection, surely_better
 from convwright.tuning.prediction import hopeless_us, own_call_us
 from convwright.tuning.trials.checks import Checked, Checks
-from convwright.tuning.trials.contest import SEED, SPENT, Contest, passed_over
 from convwright.tuning.trials.effort import EFFORTS, GLANCE, Effort
 from convwright.tuning.trials.extras import with_energy, with_peak
-from convwright.tuning.trials.heats import Stopwatch, heat_us, like, with_errors
-from convwright.tuning.trials.looks import FAILURES, Look, Looks, failure, none_had
+from convwright.tuning.trials.quick_timing import FAILURES, QuickTiming, QuickTimings, failure, none_had
+from convwright.tuning.trials.search_input import SEED, SPENT, SearchInput, passed_over
+from convwright.tuning.trials.side_by_side import Stopwatch, heat_us, like, with_errors
 from convwright.tuning.trials.trial import Trial
 
 # Calls of PyTorch's own and of another that a decision takes: the shortest heat of both, and the least check.
@@ -53,7 +53,7 @@ _ONCE = "AMBIGUOUS: it was timed once only, since those that seemed better did n
 TOO_LONG = "was not tried: PyTorch's own call takes"
 
 
-def measure_candidates(candidates: Iterable[Candidate], contest: Contest) -> list[Finding]:
+def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) -> list[Finding]:
     """What was found out about each candidate, in the order in which they come, which begins with PyTorch's own call;
     then about what stands near the best of them."""
     effort, budget = EFFORTS[contest.mode], contest.budget
@@ -69,7 +69,7 @@ def measure_candidates(candidates: Iterable[Candidate], contest: Contest) -> lis
         return trials.run(candidates)
 
 
-def glance(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]:
+def glance(candidates: Iterable[Candidate], contest: SearchInput) -> list[Candidate]:
     """Those that could be run within the budget, the fastest at a first look before all; none where memory is too short
     for their operands. Nothing is timed or checked."""
     try:
@@ -84,13 +84,15 @@ def glance(candidates: Iterable[Candidate], contest: Contest) -> list[Candidate]
 class Trials:
     """One search on the way to its findings."""
 
-    def __init__(self, contest: Contest, effort: Effort) -> None:
+    def __init__(self, contest: SearchInput, effort: Effort) -> None:
         self.contest, self.effort, self.budget, self.progress = contest, effort, contest.budget, contest.hooks.progress
         self.on, begun_us = contest.device.kind, self.budget.now_us()
         self.bench = contest.bench()
         self.making_us = self.budget.now_us() - begun_us
         patience_us = self.budget.total_us * (1 / _FEWEST_CALLS[self.on] if effort.hurried else effort.patience)
-        self.looks = Looks(self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us)
+        self.looks = QuickTimings(
+            self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us
+        )
         self.stopwatch = Stopwatch(self.bench)
         self.timed: dict[Candidate, Finding] = {}
         self.passed: dict[Candidate, str] = {}
@@ -179,7 +181,7 @@ class Trials:
         return known.measurement.device_us.value if known is not None and known.measurement is not None else None
 
     @property
-    def _own(self) -> Look | None:
+    def _own(self) -> QuickTiming | None:
         """The look at PyTorch's own call."""
         baseline = self.contest.baseline
         return None if baseline is None else self.looks.looked.get(baseline)
@@ -449,7 +451,7 @@ class Trials:
         except SHORTAGES as error:
             none_had((), error)
             return trials, self.stopwatch
-        again = Looks(bench, self.budget, self.contest.policy, self.contest.hooks.trying)
+        again = QuickTimings(bench, self.budget, self.contest.policy, self.contest.hooks.trying)
         for candidate in finalists:
             again.at(candidate)
         self.timed |= again.failed
@@ -498,7 +500,7 @@ class Trials:
         return self.looks.passed_over(candidate)
 
 
-def _too_long(call_ms: str, contest: Contest) -> str:
+def _too_long(call_ms: str, contest: SearchInput) -> str:
     """Why nothing is tried where PyTorch's own call takes so long."""
     within_ms = contest.budget.total_us / 1e3
     return f"{TOO_LONG} {call_ms} ms, too long to compare it with anything within {within_ms:.3g} ms"

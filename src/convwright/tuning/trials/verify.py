@@ -10,9 +10,9 @@ from convwright.shortage import is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import call_us
 from convwright.tuning.findings import Findings
-from convwright.tuning.trials.contest import SEED
-from convwright.tuning.trials.heats import Stopwatch
-from convwright.tuning.trials.looks import FAILURES
+from convwright.tuning.trials.quick_timing import FAILURES
+from convwright.tuning.trials.search_input import SEED
+from convwright.tuning.trials.side_by_side import Stopwatch
 from convwright.tuning.trials.trial import Bench, Trial
 
 TOLERANCE = 0.1

@@ -15,8 +15,8 @@ from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.recall import Recall
-from convwright.tuning.trials.heats import Stopwatch
-from convwright.tuning.trials.looks import Looks
+from convwright.tuning.trials.quick_timing import QuickTimings
+from convwright.tuning.trials.side_by_side import Stopwatch
 from convwright.tuning.trials.trial import Bench
 
 _HEAT_US = 2000.0
@@ -43,7 +43,7 @@ def warm_up(device: DeviceFacts, store: Store) -> None:
 def _run_tiny(device: DeviceFacts, store: Store) -> None:
     tiny, policy = listing.tiny(device), Policy()
     recall = Recall(tiny, device, policy, store, "direct")
-    looks = Looks(Bench(tiny, device, Mode.QUICK, seed=0), Budget(inf), policy, recall.trying)
+    looks = QuickTimings(Bench(tiny, device, Mode.QUICK, seed=0), Budget(inf), policy, recall.trying)
     for candidate in listing.first_of_each(listing.candidates(listing.direct(tiny, device, policy)), policy):
         if not candidate.compiles and recall.finding(candidate) is None:
             looks.at(candidate)

@@ -8,7 +8,7 @@ from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.sweep import sweep_of
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
@@ -35,4 +35,4 @@ def absent_pointers(candidate: Candidate) -> tuple[str, ...]:
     """Which operands there are not."""
     if candidate.problem.direction is Direction.FORWARD:
         return ("z",)
-    return ("bias", "residual") if is_rare(candidate.problem) else ("bias", "residual", "z")
+    return ("bias", "residual") if has_extended_epilogue(candidate.problem) else ("bias", "residual", "z")

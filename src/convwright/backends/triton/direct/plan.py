@@ -7,7 +7,7 @@ from torch import Tensor
 from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan
 from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 
 
 class DirectPlan(SingleKernelPlan):
@@ -36,4 +36,4 @@ def _laid(candidate: Candidate, weight: Tensor) -> Tensor:
 
 
 def plan_class(candidate: Candidate) -> type[DirectPlan] | type[DirectGradientPlan]:
-    return DirectGradientPlan if is_rare(candidate.problem) else DirectPlan
+    return DirectGradientPlan if has_extended_epilogue(candidate.problem) else DirectPlan

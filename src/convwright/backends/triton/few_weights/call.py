@@ -7,7 +7,7 @@ from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.parts.call import sum_call
 from convwright.core.candidate import Candidate
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
@@ -19,7 +19,7 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     x, dy, dw = ((dtype.value, spec.alignment) for spec in (problem.x, problem.y, problem.w))
     pointers = {"x": x, "dy": dy, "out": WORKSPACE if patch.parts > 1 else dw}
     told: dict[str, object] = {**constants(problem, patch)}
-    if is_rare(problem):
+    if has_extended_epilogue(problem):
         pointers |= {"z": dy, "db": (dtype.value, dtype.nbytes)}
     else:
         told |= {"z": None, "db": None}

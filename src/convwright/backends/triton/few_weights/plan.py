@@ -5,7 +5,7 @@ from __future__ import annotations
 from convwright.backends.triton.few_weights.tiles import Patch
 from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan, SequencePlan
 from convwright.core.candidate import Candidate
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 
 
 class FewWeightsPlan(SequencePlan):
@@ -28,4 +28,4 @@ class FewWeightsAheadPlan(RarePlan):
 
 
 def plan_class(candidate: Candidate) -> type[FewWeightsPlan] | type[FewWeightsAheadPlan]:
-    return FewWeightsAheadPlan if is_rare(candidate.problem) else FewWeightsPlan
+    return FewWeightsAheadPlan if has_extended_epilogue(candidate.problem) else FewWeightsPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan, SequencePlan
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
-from convwright.core.fusing import is_rare
+from convwright.core.fusing import has_extended_epilogue
 
 
 class TapsFirstPlan(SequencePlan):
@@ -29,4 +29,4 @@ class TapsFirstGradientPlan(RarePlan):
 
 
 def plan_class(candidate: Candidate) -> type[TapsFirstPlan] | type[TapsFirstGradientPlan]:
-    return TapsFirstGradientPlan if is_rare(candidate.problem) else TapsFirstPlan
+    return TapsFirstGradientPlan if has_extended_epilogue(candidate.problem) else TapsFirstPlan

@@ -14,8 +14,8 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.trials.contest import NO_HOOKS
-from convwright.tuning.trials.looks import Looks
+from convwright.tuning.trials.quick_timing import QuickTimings
+from convwright.tuning.trials.search_input import NO_HOOKS
 from convwright.tuning.trials.trial import Bench
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
@@ -40,7 +40,7 @@ def test_a_look_tells_the_device_from_the_host(name: str) -> None:
     policy = Policy(objective=Objective.DEVICE_TIME)
     listed = listing.candidates(listing.direct(problem, device, policy))
     candidate = next(each for each in listed if each.id.startswith(name))
-    looks = Looks(Bench(problem, device, Mode.QUICK, seed=1), Budget(inf), policy, NO_HOOKS.trying)
+    looks = QuickTimings(Bench(problem, device, Mode.QUICK, seed=1), Budget(inf), policy, NO_HOOKS.trying)
     look = looks.at(candidate)
     assert look is not None
     call = look.trial.call()

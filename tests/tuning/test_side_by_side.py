@@ -15,9 +15,9 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, Measurement
 from convwright.core.problem import ConvProblem
 from convwright.measuring.timing import Timing
-from convwright.tuning.trials import heats
-from convwright.tuning.trials.heats import Stopwatch, heat_us
-from convwright.tuning.trials.looks import Look
+from convwright.tuning.trials import side_by_side
+from convwright.tuning.trials.quick_timing import QuickTiming
+from convwright.tuning.trials.side_by_side import Stopwatch, heat_us
 from tuning.made import CPU
 
 PROBLEM = ConvProblem.parse("ic4ih8oc4kh3")
@@ -48,7 +48,7 @@ def measured(patch: pytest.MonkeyPatch, run: Interval, pack: Interval, look_us: 
     def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
         return {name: timing(run if name.startswith("run") else pack) for name in calls}
 
-    patch.setattr(heats, "measure_calls", timed)
+    patch.setattr(side_by_side, "measure_calls", timed)
     bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="quick")
     trial: Any = Packing(look_us=look_us)
     found = Stopwatch(bench).heat([trial], 1e3)
@@ -73,7 +73,7 @@ def test_a_slope_that_is_no_time_is_no_measurement(
 def test_what_a_look_tells_of_a_candidate_has_its_packing() -> None:
     bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="full")
     trial: Any = Packing()
-    found = Stopwatch(bench).of_look(Look(trial, (15.0, 16.0), 120.0, 5.0), None).measurement
+    found = Stopwatch(bench).of_look(QuickTiming(trial, (15.0, 16.0), 120.0, 5.0), None).measurement
     assert found is not None
     assert found.host_us is None
     assert found.device_us.value == 15.5
@@ -84,12 +84,12 @@ def test_what_a_look_tells_of_a_candidate_has_its_packing() -> None:
 @pytest.mark.parametrize(
     ("look", "on", "needed_us"),
     [
-        (Look(cast(Any, None), (500.0,), 20.0), "cpu", 4 * 500.0),
-        (Look(cast(Any, None), (500.0,), 20.0), "cuda", 4 * 500.0 + 10 * 20.0 + 4000.0),
-        (Look(cast(Any, None), (10.0,), 20.0), "cuda", 4 * 20.0 + 100 * 20.0 + 4000.0),
-        (Look(cast(Any, None), (500.0,), 20.0, 500.0), "cuda", 2 * (4 * 500.0 + 10 * 20.0 + 4000.0)),
+        (QuickTiming(cast(Any, None), (500.0,), 20.0), "cpu", 4 * 500.0),
+        (QuickTiming(cast(Any, None), (500.0,), 20.0), "cuda", 4 * 500.0 + 10 * 20.0 + 4000.0),
+        (QuickTiming(cast(Any, None), (10.0,), 20.0), "cuda", 4 * 20.0 + 100 * 20.0 + 4000.0),
+        (QuickTiming(cast(Any, None), (500.0,), 20.0, 500.0), "cuda", 2 * (4 * 500.0 + 10 * 20.0 + 4000.0)),
     ],
 )
-def test_what_a_heat_needs(look: Look, on: str, needed_us: float) -> None:
+def test_what_a_heat_needs(look: QuickTiming, on: str, needed_us: float) -> None:
     """On a GPU graphs are captured, for packing as well, of so many calls that a sample is long enough."""
     assert heat_us(look, 4, on) == needed_us

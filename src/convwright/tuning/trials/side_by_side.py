@@ -13,7 +13,7 @@ from convwright.measuring.conditions import conditions, state, today
 from convwright.measuring.regression import median_time
 from convwright.measuring.timer import Timing, measure_calls
 from convwright.tuning.trials.doubt import doubt, least
-from convwright.tuning.trials.looks import FAILURES, Look, failure
+from convwright.tuning.trials.quick_timing import FAILURES, QuickTiming, failure
 from convwright.tuning.trials.trial import Bench, Trial
 
 # A call on a CPU that is so long, ten thousand times what reading the clock takes, is timed by itself: a regression
@@ -81,7 +81,7 @@ class Stopwatch:
             doubt=doubtful,
         )
 
-    def of_look(self, look: Look, doubtful: str | None) -> Finding:
+    def of_look(self, look: QuickTiming, doubtful: str | None) -> Finding:
         """What a first look tells of a candidate that is not timed beside others, and why that is doubtful."""
         clock = "WallClock" if self.bench.device.type == "cpu" else "events"
         packing = Interval(look.packing_us, look.packing_us, look.packing_us) if look.packing_us else None
@@ -104,7 +104,7 @@ class Stopwatch:
         return facts
 
 
-def heat_us(look: Look, calls: int, on: str) -> float:
+def heat_us(look: QuickTiming, calls: int, on: str) -> float:
     """What a heat needs for so many calls of a candidate, and of packing its weight where that is counted."""
     if on == "cpu":
         return calls * look.call_us

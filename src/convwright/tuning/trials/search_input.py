@@ -40,7 +40,7 @@ NO_HOOKS = Hooks()
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class SearchInput:
     """One search. ``known`` is what the store knows already, by candidate id; the baseline may be there."""
 
     problem: Problem

@@ -17,17 +17,17 @@ from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials import trial as trials
-from convwright.tuning.trials.contest import NO_HOOKS
-from convwright.tuning.trials.looks import Look, Looks
+from convwright.tuning.trials.quick_timing import QuickTiming, QuickTimings
+from convwright.tuning.trials.search_input import NO_HOOKS
 from convwright.tuning.trials.trial import Bench, Call, Trial
 from tuning.made import CPU
 
 DEVICE = Policy(objective=Objective.DEVICE_TIME)
 
 
-def look(*runs_us: float, host_us: float = 0.0, packing_us: float = 0.0) -> Look:
+def look(*runs_us: float, host_us: float = 0.0, packing_us: float = 0.0) -> QuickTiming:
     trial: Any = None
-    return Look(trial, runs_us, host_us, packing_us)
+    return QuickTiming(trial, runs_us, host_us, packing_us)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,9 @@ def look(*runs_us: float, host_us: float = 0.0, packing_us: float = 0.0) -> Look
         (look(7.0, host_us=9.0, packing_us=3.0), Policy(weights=Weights.CONSTANT), 7.0),
     ],
 )
-def test_what_counts_is_the_device_and_packing_where_weights_change(seen: Look, policy: Policy, cost_us: float) -> None:
+def test_what_counts_is_the_device_and_packing_where_weights_change(
+    seen: QuickTiming, policy: Policy, cost_us: float
+) -> None:
     assert seen.cost_us(policy) == cost_us
 
 
@@ -55,18 +57,18 @@ class Gpu:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *calls_us: tuple[float, float]) -> None:
         self.now_us, self.calls_us = 0.0, iter(calls_us)
         monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-        monkeypatch.setattr(Looks, "_launched_us", lambda looks, call: self._launched())
-        monkeypatch.setattr(Looks, "_apart", lambda looks, call, host_us: ((40.0,), host_us))
+        monkeypatch.setattr(QuickTimings, "_launched_us", lambda looks, call: self._launched())
+        monkeypatch.setattr(QuickTimings, "_apart", lambda looks, call, host_us: ((40.0,), host_us))
         bench: Any = SimpleNamespace(device=torch.device("cuda"))
         self.budget = Budget(2e6, now_us=lambda: self.now_us)
-        self.looks = Looks(bench, self.budget, DEVICE, NO_HOOKS.trying, patience_us=4e4)
+        self.looks = QuickTimings(bench, self.budget, DEVICE, NO_HOOKS.trying, patience_us=4e4)
 
     def _launched(self) -> tuple[float, float]:
         host_us, run_us = next(self.calls_us)
         self.now_us += run_us
         return host_us, run_us
 
-    def look(self, backend: str, algorithm: str) -> Look:
+    def look(self, backend: str, algorithm: str) -> QuickTiming:
         candidate = SimpleNamespace(backend=backend, algorithm=algorithm)
         trial: Any = SimpleNamespace(candidate=candidate, preparation=lambda: None)
         return self.looks._on_gpu(trial, lambda: torch.empty(0))
@@ -112,7 +114,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[ref[Call]]:
 def test_what_was_looked_at_keeps_no_packed_weight_and_no_workspace(bound: list[ref[Call]]) -> None:
     problem, policy = ConvProblem.parse("ic16ih8oc16kh3ph1"), Policy()
     bench = Bench(problem, CPU, Mode.FULL, seed=0)
-    looks = Looks(bench, Budget(1e9), policy, NO_HOOKS.trying)
+    looks = QuickTimings(bench, Budget(1e9), policy, NO_HOOKS.trying)
     listed = listing.candidates(listing.direct(problem, CPU, policy))
     for place, candidate in enumerate(listed):
         looks.at(candidate)

@@ -41,7 +41,7 @@ _MOST_AGAIN, _LEAST_LEFT = 8, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class QuickTiming:
     """``runs_us`` are what runs after the first took, on a GPU of the device alone; of a candidate that is very slow,
     what the first did. ``host_us`` is what launching one took there, ``packing_us`` what packing a weight takes of the
     device. It is ``disturbed`` where other work had the cores in each of the runs, and ``cold`` where there
@@ -68,7 +68,7 @@ class Look:
         return self.look_us + (self.packing_us if policy.weights is Weights.CHANGING else 0.0)
 
 
-class Looks:
+class QuickTimings:
     """What was seen of each candidate so far. A run that takes longer than ``patience_us`` is not repeated. ``best_us``
     is the least of those that may be chosen, as PyTorch's own call with its TF32 flag the other way round may not, nor
     what was ``ruled_out`` since."""
@@ -83,7 +83,7 @@ class Looks:
         patience_us: float = float("inf"),
     ) -> None:
         self.bench, self.budget = bench, budget
-        self.looked: dict[Candidate, Look] = {}
+        self.looked: dict[Candidate, QuickTiming] = {}
         self.failed: dict[Candidate, Finding] = {}
         self.ruled_out: set[Candidate] = set()
         self._permitted: dict[Candidate, float] = {}
@@ -92,7 +92,7 @@ class Looks:
         self._waiting = Waiting() if bench.device.type == "cpu" else None
         self._background = Background()
 
-    def at(self, candidate: Candidate) -> Look | None:
+    def at(self, candidate: Candidate) -> QuickTiming | None:
         """Build it and run it; None, and a finding with the reason, where that fails. Most are never run again: what
         was packed and bound for it is not kept."""
         try:
@@ -113,7 +113,7 @@ class Looks:
     def best_us(self) -> float:
         return min((us for candidate, us in self._permitted.items() if candidate not in self.ruled_out), default=inf)
 
-    def _at(self, trial: Trial) -> Look:
+    def _at(self, trial: Trial) -> QuickTiming:
         call = trial.call()
         if self.bench.device.type == "cuda":
             return self._on_gpu(trial, call)
@@ -130,9 +130,9 @@ class Looks:
             run_us, cold = self._run_us(call), False
             disturbed = self._is_disturbed()
             runs = [*runs, run_us] if disturbed else [run_us]
-        return Look(trial, tuple(runs), disturbed=disturbed, cold=cold)
+        return QuickTiming(trial, tuple(runs), disturbed=disturbed, cold=cold)
 
-    def _on_gpu(self, trial: Trial, call: Call) -> Look:
+    def _on_gpu(self, trial: Trial, call: Call) -> QuickTiming:
         """What a call takes of the device and of the host: the wall time of a short one is that of both together."""
         with torch.cuda.device(self.bench.device):
             host_us, run_us = self._launched_us(call)
@@ -141,16 +141,16 @@ class Looks:
                 first_us, (host_us, run_us) = run_us, self._launched_us(call)
                 self.budget.give_back(max(first_us - run_us, 0.0))
             if run_us - host_us > self._patience_us or self._is_loading(host_us):
-                return Look(trial, (run_us,), cold=True)
+                return QuickTiming(trial, (run_us,), cold=True)
             host_us, run_us = self._launched_us(call)
             if run_us >= _SHORT_US and host_us < _HIDDEN * run_us:
-                return Look(trial, (run_us,), host_us)
+                return QuickTiming(trial, (run_us,), host_us)
             runs, host_us = self._apart(call, host_us)
             packing = trial.preparation() if self._policy.weights is Weights.CHANGING else None
             if packing is None:
-                return Look(trial, runs, host_us)
+                return QuickTiming(trial, runs, host_us)
             packs, _ = self._apart(packing, self._launched_us(packing)[0])
-            return Look(trial, runs, host_us, min(packs))
+            return QuickTiming(trial, runs, host_us, min(packs))
 
     def _is_loading(self, host_us: float) -> bool:
         return host_us > _LOADING * self._patience_us
