@@ -11,8 +11,8 @@ from convwright.backends.registry import backend, backends
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Switched
 from convwright.measuring.hardware.machine import device_facts
-from convwright.store import counting as module
 from convwright.store.store import Store
+from convwright.tuning import counting as module
 from convwright.tuning.counting import counting
 
 CPU, GPU = device_facts("cpu"), device_facts("h200")

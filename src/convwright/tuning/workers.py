@@ -111,9 +111,9 @@ class Worker:
                 try:
                     behaviour = f"{writing} {niceness} {idle_s}"
                     # The child finds modules where this process does, and has a group of its own: an interrupt of this
-                    # process is none of the child's.
+                    # process is none of the child's. What is not buffered has no lock that a fork could leave held.
                     self._process = subprocess.Popen(
-                        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._stderr,
+                        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._stderr, bufsize=0,
                         pass_fds=(writing,), process_group=0,
                         env={**os.environ, "PYTHONPATH": search_path(), **(environment or {}), BEHAVIOUR: behaviour},
                     )  # fmt: skip
@@ -157,8 +157,9 @@ class Worker:
         ``patience_s`` is ended, and so is one for whose answer nobody waits, once ``is_over``."""
         assert self._process.stdin is not None
         with suppress(OSError):  # it has ended, and the answer says how
-            self._process.stdin.write(pickle.dumps((task, arguments)))
-            self._process.stdin.flush()
+            request = memoryview(pickle.dumps((task, arguments)))
+            while request:
+                request = request[self._process.stdin.write(request) :]
         while True:
             kind, value = self._message(patience_s() if callable(patience_s) else patience_s, is_over)
             if kind == PROGRESS and hear is not None:
