@@ -42,6 +42,7 @@ from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
+from convwright.core.dtype import Arithmetic, DType
 from convwright.core.epilogue import Activation
 from convwright.core.error_bound import exact_bound, rare_roundings, scaled_bound
 from convwright.core.fusing import has_extended_epilogue
@@ -198,8 +199,11 @@ def bound(candidate: Candidate) -> float:
         return exact_bound(problem)
     activation = problem.epilogue.activation if problem.direction is Direction.FORWARD else Activation.NONE
     roundings = rare_roundings(problem) + (UNFUSED if problem.epilogue else 0)
+    arithmetic = candidate.arithmetic
+    if problem.dtype is DType.FP32 and arithmetic in (Arithmetic.FP16_ACC32, Arithmetic.FP16_ACC16):
+        arithmetic = Arithmetic.TF32  # an engine that copies fp32 into fp16 first rounds as many bits off
     explained = scaled_bound(
-        candidate.arithmetic, problem.output.dtype, problem.reduction, activation, roundings=roundings
+        arithmetic, problem.output.dtype, problem.reduction, activation, roundings=roundings
     )  # fmt: skip
     return Policy().max_error * explained
 
@@ -280,7 +284,7 @@ def _fault(problem: str, candidate: str, answer: Answer) -> Fault | None:
     """What an answer says, or that there was none, if that is a fault."""
     failure = answer.get("failure")
     if failure is not None:
-        kind = "crash" if failure.startswith("its process") else "hang" if "gave no answer" in failure else "exception"
+        kind = "hang" if "did not answer" in failure else "crash" if failure.startswith("its process") else "exception"
         return Fault(kind, problem, candidate, failure)
     if answer.get("objection"):
         return Fault("wrong", problem, candidate, answer["objection"])
