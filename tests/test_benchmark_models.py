@@ -48,10 +48,11 @@ def test_a_network_and_its_copy_compute_the_same(network: nn.Module, shape: tupl
 def test_a_row_has_both_sides(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enable_models, "NETWORKS", {"small": (lambda: WaveNet(4, 2), (1, 40))})
     monkeypatch.setattr(enable_models, "WARM_UP", 4)
-    asked = {"models": ["small"], "device": "cpu", "batch": 2, "autocast": False, "budget_s": 0.2}
+    mode = "training" if training else "inference"
+    asked = {"models": ["small"], "device": "cpu", "batch": 2, "cases": ["fp32"], "modes": [mode], "budget_s": 0.2}
     with torch.set_grad_enabled(False):
-        (row,) = enable_models.rows(Namespace(**asked, training=training))
+        (row,) = enable_models.rows(Namespace(**asked, errors=True))
     assert row["model"] == "small"
     assert max(row["relative_l2"].values()) < 1e-5
     assert row["ours_us"] > 0 < row["torch_us"]
-    assert row["choices"]
+    assert row["peak_bytes"] is None

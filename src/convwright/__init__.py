@@ -71,7 +71,7 @@ _HOMES = {
     "plan": "convwright.api.plans",
     "BoundPlan": "convwright.api.plans",
     "problem": "convwright.api.posing",
-    "problem_of_module": "convwright.eager.asking.describe_module",
+    "problem_of_module": "convwright.api.describe_module",
     "emit_c": "convwright.emit.one",
     "emit_c_dynamic": "convwright.emit.any_sizes",
     "EmittedC": "convwright.emit.emitted",
@@ -87,6 +87,7 @@ __all__ = ["__version__", *sorted(_HOMES)]
 if TYPE_CHECKING:
     from convwright.advising.advise import advise as advise
     from convwright.advising.tuned import tune as tune
+    from convwright.api.describe_module import problem_of_module as problem_of_module
     from convwright.api.finding import find as find
     from convwright.api.finding import last_choice as last_choice
     from convwright.api.finding import why as why
@@ -98,7 +99,6 @@ if TYPE_CHECKING:
     from convwright.core.policy import Policy as Policy
     from convwright.core.problem import ConvProblem as ConvProblem
     from convwright.eager.asking.ambient import algorithms as algorithms
-    from convwright.eager.asking.describe_module import problem_of_module as problem_of_module
     from convwright.eager.enable import disable as disable
     from convwright.eager.enable import enable as enable
     from convwright.eager.enable import enabled as enabled

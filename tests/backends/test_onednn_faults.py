@@ -15,7 +15,7 @@ import convwright as cw
 from convwright.backends.registry import backend
 from convwright.backends.torch_native.onednn_faults import fault, fault_of_pytorchs_call
 from convwright.core.candidate import Candidate, Refusal
-from convwright.core.error_rule import scaled_bound
+from convwright.core.error_bound import scaled_bound
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.checking.data import FINITE_KINDS

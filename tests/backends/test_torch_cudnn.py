@@ -107,7 +107,7 @@ def test_eager_calls_go_the_short_way() -> None:
     x, w = torch.zeros(1, 4, 9, 9), torch.zeros(4, 4, 3, 3)
     problem = ConvProblem.of(x.shape, w.shape, padding=1)
     plan = torch_cudnn.plan(Candidate(problem, "torch", "cudnn", (), Arithmetic.FP32, 0, None, Source.RULE))
-    relief: Any = None
-    assert runner(plan, (x, w, None, None), plan, weights_constant=True, stays=False, relief=relief) is plan.bare
+    fallback: Any = None
+    assert runner(plan, (x, w, None, None), plan, weights_constant=True, stays=False, fallback=fallback) is plan.bare
     ranged: Any = Ranged(plan)
-    assert runner(ranged, (x, w, None, None), plan, weights_constant=True, stays=False, relief=relief) is ranged
+    assert runner(ranged, (x, w, None, None), plan, weights_constant=True, stays=False, fallback=fallback) is ranged

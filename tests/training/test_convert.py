@@ -17,8 +17,8 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.engine.capture.layers import convolutions_of
 from convwright.errors import BadInput, Refused
-from convwright.store import stored_plan
 from convwright.training.converted import Converted
+from convwright.tuning import stored_plan
 
 
 class Standardized(nn.Conv2d):

@@ -13,7 +13,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
 from convwright.store.store import Store
-from convwright.tuning import inside, listing
+from convwright.tuning import inner_problems, listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.find import find
 from convwright.tuning.run import Run
@@ -69,7 +69,7 @@ def test_beside_the_fastest_the_fastest_that_saves_products_is_wrapped(
     monkeypatch.setattr(MadeQuick, "candidates", saving)
     made.quick = {name: Way(300.0 + 50 * place) for place, name in enumerate("abcde")}
     search = Search(PROBLEM, CPU, Policy(), Mode.FULL, Store.open(None), Budget(1e6, now_us=made.time))
-    best = inside.searching(search)(ConvProblem.parse("mb2ic8ih9oc8kh3"))
+    best = inner_problems.searching(search)(ConvProblem.parse("mb2ic8ih9oc8kh3"))
     assert [candidate.id for candidate in best] == ["quick/a", "quick/c", "quick/b"]
 
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from convwright.api.describe_module import problem_of_module
 from convwright.core.direction import Direction
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import KINDS, parse
 from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.eager.asking.describe import problem_of
-from convwright.eager.asking.describe_module import problem_of_module
 from convwright.eager.calls.call import as_batch
 from convwright.eager.running.composite import check_storage
 from convwright.errors import BadInput

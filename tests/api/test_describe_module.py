@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from convwright.api.describe_module import problem_of_module
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.eager.asking.describe import problem_of
-from convwright.eager.asking.describe_module import problem_of_module
 from convwright.errors import BadInput
 from problem_space import oracle
 
