@@ -12,6 +12,7 @@ from convwright.backends.reference.frequency.overlap import Line, quick_length
 from convwright.core.candidate import Refusal
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
 from problem_space import problems
 
 
@@ -28,6 +29,14 @@ def test_every_algorithm_offers_or_refuses_with_a_reason(problem: ConvProblem) -
         else:
             plan = Reference().build(offer, CPU)
             assert (plan.candidate, plan.workspace_bytes) == (offer, offer.workspace_bytes)
+
+
+def test_on_a_gpu_no_stride_beyond_32_bits_is_asked_for() -> None:
+    """What computes there calls PyTorch's convolutions, which take such a number for a negative one."""
+    beyond = ConvProblem.parse("ic8ih9oc8kh1sw2147483649")
+    offers = [*Reference().candidates(beyond, profile("h200"), Policy())]
+    assert all(isinstance(offer, Refusal) and "2,147,483,649" in offer.reason for offer in offers)
+    assert not all(isinstance(offer, Refusal) for offer in Reference().candidates(beyond, CPU, Policy()))
 
 
 def by_definition(line: Line, source: list[float], weight: list[float]) -> list[float]:

@@ -12,6 +12,7 @@ from convwright.backends.reference.finite import FinitePlan, Spreading
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.fusing import why_not_fused
+from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -49,8 +50,9 @@ class Reference:
         return f"{VERSION}, torch {torch.__version__}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        beyond = beyond_32_bits(problem) if device.kind == "cuda" else None
         for name in ALGORITHMS:
-            reason = why_not_fused(problem) or _too_narrow(problem, name)
+            reason = beyond or why_not_fused(problem) or _too_narrow(problem, name)
             if reason is not None:
                 yield Refusal(f"reference/{name}", reason)
                 continue

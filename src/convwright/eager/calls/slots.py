@@ -161,8 +161,11 @@ class Slots:
 
     def leave(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
         """Let PyTorch's own function serve the calls of a layer for which nothing is chosen, with few looks at them."""
-        self.remember(weight, tensors, Slot(tensors, request, None))
-        if request.policy is None and all(slot.run is None for slot in self.latest.get(id(weight), ())):
+        known = self.latest.get(id(weight), ())
+        is_own = request.policy is None and all(slot.run is None for slot in known)
+        if not is_own or len(known) < _MOST_AT_FIRST_LOOK:  # a layer of many shapes needs no slot for each
+            self.remember(weight, tensors, Slot(tensors, request, None))
+        if is_own:
             self.rest(id(weight))
 
     def forget(self) -> None:
