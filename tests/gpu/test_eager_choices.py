@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from functools import lru_cache
 
@@ -76,3 +78,43 @@ def test_what_is_captured_before_or_after_is_right(calls_before: int, monkeypatc
     y.zero_()
     graph.replay()
     assert_close(y.double(), exact, rtol=1e-2, atol=1e-1)
+
+
+# PyTorch's libraries are initialised before the capture, as they have to be; convwright meets its first call inside.
+_CAPTURED_FIRST = """
+import torch
+from torch.nn import functional as F
+import convwright as cw
+
+trains = {trains}
+x = torch.randn(2, 16, 20, 20, device="cuda", requires_grad=trains)
+w = torch.randn(24, 16, 3, 3, device="cuda", requires_grad=trains)
+
+def step(conv):
+    y = conv(x, w, padding=1)
+    return (y, *torch.autograd.grad(y, (x, w), y.detach())) if trains else (y,)
+
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.set_grad_enabled(trains), torch.cuda.stream(side):
+    expected = step(F.conv2d)
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.set_grad_enabled(trains), torch.cuda.graph(graph):
+    outputs = step(cw.conv2d)
+with torch.no_grad():
+    for output in outputs:
+        output.zero_()
+graph.replay()
+for output, exact in zip(outputs, expected, strict=True):
+    torch.testing.assert_close(output, exact, rtol=1e-3, atol=1e-2)
+print("captured")
+"""
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_the_first_call_of_a_process_may_be_captured(trains: bool) -> None:
+    """Nothing is measured inside, host costs neither."""
+    program = _CAPTURED_FIRST.replace("{trains}", str(trains))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.strip() == "captured", done.stderr[-2000:]

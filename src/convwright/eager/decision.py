@@ -58,17 +58,21 @@ def decide(call: Call) -> Decision:
         return inner._replace(run=activated(inner.run, call))
     answers = _answers(problem, call)
     lasts = all(answer is None or answer.lasts for answer in answers)
-    eager = _step(problem, answers, _eager, call)
-    captured = _step(problem, answers, _captured, call) if call.x.is_cuda else eager
-    if eager == captured:
-        return Decision(_ready(problem, eager, call), eager.main, lasts)
-    run = either_runner(_ready(problem, eager, call), _ready(problem, captured, call), call)
-    return Decision(run, (captured if _C._cuda_isCurrentStreamCapturing() else eager).main, lasts)
+    captured = _step(problem, answers, _captured, call) if call.x.is_cuda else None
+    # A capture does not wait for host costs to be measured, which would break it.
+    is_captured = captured is not None and _C._cuda_isCurrentStreamCapturing()
+    eager = captured if is_captured else _step(problem, answers, _eager, call)
+    assert eager is not None
+    run = _ready(problem, eager, call)
+    if captured is not None and captured != eager:
+        run = either_runner(run, _ready(problem, captured, call), call)
+    return Decision(run, eager.main, lasts)
 
 
 def choices_for(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Answer:
     """What computes ``problem`` in an eager call and in a captured one."""
-    return session().answer(problem, device, policy, algorithm, eager_rule(device, policy))
+    is_settled = algorithm is not None or capturing(device)  # then nothing is weighed against its host time
+    return session().answer(problem, device, policy, algorithm, None if is_settled else eager_rule(device, policy))
 
 
 def training(call: Call) -> Training:

@@ -15,18 +15,33 @@ _FP32, _EXACT = (torch.float32, torch.complex64), ("none", "ieee")
 
 def multiply(a: Tensor, b: Tensor, out: Tensor, *, tf32: bool = False) -> Tensor:
     """``out = a @ b`` for stacks of matrices; of fp32 on a GPU in TF32 where that is asked for."""
+    a, b, result = _by_rows(a, b, out)
     if not _differs(a, tf32):
-        return torch.bmm(a, b, out=out)
+        torch.bmm(a, b, out=result)
+        return out
     with _as_labelled(a, tf32):
-        return torch.bmm(a, b, out=out)
+        torch.bmm(a, b, out=result)
+    return out
 
 
 def multiply_add(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     """``out += a @ b`` for stacks of matrices."""
+    a, b, result = _by_rows(a, b, out)
     if not _differs(a):
-        return torch.baddbmm(out, a, b, out=out)
+        torch.baddbmm(result, a, b, out=result)
+        return out
     with _as_labelled(a):
-        return torch.baddbmm(out, a, b, out=out)
+        torch.baddbmm(result, a, b, out=result)
+    return out
+
+
+def _by_rows(a: Tensor, b: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same product with a result that lies row by row: outᵀ = bᵀ aᵀ.
+
+    On a CPU PyTorch writes 16-bit results column by column 100 to 3,000 times slower.
+    """
+    is_by_columns = out.stride(-1) != 1 and out.stride(-2) == 1
+    return (b.mT, a.mT, out.mT) if is_by_columns else (a, b, out)
 
 
 def _differs(operand: Tensor, tf32: bool = False) -> bool:

@@ -1,7 +1,6 @@
-"""Engines of cuDNN that compute wrong results, as a campaign of degenerate problems found on an H200 (cuDNN 9.19).
+"""Problems that cuDNN's graph API goes wrong on, as ``benchmarks/degenerate.py`` found on an H200 (cuDNN 9.19).
 
-Where a filter tap, or an output, meets padding alone, the gradient of that tap and that output are exact zeros. These
-engines leave memory unwritten there, or add what lies beside the operands. ``benchmarks/degenerate.py`` finds them.
+Where a filter tap, or an output, meets padding alone, the gradient of that tap and that output are exact zeros.
 """
 
 from __future__ import annotations
@@ -9,16 +8,20 @@ from __future__ import annotations
 from convwright.core.direction import Direction
 from convwright.core.problem import ConvProblem
 
-_WRONG_WEIGHT_GRADIENTS = frozenset({1, 20})
 
-
-def fault_of(problem: ConvProblem, engine: int, *, compiles: bool) -> str | None:
-    """What is wrong with an engine's results for ``problem``; None where nothing is known to be."""
-    is_suspect = engine in _WRONG_WEIGHT_GRADIENTS if problem.direction is Direction.BACKWARD_WEIGHT else compiles
-    if not is_suspect or not _meets_padding_alone(problem):
+def graph_fault(problem: ConvProblem) -> str | None:
+    """Why cuDNN is asked for no engine: its heuristics crash on some of these (SIGSEGV), and engines 1 and 20 leave
+    gradients unwritten."""
+    if problem.direction is not Direction.BACKWARD_WEIGHT or not _meets_padding_alone(problem):
         return None
-    what = "a tap" if problem.direction is Direction.BACKWARD_WEIGHT else "an output"
-    return f"computes wrong results where {what} meets padding alone"
+    return "cuDNN crashes on some weight gradients where a tap or an output meets padding alone"
+
+
+def engine_fault(problem: ConvProblem, *, compiles: bool) -> str | None:
+    """Why an engine is left out: those compiled at run time (7, 71) add what lies beside the operands."""
+    if not compiles or not _meets_padding_alone(problem):
+        return None
+    return "computes wrong results where an output meets padding alone"
 
 
 def _meets_padding_alone(problem: ConvProblem) -> bool:
