@@ -23,10 +23,10 @@ from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.compile_queue import compile_queue
+from convwright.tuning.compile_queue import Priority, compile_queue
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inner_problems import known_best, searching
-from convwright.tuning.kernels import compiling
+from convwright.tuning.kernels import compiling, is_long, likely
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.run import Run
 from convwright.tuning.search import Rank, Search, check_objective, search_for
@@ -73,9 +73,12 @@ def find(
             search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,
             energy=energy, progress=progress or NO_HOOKS.progress, rank=rank,
         )  # fmt: skip
-        # Compilers start in half a second, meanwhile this process loads what lists candidates.
+        # Compilers start and compile while this process loads what lists and runs the other candidates.
         if then is None and search.runs and not search.recall().is_settled(mode):
-            compile_queue().start(device)
+            queue = compile_queue()
+            queue.start(device)
+            if is_long(budget):
+                queue.want(likely(search)[: queue.most], device, Priority.SEARCH, loads=False)
         listing.load(device)
     with nullcontext() if was_asked(problem, device) else budget.paused():
         direct = search.offers(problem)

@@ -10,12 +10,14 @@ from math import inf
 from operator import itemgetter
 from time import perf_counter
 
-from convwright.backends.registry import backend
+from convwright.backends.registry import backend, backends
 from convwright.core.candidate import Candidate
 from convwright.core.kinds.problem import Problem
+from convwright.core.plan import Compiles
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.tuning import listing
+from convwright.tuning.budget import Budget
 from convwright.tuning.chains import chains
 from convwright.tuning.compile_queue import NO_THREAD, Priority, compile_queue, is_compiled_apart
 from convwright.tuning.search import Search
@@ -108,6 +110,11 @@ class SearchKernels:
         return compile_queue().came(leaf, self._search.device)
 
 
+def is_long(budget: Budget) -> bool:
+    """Whether a search has time for compilers."""
+    return budget.total_us >= _LONG_US
+
+
 @contextmanager
 def compiling(
     search: Search,
@@ -119,18 +126,18 @@ def compiling(
 ) -> Iterator[SearchKernels]:
     """Inside, kernels are compiled for a search. One inside a call, which is to be repeated by ``then``, waits for
     none."""
-    is_long, queue = then is None and search.budget.total_us >= _LONG_US, compile_queue()
+    has_time, queue = then is None and is_long(search.budget), compile_queue()
     with queue.timing():
-        if is_long:
+        if has_time:
             wanted = worth_compiling(search, direct, most_chains)
         else:
             with search.budget.paused():
                 wanted = _for_a_short_search(search, direct, most_chains, afresh=afresh, in_call=then is not None)
-        kernels = SearchKernels(search, wanted, is_long=is_long)
+        kernels = SearchKernels(search, wanted, is_long=has_time)
         try:
             with search.budget.paused():  # what is loaded is no cost of this problem
                 kernels.want(then)
-                if then is None and not is_long:
+                if then is None and not has_time:
                     kernels.wait_for_all()
             yield kernels
         finally:
@@ -171,6 +178,14 @@ def promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
     known = search.recall().known(kernels)
     failed = {id_ for id_, finding in known.items() if finding.failure is not None}
     return search.rank([kernel for kernel in kernels if kernel.id not in failed], search.device)
+
+
+def likely(search: Search) -> list[Candidate]:
+    """The most promising kernels of the problem itself. No library is asked for them, so that they can be compiled
+    while libraries are loaded."""
+    members = (member for member in backends(search.problem.kind) if isinstance(member, Compiles))
+    offers = (offer for each in members for offer in each.candidates(search.problem, search.device, search.policy))
+    return promising(search, listing.candidates(offers))
 
 
 def _fastest_before(search: Search, direct: Sequence[Candidate]) -> list[Candidate]:

@@ -10,19 +10,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from convwright.backends.registry import backends
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
-from convwright.core.plan import Compiles
 from convwright.core.policy import Policy
 from convwright.measuring.disturbances.background import processors
 from convwright.settings import BUDGETS_US, Mode
 from convwright.store.store import Store
-from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
-from convwright.tuning.kernels import QUICK, promising
+from convwright.tuning.kernels import QUICK, likely
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.search import Rank, search_for
 
@@ -76,6 +73,4 @@ class Upcoming:
         search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         if search.recall().is_settled(self._mode):
             return []
-        asked = (member for member in backends(problem.kind) if isinstance(member, Compiles))
-        offers = (offer for member in asked for offer in member.candidates(problem, self._device, search.policy))
-        return promising(replace(search, rank=self._rank), listing.candidates(offers))
+        return likely(replace(search, rank=self._rank))
