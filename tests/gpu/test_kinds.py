@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
+import convwright as cw
 from convwright.core.binding import bind
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.error_rule import absolute_objection
+from convwright.core.finding import KindError
 from convwright.core.kinds.operators import OPERATORS
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.measuring.checking.data import Kind, operands
+from convwright.measuring.checking.error import errors_of
+from convwright.measuring.checking.of_kind import whole_reference
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tensors import empty, spoil_
@@ -126,6 +131,34 @@ def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) 
         graph.replay()
         torch.cuda.synchronize()
         assert torch.equal(out, right), candidate.id
+
+
+@pytest.mark.parametrize("text", [POINTWISE[1], ROWS[3], COPIES[2], LINEAR[1]])
+@pytest.mark.parametrize("algorithm", ["auto", "triton/elementwise"])
+def test_a_public_plan_is_bound_and_captured(text: str, algorithm: str) -> None:
+    if text.startswith("linear") and algorithm != "auto":
+        algorithm = "as-conv(torch/default)"
+    ready = cw.plan(text, algorithm=algorithm)
+    given = operands(ready.problem, Kind.NORMAL, "cuda")
+    y = spoil_(empty(ready.problem.output, "cuda"))
+    workspace = torch.empty(ready.workspace_bytes, dtype=torch.uint8, device="cuda")
+    call = ready.bind(**given, y=y, workspace=workspace)
+    with torch.cuda.stream(side := torch.cuda.Stream()):
+        assert call() is y
+    side.synchronize()
+    right = y.clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    spoil_(y)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(y, right)
+    reference = whole_reference(ready.problem, given)
+    error = KindError("normal", *errors_of(y, reference))
+    if ready.candidate.leaf.backend == "triton":
+        assert absolute_objection(ready.problem, ready.candidate.arithmetic, [error], Policy()) is None
+    assert error.relative_l2 < 0.01
 
 
 @pytest.mark.parametrize("text", [POINTWISE[2], ROWS[0], COPIES[0], LINEAR[1]])
