@@ -182,6 +182,8 @@ def test_neighbours_are_read_and_written_16_bytes_at_a_time(text: str, loads: in
         'pointwise "mean(a)" mb8ic64ih7 row:hw y:nc',
         'pointwise "(a - mean(a)) * rsqrt(mean(a * a)) * g" 4x32x8x49 row:hw g:ch',
         'pointwise "sum(a) + sum(b)" ic5 b:1x5 y:1',
+        'pointwise "a - mean(a)" 3x1',
+        'pointwise "max(a)" mb4ic32768 y:n',
     ],
 )
 def test_rows_compile_and_are_read_once(text: str, dtype: str) -> None:
@@ -221,6 +223,25 @@ def test_one_source_is_one_kernel_that_can_be_read() -> None:
     assert kernel(text) is kernel(source(walk, tile, precise=False))
     assert "v2 = v0 + v1" in inspect.getsource(kernel(text).fn)
     assert kernel(text) is not kernel(source(walk, Tile(0, 16, 1), precise=False))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'pointwise "relu(a + b)" mb{}ic64ih56 dt:fp16',
+        'pointwise "relu(a * s + b)" mb{}ic64ih56 s:c b:c',
+        'pointwise "relu(a * s + b)" mb{}ic64ih56 s:c b:c tag:nhwc',
+        'pointwise "exp(a - max(a)) / sum(exp(a - max(a)))" mb{}ic1000',
+        'pointwise "a - mean(a)" mb{}ic64ih56 row:c',
+        'pointwise "mean(a)" mb{}ic64ih56 row:hw y:nc',
+        "copy mb{}ic64ih56 nchw->nhwc dt:fp32->fp16",
+    ],
+)
+def test_one_kernel_serves_every_number_of_images(text: str) -> None:
+    few, many = ([kernel_call(each) for each in offered(parse(text.format(images)))] for images in (8, 32))
+    assert [call.kernel for call in few] == [call.kernel for call in many]
+    assert [call.pointers for call in few] == [call.pointers for call in many]
+    assert all(4 * one.blocks == other.blocks for one, other in zip(few, many, strict=True))
 
 
 def test_offsets_beyond_32_bits_are_computed_in_64() -> None:
