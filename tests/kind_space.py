@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from hypothesis import strategies as st
 
 from convwright.core.dtype import IN_PYTORCH, DType
@@ -14,7 +16,8 @@ from convwright.core.kinds.operators import OPERATORS
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.tensor_spec import ALIGNMENTS, Layout, TensorSpec, dense_strides
 
-NUMBERS = tuple(each for each in OPERATORS.values() if not each.compares and each.name != "where")
+NUMBERS = tuple(each for each in OPERATORS.values() if not each.compares and not each.reduces and each.name != "where")
+REDUCTIONS = tuple(each for each in OPERATORS.values() if each.reduces)
 COMPARISONS = tuple(each for each in OPERATORS.values() if each.compares)
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=6).map(tuple)
 constants = st.floats(-1e3, 1e3, allow_nan=False).map(Constant)
@@ -65,6 +68,50 @@ def pointwise_problems(
         own = tuple(size if draw(st.booleans()) else 1 for size in shape)
         inputs.append((name, draw(strided(own, draw(st.sampled_from(dtypes))))))
     return PointwiseProblem(expression, tuple(inputs), draw(strided(shape, draw(st.sampled_from(dtypes)))))
+
+
+def replaced(expression: Expression, name: str, by: Expression) -> Expression:
+    """``expression`` with another in the place of an operand."""
+    if expression == Operand(name):
+        return by
+    if isinstance(expression, Apply):
+        return Apply(expression.operator, tuple(replaced(each, name, by) for each in expression.arguments))
+    return (
+        Cast(expression.dtype, replaced(expression.argument, name, by)) if isinstance(expression, Cast) else expression
+    )
+
+
+@st.composite
+def row_expressions(draw: st.DrawFn, *, casts: bool = True, most: int = 4) -> tuple[Expression, bool]:
+    """Trees with reductions, of which ``a`` has whole rows; and whether the result is one value for each row."""
+    inner = draw(expressions(("a", "b"), casts=casts, most=2))
+    if "a" not in tree.names(inner):
+        inner = Apply(draw(st.sampled_from(("add", "mul", "maximum"))), (inner, Operand("a")))
+    first = Apply(draw(st.sampled_from(REDUCTIONS)).name, (inner,))
+    if draw(st.booleans()):
+        second = Apply(draw(st.sampled_from(REDUCTIONS)).name, (Apply("sub", (Operand("a"), first)),))
+        first = Apply(draw(st.sampled_from(("add", "mul", "sub"))), (first, second))
+    reads = ("reduced", "s") if draw(st.booleans()) else ("reduced", "a", "s")
+    outer = draw(expressions(reads, casts=casts, most=most).filter(lambda each: "reduced" in tree.names(each)))
+    return replaced(outer, "reduced", first), "a" not in reads
+
+
+@st.composite
+def row_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH, *, casts: bool = True) -> PointwiseProblem:
+    """Any expression that reduces rows, over operands that lie anyhow; ``s`` is one number for each row."""
+    expression, is_one = draw(row_expressions(casts=casts))
+    shape = draw(shapes.filter(lambda each: prod(each) <= 250))
+    row = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    one = tuple(1 if dim in row else size for dim, size in enumerate(shape))
+    inputs = []
+    for name in tree.names(expression):
+        own = {"a": tuple(size if dim in row or draw(st.booleans()) else 1 for dim, size in enumerate(shape))}.get(
+            name, tuple(size if draw(st.booleans()) else 1 for size in (one if name == "s" else shape))
+        )
+        inputs.append((name, draw(strided(own, draw(st.sampled_from(dtypes))))))
+    y_shape = one if is_one and draw(st.booleans()) else shape
+    y = draw(strided(y_shape, draw(st.sampled_from(dtypes))))
+    return PointwiseProblem(expression, tuple(inputs), y, tuple(row))
 
 
 @st.composite

@@ -70,6 +70,7 @@ _HOMES = {
     "revert": "convwright.training.convert",
     "plan": "convwright.api.plans",
     "BoundPlan": "convwright.api.plans",
+    "TensorPlan": "convwright.api.tensor_plans",
     "problem": "convwright.api.posing",
     "problem_of_module": "convwright.api.describe_module",
     "emit_c": "convwright.emit.one",
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from convwright.api.plans import BoundPlan as BoundPlan
     from convwright.api.plans import plan as plan
     from convwright.api.posing import problem as problem
+    from convwright.api.tensor_plans import TensorPlan as TensorPlan
     from convwright.core.device import DeviceFacts as DeviceFacts
     from convwright.core.direction import Direction as Direction
     from convwright.core.policy import Policy as Policy

@@ -57,12 +57,16 @@ FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
     "hardsigmoid": F.hardsigmoid,
     "hardswish": F.hardswish,
 }
+# These are told the dimensions of a row, and take ``keepdim`` and ``out``.
+REDUCTIONS: Mapping[str, Callable[..., Tensor]] = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
 
 
-def compiled(expression: Expression, dtype: torch.dtype = torch.float32) -> Callable[[Mapping[str, Tensor]], Tensor]:
+def compiled(
+    expression: Expression, dtype: torch.dtype = torch.float32, row: tuple[int, ...] = ()
+) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """``expression`` as a function of its operands by name, which calls PyTorch's functions one after the other.
 
-    What is chosen among numbers alone is stored in ``dtype``.
+    What is chosen among numbers alone is stored in ``dtype``. Reductions reduce the dimensions ``row``.
 
     >>> from convwright.core.kinds.expression_text import parse
     >>> compiled(parse("maximum(a, 2 - 1) * 3"))({"a": torch.tensor([0.0, 5.0])})
@@ -70,7 +74,7 @@ def compiled(expression: Expression, dtype: torch.dtype = torch.float32) -> Call
     """
     order = steps(expression)
     places = {step: place for place, step in enumerate(order)}
-    program = [(_computing(step, dtype), [places[argument] for argument in arguments_of(step)]) for step in order]
+    program = [(_computing(step, dtype, row), [places[argument] for argument in arguments_of(step)]) for step in order]
 
     def compute(operands: Mapping[str, Tensor]) -> Tensor:
         values: list[Value] = []
@@ -84,7 +88,7 @@ def compiled(expression: Expression, dtype: torch.dtype = torch.float32) -> Call
     return compute
 
 
-def _computing(step: Expression, dtype: torch.dtype) -> Callable[..., Value]:
+def _computing(step: Expression, dtype: torch.dtype, row: tuple[int, ...]) -> Callable[..., Value]:
     """What gives a step's value from the operands and the values of its arguments."""
     if isinstance(step, Operand):
         name = step.name
@@ -94,6 +98,9 @@ def _computing(step: Expression, dtype: torch.dtype) -> Callable[..., Value]:
         return lambda operands: value
     if isinstance(step, Cast):
         return lambda operands, argument: cast(argument, torch_dtype(step.dtype))
+    if step.operator in REDUCTIONS:
+        reduce = REDUCTIONS[step.operator]
+        return lambda operands, argument: reduce(argument, row, keepdim=True)
     return _applying(step, dtype)
 
 

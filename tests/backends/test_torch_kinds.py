@@ -24,7 +24,7 @@ from convwright.core.policy import Policy
 from convwright.core.profiles import profile
 from convwright.measuring.checking.data import Kind
 from convwright.measuring.hardware.machine import device_facts
-from kind_space import copy_problems, linear_problems, pointwise_problems
+from kind_space import copy_problems, linear_problems, pointwise_problems, row_problems
 
 CPU = device_facts("cpu")
 EXACT = (DType.FP64, DType.FP32)
@@ -69,9 +69,20 @@ def test_expressions_in_fp64(problem: PointwiseProblem) -> None:
         assert said is None or "wrong infinities" in said, plan.candidate.id
 
 
+@settings(max_examples=100)
+@given(row_problems((DType.FP64,), casts=False))
+def test_rows_in_fp64(problem: PointwiseProblem) -> None:
+    for plan in plans(problem):
+        said = objection_to(plan, [Kind.NORMAL, Kind.POSITIVE])
+        assert said is None or "wrong infinities" in said, plan.candidate.id
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        'pointwise "mean(a)" mb2ic4ih5 row:hw y:nc',
+        'pointwise "exp(a - max(a)) / sum(exp(a - max(a)))" mb2ic4ih5 row:c tag:nhwc',
+        'pointwise "a / (sum(a) / sum(a))" mb3ic1',
         'pointwise "relu(a + b)" mb2ic4ih5 dt:fp16',
         'pointwise "a * s + b" mb2ic4ih5 tag:nhwc s:c b:nc,nchw',
         'pointwise "where(a > 0, a, 0.1 * a)" mb2ic4ih5 a:nhwc',
@@ -97,6 +108,13 @@ def test_steps_write_over_what_nobody_reads_any_more(expression: str, buffers: i
     assert objection_to(plan) is None
 
 
+def test_functions_of_rows_write_where_they_are_told() -> None:
+    for text, nbytes in (('"mean(a)" mb2ic4ih5 row:hw y:nc', 0), ('"(a - mean(a)) * rsqrt(mean(a * a))" mb3ic8', 256)):
+        found = {plan.candidate.algorithm: plan for plan in plans(parse(f"pointwise {text}"))}
+        assert found["into"].workspace_bytes == nbytes
+        assert objection_to(found["into"]) is None
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -104,6 +122,8 @@ def test_steps_write_over_what_nobody_reads_any_more(expression: str, buffers: i
         ('pointwise "where(a > 0, a, 0)" ic8', "writes no gt"),
         ('pointwise "fp16(a) + 1" ic8', "writes no fp16"),
         ('pointwise "a" ic8', "at least one operator"),
+        ('pointwise "sum(a) + 1" mb2ic1', "rows of at least two elements"),
+        ('pointwise "sum(a * a)" mb2ic8 y:n', "no larger than the output, got one of 16 elements"),
         ('pointwise "s + 1" mb2ic8 s:1', "needs an operand that is as large as the output"),
     ],
 )

@@ -59,6 +59,12 @@ def walk_of(text: str) -> Walk:
         ('pointwise "a + b" mb4ic8ih6 b:nhwc', [4, 8, 36], 1),
         ('pointwise "a + s" mb4ic8ih6 s:1', [4 * 8 * 36], None),
         ('pointwise "a" 1x1', [1], None),
+        ('pointwise "a / sum(a)" mb4ic8ih6 row:c', [4, 36, 8], 1),
+        ('pointwise "a / sum(a)" mb4ic8ih6 row:c tag:nhwc', [4 * 36, 8], None),
+        ('pointwise "mean(a)" mb4ic8ih6 row:hw y:nc', [4 * 8, 36], None),
+        ('pointwise "mean(a)" mb4ic8ih6 row:hw y:nc a:nhwc', [4, 8, 36], 1),
+        ('pointwise "a * s - mean(a)" mb4ic8ih6 row:chw s:c', [4, 8, 36], None),
+        ('pointwise "sum(a)" ic8 y:1', [1, 8], None),
         ("copy mb4ic8ih6 nchw->nhwc", [4, 36, 8], 1),
         ("copy mb4ic8ih6 nchw->nchw pad:c=0:8", [4, 16, 36], None),
         ("copy mb4ic8ih6 nchw->nchw slice:c=0:4", [4, 4 * 36], None),
@@ -78,6 +84,7 @@ def test_a_walk_has_few_dimensions(text: str, sizes: list[int], across: int | No
         ("copy mb4ic8 dt:fp64->fp32", "computes fp32, fp16, bf16, not fp64"),
         ('pointwise "a + b" mb0ic8', "needs something to compute, got an output of (0, 8)"),
         ("copy mb4ic8 nchw->nchw slice:c=0:0", "needs something to compute"),
+        ('pointwise "sum(a)" mb2ic32769', "a row in registers, at most 32,768 elements, got 32,769"),
         ("copy mb2ic4 nchw->8796093022208/1", "span less than 2^40 bytes"),
     ],
 )
@@ -102,6 +109,30 @@ def test_few_candidates_are_listed_with_what_they_should_take() -> None:
     assert all(Tile.of(each).config == each.config and each.compiles for each in found)
 
 
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ('pointwise "a / sum(a)" mb4096ic1000', ["rows=2,columns=1024,warps=4", "rows=4,columns=1024,warps=8",
+                                                 "rows=1,columns=1024,warps=2"]),
+        ('pointwise "a / sum(a)" mb4096ic32768', ["rows=1,columns=32768,warps=16"]),
+        # Neighbours are pixels, so a program has many of them.
+        ('pointwise "a / sum(a)" mb8ic64ih56 row:c', ["rows=32,columns=64,warps=4", "rows=64,columns=64,warps=8",
+                                                      "rows=16,columns=64,warps=2"]),
+        ('pointwise "a / sum(a)" mb8ic64ih56 row:c tag:nhwc', [
+            "rows=32,columns=64,warps=4", "rows=64,columns=64,warps=8", "rows=16,columns=64,warps=2",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_program_has_whole_rows(text: str, ids: list[str]) -> None:
+    found = offered(parse(text))
+    assert [each.id for each in found] == [f"triton/elementwise[{config}]" for config in ids]
+    walk = walk_of(text)
+    for candidate in found:
+        tile = Tile.of(candidate)
+        assert tile.programs(walk) * tile.rows >= walk.y.numel // walk.row_size
+        assert tile.columns >= walk.row_size
+
+
 def test_a_tile_is_no_larger_than_what_there_is() -> None:
     for text in ("copy mb32ic3ih224 nchw->nhwc", "copy ic3ih5 nchw->nhwc", 'pointwise "a * b" mb2ic3ih5 b:c'):
         walk = walk_of(text)
@@ -113,7 +144,8 @@ def test_a_tile_is_no_larger_than_what_there_is() -> None:
 
 @not_interpreted
 def test_every_operator_compiles_precise_and_fast() -> None:
-    trees = " + ".join(f"{each.name}(a)" for each in OPERATORS.values() if each.arity == 1)
+    single = [each for each in OPERATORS.values() if each.arity == 1 and not each.reduces]
+    trees = " + ".join(f"{each.name}(a)" for each in single)
     more = "where(a < b, maximum(a, b) / b, minimum(a, -b)) + where(a != b, fp16(a), bf16(b) - 2) + where(a == 1, 1, b)"
     for dtype in ("fp32", "fp16"):
         candidate = offered(parse(f'pointwise "{trees} + {more}" mb4ic8ih6 dt:{dtype}'))[0]
@@ -141,6 +173,33 @@ def test_neighbours_are_read_and_written_16_bytes_at_a_time(text: str, loads: in
 
 
 @not_interpreted
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'pointwise "exp(a - max(a)) / sum(exp(a - max(a)))" mb64ic1000',
+        'pointwise "exp(a - max(a)) / sum(exp(a - max(a)))" mb8ic64ih56 row:c',
+        'pointwise "mean(a)" mb8ic64ih7 row:hw y:nc',
+        'pointwise "(a - mean(a)) * rsqrt(mean(a * a)) * g" 4x32x8x49 row:hw g:ch',
+        'pointwise "sum(a) + sum(b)" ic5 b:1x5 y:1',
+        'pointwise "a - mean(a)" 3x1',
+        'pointwise "max(a)" mb4ic32768 y:n',
+    ],
+)
+def test_rows_compile_and_are_read_once(text: str, dtype: str) -> None:
+    for candidate in offered(parse(f"{text} dt:{dtype}")):
+        compiled = kernel_call(candidate).compile("sm_90")
+        assert compiled.metadata.name == "elementwise"
+        assert compiled.metadata.global_scratch_size == 0
+    ptx = kernel_call(offered(parse(text))[0]).compile("sm_90").asm["ptx"]
+    if "max" in text:
+        assert "max.NaN.f32" in ptx, "a NaN in a row stays one"
+    if text.endswith("ic1000"):
+        loads, stores = (len(re.findall(rf"{word}\.global[.\w:]*v4", ptx)) for word in ("ld", "st"))
+        assert loads == stores == 4, "each of 128 threads has 16 of 2048 elements"
+
+
+@not_interpreted
 @pytest.mark.parametrize("text", ["copy mb32ic64ih56 nchw->nhwc", 'pointwise "a + b" mb32ic64ih56 b:nhwc dt:fp16'])
 def test_what_lies_across_goes_through_shared_memory(text: str) -> None:
     call = kernel_call(offered(parse(text))[0])
@@ -164,6 +223,25 @@ def test_one_source_is_one_kernel_that_can_be_read() -> None:
     assert kernel(text) is kernel(source(walk, tile, precise=False))
     assert "v2 = v0 + v1" in inspect.getsource(kernel(text).fn)
     assert kernel(text) is not kernel(source(walk, Tile(0, 16, 1), precise=False))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'pointwise "relu(a + b)" mb{}ic64ih56 dt:fp16',
+        'pointwise "relu(a * s + b)" mb{}ic64ih56 s:c b:c',
+        'pointwise "relu(a * s + b)" mb{}ic64ih56 s:c b:c tag:nhwc',
+        'pointwise "exp(a - max(a)) / sum(exp(a - max(a)))" mb{}ic1000',
+        'pointwise "a - mean(a)" mb{}ic64ih56 row:c',
+        'pointwise "mean(a)" mb{}ic64ih56 row:hw y:nc',
+        "copy mb{}ic64ih56 nchw->nhwc dt:fp32->fp16",
+    ],
+)
+def test_one_kernel_serves_every_number_of_images(text: str) -> None:
+    few, many = ([kernel_call(each) for each in offered(parse(text.format(images)))] for images in (8, 32))
+    assert [call.kernel for call in few] == [call.kernel for call in many]
+    assert [call.pointers for call in few] == [call.pointers for call in many]
+    assert all(4 * one.blocks == other.blocks for one, other in zip(few, many, strict=True))
 
 
 def test_offsets_beyond_32_bits_are_computed_in_64() -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
+import convwright as cw
 from convwright.core.binding import bind
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.error_rule import absolute_objection
+from convwright.core.finding import KindError
 from convwright.core.kinds.operators import OPERATORS
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.measuring.checking.data import Kind, operands
+from convwright.measuring.checking.error import errors_of
+from convwright.measuring.checking.of_kind import whole_reference
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tensors import empty, spoil_
@@ -34,6 +39,21 @@ POINTWISE = [
     'pointwise "where(a > 0, a, 0.1 * a) / 3" 1000003',
     'pointwise "tanh(a) + exp(b) - erf(a) * rsqrt(abs(b) + 1)" mb4ic32ih30',
     'pointwise "fp16(a + b) * hardswish(b)" mb4ic32ih30 dt:fp32',
+]
+SOFTMAX = "exp(a - max(a)) / sum(exp(a - max(a)))"
+LAYER_NORM = "(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5) * g + b"
+ROWS = [
+    f'pointwise "{SOFTMAX}" mb512ic1000',
+    f'pointwise "{SOFTMAX}" mb8ic21ih65 row:c dt:fp16',
+    f'pointwise "{SOFTMAX}" mb8ic64ih28 row:c tag:nhwc dt:bf16',
+    f'pointwise "{LAYER_NORM}" mb1000ic768 g:c b:c dt:fp16',
+    f'pointwise "{LAYER_NORM}" mb8ic96ih28 row:c g:c b:c',
+    f'pointwise "{LAYER_NORM}" 8x32x4x784 row:hw g:ch b:ch dt:fp16',
+    'pointwise "a * rsqrt(mean(a * a) + 1e-6) * g" mb100ic4096 g:c dt:bf16',
+    'pointwise "a / maximum(sqrt(sum(a * a)), 1e-12)" mb33ic129ih7 row:c',
+    'pointwise "mean(a)" mb32ic512ih7 row:hw y:nc dt:fp16',
+    'pointwise "mean(a)" mb32ic512ih7 row:hw y:nc dt:fp16 tag:nhwc',
+    'pointwise "max(a)" 64x32768 y:64x1',
 ]
 COPIES = [
     "copy mb8ic64ih28 nchw->nhwc",
@@ -59,7 +79,7 @@ def candidates(problem: Problem, device: DeviceFacts) -> list[Candidate]:
     return [each for each in listing.candidates(offers) if listing.objection(each, policy) is None]
 
 
-@pytest.mark.parametrize("text", [*POINTWISE, *COPIES, *LINEAR])
+@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *LINEAR])
 def test_every_candidate_is_right_by_itself(text: str, live: DeviceFacts) -> None:
     found = candidates(parse(text), live)
     assert {each.leaf.backend for each in found} >= {"torch", "triton"}
@@ -68,7 +88,7 @@ def test_every_candidate_is_right_by_itself(text: str, live: DeviceFacts) -> Non
             check(candidate)
 
 
-@pytest.mark.parametrize("text", [*POINTWISE, *COPIES])
+@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES])
 def test_generated_kernels_err_no_more_than_pytorch(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     found = candidates(problem, live)
@@ -90,7 +110,7 @@ def test_every_operator_errs_no_more_than_pytorch(operator: str, dtype: str, liv
     check_beside(own, [each for each in found if each.backend == "triton"][:1])
 
 
-@pytest.mark.parametrize("text", [POINTWISE[2], COPIES[2], LINEAR[0]])
+@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[3], COPIES[2], LINEAR[0]])
 def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     given = operands(problem, Kind.NORMAL, "cuda")
@@ -113,7 +133,35 @@ def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) 
         assert torch.equal(out, right), candidate.id
 
 
-@pytest.mark.parametrize("text", [POINTWISE[2], COPIES[0], LINEAR[1]])
+@pytest.mark.parametrize("text", [POINTWISE[1], ROWS[3], COPIES[2], LINEAR[1]])
+@pytest.mark.parametrize("algorithm", ["auto", "triton/elementwise"])
+def test_a_public_plan_is_bound_and_captured(text: str, algorithm: str) -> None:
+    if text.startswith("linear") and algorithm != "auto":
+        algorithm = "as-conv(torch/default)"
+    ready = cw.plan(text, algorithm=algorithm)
+    given = operands(ready.problem, Kind.NORMAL, "cuda")
+    y = spoil_(empty(ready.problem.output, "cuda"))
+    workspace = torch.empty(ready.workspace_bytes, dtype=torch.uint8, device="cuda")
+    call = ready.bind(**given, y=y, workspace=workspace)
+    with torch.cuda.stream(side := torch.cuda.Stream()):
+        assert call() is y
+    side.synchronize()
+    right = y.clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    spoil_(y)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(y, right)
+    reference = whole_reference(ready.problem, given)
+    error = KindError("normal", *errors_of(y, reference))
+    if ready.candidate.leaf.backend == "triton":
+        assert absolute_objection(ready.problem, ready.candidate.arithmetic, [error], Policy()) is None
+    assert error.relative_l2 < 0.01
+
+
+@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[0], COPIES[0], LINEAR[1]])
 def test_a_search_finds_and_remembers(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     with Store.open(None) as store:

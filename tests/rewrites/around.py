@@ -19,7 +19,15 @@ from convwright.core.fusing import rare_operands
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
+from convwright.measuring.checking.data import Kind
+from convwright.measuring.checking.data import operands as data
+from convwright.measuring.checking.of_kind import whole_reference
+from convwright.measuring.checking.reference import Reference as Reference64
 from convwright.rewrites import REWRITES, rewrite, wrap_plan
+from convwright.rewrites.as_copies import Copies, as_copies
+from convwright.rewrites.copies import Steps
+from convwright.tensors import empty, spoil_
 from problem_space import operands, oracle, run, tensor
 
 CPU = DeviceFacts("this CPU", "cpu", "any", "cpu")
@@ -70,6 +78,36 @@ def planned(candidate: Candidate) -> Plan:
     assert plan.candidate is candidate
     assert plan.workspace_bytes == candidate.workspace_bytes
     return plan
+
+
+def moved(steps: Steps, tensor: Tensor, target: TensorSpec) -> Tensor:
+    """What the copies make of a tensor, each by its float64 reference, into memory full of NaN."""
+    for copy in steps:
+        x, y = copy.problem.x, copy.problem.y
+        view = tensor.as_strided(x.shape, x.strides, tensor.storage_offset() + copy.start)
+        tensor = spoil_(empty(target if copy is steps[-1] else y, "cpu"))
+        tensor.as_strided(y.shape, y.strides).copy_(whole_reference(copy.problem, {"x": view}).y64)
+    return tensor
+
+
+def by_copies(copies: Copies, given: dict[Role, Tensor]) -> Tensor:
+    """The copies and the inner problem, each by its own float64 reference."""
+    inner: ConvProblem = copies.inner.problem
+    inside = {role: moved(copies.before.get(role, ()), each, inner.operands[role]) for role, each in given.items()}
+    result = empty(inner.output, "cpu").copy_(Reference64.of(inner, inside).y64)
+    return moved(copies.after, result, copies.problem.output)
+
+
+def check_copies(problem: ConvProblem, steps: Iterable[Step]) -> None:
+    """Each rewrite, computed as copies around its inner problem, gives what the problem gives."""
+    # In fp64 nothing that is copied is rounded.
+    problem = ConvProblem.parse(problem.key.replace(f"dt:{problem.dtype}", "dt:fp64"))
+    given = data(problem, Kind.NORMAL, "cpu")
+    right = Reference64.of(problem, given).y64
+    for step in steps:
+        copies = as_copies(wrapped(problem, (step,)))
+        assert copies is not None, step
+        assert by_copies(copies, given).allclose(right), step
 
 
 def check_identity(problem: ConvProblem, chosen: Iterable[tuple[Step, ...]], seed: int = 0) -> None:

@@ -17,13 +17,20 @@ from convwright.measuring.checking.error import measure_errors
 from convwright.measuring.hardware.machine import device_facts
 from convwright.rewrites import rewrite
 from problem_space import operands, problems, run
-from rewrites.around import arguments_of, check_identity, planned, refused, wrapped
+from rewrites.around import arguments_of, check_copies, check_identity, planned, refused, wrapped
 
 PAD = rewrite("pad-c")
 
 
 def to(multiple: int) -> Config:
     return (("multiple", multiple),)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(least_images=1), multiple=st.integers(2, 5))
+def test_copies_pad_as_well(problem: ConvProblem, multiple: int) -> None:
+    if not problem.dtype.narrow and PAD.inner(problem, to(multiple)) != problem:
+        check_copies(problem, [("pad-c", to(multiple))])
 
 
 @settings(max_examples=60, deadline=None)

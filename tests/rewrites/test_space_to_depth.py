@@ -16,7 +16,7 @@ from convwright.measuring.checking.data import Kind
 from convwright.measuring.checking.error import measure_errors
 from convwright.rewrites import rewrite
 from problem_space import problems, run, specs
-from rewrites.around import arguments_of, check_identity, planned, refused, wrapped
+from rewrites.around import arguments_of, check_copies, check_identity, planned, refused, wrapped
 
 FOLD = rewrite("space-to-depth")
 STEM = ConvProblem.of((2, 3, 24, 24), (8, 3, 7, 7), stride=2, padding=3)
@@ -53,6 +53,15 @@ def test_folding_changes_nothing(problem: ConvProblem, seed: int) -> None:
     assume(max(problem.stride) > 1)
     assume("no output reads" not in "".join(each.reason for each in refused("space-to-depth", problem)))
     check_identity(problem, [(("space-to-depth", (("block", 0),)),)], seed)
+
+
+@settings(max_examples=120, deadline=None)
+@given(problem=strided())
+def test_copies_fold_as_well(problem: ConvProblem) -> None:
+    if problem.dtype.narrow or problem.flip or (problem.groups > 1 and problem.rank == 3):
+        return
+    steps = [("space-to-depth", arguments) for arguments in arguments_of("space-to-depth", problem)]
+    check_copies(problem, steps)
 
 
 def test_a_stem_has_stride_1_and_twelve_channels() -> None:

@@ -17,7 +17,7 @@ from convwright.measuring.checking.data import Kind
 from convwright.measuring.checking.error import measure_errors
 from convwright.rewrites import rewrite
 from problem_space import operands, problems, run, specs
-from rewrites.around import arguments_of, chains, check_identity, planned, refused, wrapped
+from rewrites.around import arguments_of, chains, check_copies, check_identity, planned, refused, wrapped
 
 THIN = rewrite("subsample")
 # As a ResNet makes an image smaller beside its other layers.
@@ -49,6 +49,13 @@ def stepping(draw: st.DrawFn) -> ConvProblem:
         flip=drawn.flip,
     )
     return replace(problem, y=draw(specs(problem.y.shape, drawn.dtype)))
+
+
+@settings(max_examples=120, deadline=None)
+@given(problem=stepping())
+def test_copies_leave_out_as_much(problem: ConvProblem) -> None:
+    if not problem.dtype.narrow:
+        check_copies(problem, [("subsample", arguments) for arguments in arguments_of("subsample", problem)])
 
 
 @settings(max_examples=200, deadline=None)

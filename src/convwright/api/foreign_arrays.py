@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from convwright.core.memory_plan import ALIGNMENT_BYTES
 from convwright.core.tensor_spec import ALIGNMENTS, TensorSpec, same_order
 from convwright.errors import BadInput
 from convwright.tensors import torch_dtype
@@ -67,6 +68,20 @@ def check_form(tensor: Tensor, form: OperandForm, role: str, device: torch.devic
         raise BadInput(
             f"`{role}` must begin at a multiple of {form.alignment} bytes, as {form.said}, "
             f"got one at {tensor.data_ptr():#x}"
+        )
+
+
+def check_workspace(workspace: Tensor, nbytes: int, device: torch.device) -> None:
+    """Refuse a workspace that is smaller than a plan needs, or that lies where it cannot be used."""
+    if not isinstance(workspace, Tensor):
+        raise BadInput(f"`workspace` must be a tensor, got {type(workspace).__name__}")
+    if workspace.device != device or workspace.nbytes < nbytes:
+        raise BadInput(
+            f"`workspace` must have {nbytes:,} bytes on {device}, got {workspace.nbytes:,} on {workspace.device}"
+        )
+    if workspace.is_cuda and workspace.data_ptr() % ALIGNMENT_BYTES:
+        raise BadInput(
+            f"`workspace` must begin at a multiple of {ALIGNMENT_BYTES} bytes, got one at {workspace.data_ptr():#x}"
         )
 
 

@@ -1,20 +1,34 @@
-"""One way of computing one convolution, made ready for whoever calls it themselves: on tensors or on addresses."""
+"""One way of computing one problem, made ready for whoever calls it themselves: on tensors, a convolution also on
+addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from reprlib import repr as brief
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from convwright.api.foreign_arrays import OperandForm, address_of, check_form, checked_address, look, tensor_of
+from convwright.api.foreign_arrays import (
+    OperandForm,
+    address_of,
+    check_form,
+    check_workspace,
+    checked_address,
+    look,
+    tensor_of,
+)
+from convwright.api.tensor_plans import TensorPlan, bound_call, check_forms
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.fusing import has_extended_epilogue, rare_operands
-from convwright.core.memory_plan import ALIGNMENT_BYTES
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.linear import LinearProblem
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.problem import Problem
+from convwright.core.kinds.text import KINDS, parse
 from convwright.core.plan import Launchable, Plan
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
@@ -32,27 +46,56 @@ from convwright.tuning.listing import build, objection
 from convwright.tuning.session import session
 
 
+@overload
 def plan(
-    problem: ConvProblem | str,
+    problem: ConvProblem,
     *,
     algorithm: str | None = None,
     device: str | DeviceFacts | None = None,
     policy: Policy | None = None,
     launchable: bool = False,
-) -> BoundPlan:
+) -> BoundPlan: ...
+@overload
+def plan(
+    problem: LinearProblem | PointwiseProblem | CopyProblem,
+    *,
+    algorithm: str | None = None,
+    device: str | DeviceFacts | None = None,
+    policy: Policy | None = None,
+) -> TensorPlan: ...
+@overload
+def plan(
+    problem: str,
+    *,
+    algorithm: str | None = None,
+    device: str | DeviceFacts | None = None,
+    policy: Policy | None = None,
+    launchable: bool = False,
+) -> Any: ...
+def plan(
+    problem: Problem | str,
+    *,
+    algorithm: str | None = None,
+    device: str | DeviceFacts | None = None,
+    policy: Policy | None = None,
+    launchable: bool = False,
+) -> BoundPlan | TensorPlan:
     """A candidate for ``problem`` made ready to be called again and again: ``algorithm``, or what is chosen ("auto").
 
     Where nothing is known of the problem it is searched, and kernels are compiled for that, which may take seconds.
 
-    ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only.
+    A convolution's plan is a ``BoundPlan``; that of a matrix product, an expression or a copy is a ``TensorPlan``.
+
+    ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only. Only
+    convolutions have such plans.
 
     >>> ready = plan("ic4ih8oc4kh3", device="cpu", algorithm="reference/gemm")
     >>> x, w = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
     >>> ready(x, ready.prepare(w)).sum().item()
     5184.0
     """
-    problem = ConvProblem.parse(problem) if isinstance(problem, str) else problem
-    if not isinstance(problem, ConvProblem):
+    problem = parse(problem) if isinstance(problem, str) else problem
+    if getattr(problem, "kind", None) not in KINDS:
         raise BadInput(f"plan takes a problem or its text, got {brief(problem)}")
     check_policy(policy)
     facts, policy = device_facts(device), policy or Policy()
@@ -60,11 +103,15 @@ def plan(
         raise BadInput(f"a plan runs where it is made, and {facts.name} is elsewhere")
     if algorithm is not None and not isinstance(algorithm, str):
         raise BadInput(f"`algorithm` must be an algorithm's id, 'auto' or None, got {brief(algorithm)}")
+    if launchable and not isinstance(problem, ConvProblem):
+        raise BadInput(f"only plans of convolutions run on addresses, got {problem.key}")
+    made = BoundPlan if isinstance(problem, ConvProblem) else TensorPlan
     if algorithm is not None and algorithm != AUTO:
-        return BoundPlan(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
+        return made(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
     if launchable:
+        assert isinstance(problem, ConvProblem)
         return _best_launchable(problem, facts, policy)
-    return BoundPlan(session().plan(problem, facts, policy), facts)
+    return made(session().plan(problem, facts, policy), facts)
 
 
 def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> BoundPlan:
@@ -118,13 +165,33 @@ class BoundPlan:
         """Pack a weight into what the candidate wants; the weight itself where nothing need be done."""
         if Role.W not in self.problem.operands:
             return self._plan.prepare(weight)
-        posed = self.problem.w
-        check_form(weight, OperandForm.posed(posed)._replace(strides=None, alignment=1), Role.W, self._device)
-        if spec_of(weight).strides != posed.strides or weight.data_ptr() % posed.alignment:
-            weight = empty(posed, weight.device).copy_(weight)
-        packed = self._plan.prepare(weight)
+        packed = self._plan.prepare(self._laid(weight))
         self._forms[Role.W], self._knows_packed = OperandForm.packed(packed), True
         return packed
+
+    def _laid(self, weight: Tensor) -> Tensor:
+        """A weight that lies anyhow, as the problem says."""
+        posed = self.problem.w
+        check_form(weight, OperandForm.posed(posed)._replace(strides=None, alignment=1), Role.W, self._device)
+        if spec_of(weight).strides == posed.strides and weight.data_ptr() % posed.alignment == 0:
+            return weight
+        return empty(posed, weight.device).copy_(weight)
+
+    def bind(self, *, workspace: Tensor | None = None, **operands: Tensor) -> Callable[[], Tensor]:
+        """A call without arguments on these operands, by name: ``x``, ``w``, ``bias``, ``y`` to write to, …. What they
+        hold may change between calls, except for the weight, which is packed here: bind again when it changes.
+
+        >>> ready = plan("ic4ih8oc4kh3", device="cpu", algorithm="reference/gemm")
+        >>> call = ready.bind(x=torch.ones(1, 4, 8, 8), w=torch.ones(4, 4, 3, 3))
+        >>> call().sum().item()
+        5184.0
+        """
+        if Role.W in operands and Role.W in self.problem.operands:
+            operands[Role.W] = self._laid(operands[Role.W])
+        check_forms(self.problem, operands, self._device)
+        if self.problem.epilogue.accumulate and self.problem.outputs[-1] not in operands:
+            raise BadInput(f"a problem that accumulates adds to `{self.problem.outputs[-1]}`, which is missing")
+        return bound_call(self._plan, self._facts, operands, workspace)
 
     def __call__(
         self,
@@ -144,7 +211,7 @@ class BoundPlan:
             self._check(first, second, bias, residual, out)
             self._fitting = looks
         if workspace is not None:
-            self._check_workspace(workspace)
+            check_workspace(workspace, self.workspace_bytes, self._device)
         if rare or self._is_rare or (bias is None) is self._adds_bias or (residual is None) is self._adds_residual:
             return self._rarely((first, second, bias, residual, out, workspace), rare)
         try:
@@ -170,19 +237,6 @@ class BoundPlan:
                 raise BadInput(f"`{role}` is missing, got None")
             if given is not None and role in self._forms:
                 check_form(given, self._forms[role], role, self._device)
-
-    def _check_workspace(self, workspace: Tensor) -> None:
-        if not isinstance(workspace, Tensor):
-            raise BadInput(f"`workspace` must be a tensor, got {type(workspace).__name__}")
-        if workspace.device != self._device or workspace.nbytes < self.workspace_bytes:
-            raise BadInput(
-                f"`workspace` must have {self.workspace_bytes:,} bytes on {self._device}, "
-                f"got {workspace.nbytes:,} on {workspace.device}"
-            )
-        if workspace.is_cuda and workspace.data_ptr() % ALIGNMENT_BYTES:
-            raise BadInput(
-                f"`workspace` must begin at a multiple of {ALIGNMENT_BYTES} bytes, got one at {workspace.data_ptr():#x}"
-            )
 
     def _rarely(self, given: tuple[Tensor | None, ...], rare: Mapping[str, Tensor]) -> Tensor:
         _, _, bias, residual, out, _ = given
@@ -242,7 +296,7 @@ class BoundPlan:
             if role in self._forms
         }
         if workspace is not None and type(workspace) is not int:
-            self._check_workspace(tensor_of(workspace))
+            check_workspace(tensor_of(workspace), self.workspace_bytes, self._device)
         return (
             at[roles[0]], at[roles[1]], at.get(Role.BIAS, 0), at.get(Role.RESIDUAL, 0), at[direction.output],
             address_of(workspace),

@@ -9,27 +9,29 @@ from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import TensorSpec
 from convwright.rewrites import rewrite
+from convwright.rewrites.copies import Steps
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What a rewritten candidate does: ``before`` brings operands in, each a copy with the operand as its input;
-    ``inner`` computes; ``after`` brings the output back. A role that is in neither is used as it is.
+    """What a rewritten candidate does: ``before`` brings operands in, by copies of which the first reads the operand;
+    ``inner`` computes; ``after`` brings the output back, by copies of which the last writes it. A role that is in
+    neither is used as it is.
 
     A copy of a weight is made when the weight is packed.
     """
 
-    before: Mapping[Role, CopyProblem]
+    problem: ConvProblem
+    before: Mapping[Role, Steps]
     inner: Candidate
-    after: CopyProblem | None
+    after: Steps
 
     @property
     def problems(self) -> tuple[CopyProblem, ...]:
         """All copies of a call, in their order."""
-        at_each_call = (copy for role, copy in self.before.items() if role is not Role.W)
-        return (*at_each_call, *([] if self.after is None else [self.after]))
+        at_each_call = [copy for role, steps in self.before.items() if role is not Role.W for copy in steps]
+        return tuple(copy.problem for copy in (*at_each_call, *self.after))
 
 
 def as_copies(candidate: Candidate) -> Copies | None:
@@ -47,20 +49,11 @@ def as_copies(candidate: Candidate) -> Copies | None:
     ['copy mb1ic3ih8iw8 nhwc->nhwc dt:fp32 pad:c=0:1']
     """
     problem: ConvProblem = candidate.problem
-    if candidate.inner is None or not rewrite(candidate.algorithm).only_copies(problem, candidate.config):
+    if candidate.inner is None or problem.epilogue.accumulate:
         return None
-    inner: ConvProblem = candidate.inner.problem
+    steps = rewrite(candidate.algorithm).copies(problem, candidate.config)
+    if steps is None:
+        return None
     output = problem.direction.output
-    before = {
-        role: _copy(spec, inner.operands[role])
-        for role, spec in problem.operands.items()
-        if role not in problem.outputs and inner.operands[role] != spec
-    }
-    after = None if inner.operands[output] == problem.output else _copy(inner.operands[output], problem.output)
-    return Copies(before, candidate.inner, after)
-
-
-def _copy(source: TensorSpec, target: TensorSpec) -> CopyProblem:
-    """From one operand to another that begins with the same elements: the rest are zeros, or left out."""
-    sizes = zip(source.shape, target.shape, strict=True)
-    return CopyProblem(source, target, tuple((0, larger - size) for size, larger in sizes))
+    before = {role: copies for role, copies in steps.items() if role is not output}
+    return Copies(problem, before, candidate.inner, steps.get(output, ()))

@@ -44,6 +44,11 @@ class Blocks:
     count: int
 
     @property
+    def whole(self) -> int:
+        """How many places the blocks have."""
+        return self.count * self.size
+
+    @property
     def covered(self) -> int:
         """How many elements lie in the blocks; those after them lie behind the last."""
         return min(self.length, self.count * self.size - self.offset)

@@ -12,6 +12,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.rewrites.copies import Steps, grown, split, whole_copies
 from convwright.rewrites.copying import CopyingRewrite, Embeddings
 from convwright.rewrites.embedding import Embedding, Part, divided
 from convwright.rewrites.nearest_layout import lay_like
@@ -21,6 +22,7 @@ MULTIPLES = (4, 8)
 NARROW_MULTIPLES = (4, 16)
 # Three input channels padded to eight take 2.7 times the multiplications; a depthwise convolution takes 16 times.
 MOST_WORK = 4
+_IMAGES = frozenset({Role.X, Role.DX, Role.Y, Role.DY, Role.RESIDUAL})
 
 
 class PadChannels(CopyingRewrite):
@@ -71,9 +73,19 @@ class PadChannels(CopyingRewrite):
             inside[Role.BIAS] = replace(replace(rows, dim=0).embedding(*biases), holes=())
         return {role: inside[role] for role in problem.operands if role in inside}
 
-    def only_copies(self, problem: ConvProblem, arguments: Config) -> bool:
-        # Channels of several groups are padded group by group.
-        return problem.groups == 1
+    def copies(self, problem: ConvProblem, arguments: Config) -> dict[Role, Steps]:
+        inner, groups, output = self.inner(problem, arguments), problem.groups, problem.direction.output
+        if groups == 1:
+            return whole_copies(problem, inner)
+        copies: dict[Role, Steps] = {}
+        for role, spec in problem.operands.items():
+            if (within := inner.operands[role]) == spec:
+                continue
+            # Output channels are the first dimension of a weight and of a bias.
+            dim = 1 if role in _IMAGES else 0
+            outside, inside = (split(each, dim, (groups, each.shape[dim] // groups)) for each in (spec, within))
+            copies[role] = grown(inside, outside) if role is output else grown(outside, inside)
+        return copies
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from convwright.core.candidate import Config, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.rewrites.copies import Steps, whole_copies
 from convwright.rewrites.copying import CopyingRewrite, Embeddings
 from convwright.rewrites.embedding import Embedding
 
@@ -40,8 +42,8 @@ class Relayout(CopyingRewrite):
             if within[role] != spec
         }
 
-    def only_copies(self, problem: ConvProblem, arguments: Config) -> bool:
-        return not problem.epilogue.accumulate
+    def copies(self, problem: ConvProblem, arguments: Config) -> dict[Role, Steps]:
+        return whole_copies(problem, self.inner(problem, arguments))
 
 
 def _in_layout(spec: TensorSpec, layout: Layout) -> TensorSpec:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
 from convwright.core.fusing import why_not_fused
 from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem
+from convwright.rewrites.copies import Steps
 
 
 class Rewrite(ABC):
@@ -54,10 +56,10 @@ class Rewrite(ABC):
     def plan(self, candidate: Candidate, inner_plan: Plan) -> Plan:
         """Run ``candidate``, which ``wrap`` made, around a plan for its inner candidate."""
 
-    def only_copies(self, problem: Any, arguments: Config) -> bool:
-        """Whether all that is done around the inner problem is to copy whole operands: each begins, in the inner
-        problem, with the same elements, and zeros come after them."""
-        return False
+    def copies(self, problem: Any, arguments: Config) -> Mapping[Role, Steps] | None:
+        """How each operand that differs is brought into the inner problem, and the output back out of it; None where
+        that takes more than copies."""
+        return None
 
     def wrap(self, problem: Any, arguments: Config, inner: Candidate) -> Candidate:
         """The candidate for ``problem`` that uses ``inner``, a candidate for ``self.inner(problem, arguments)``."""

@@ -13,9 +13,11 @@ from torch import Tensor
 from convwright.core.candidate import Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
+from convwright.core.kinds.copy import CopyProblem
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.naming import by
+from convwright.rewrites.copies import Copy, Steps, between, permuted, split, stepped
 from convwright.rewrites.copying import CopyingRewrite, Embeddings
 from convwright.rewrites.embedding import Embedding, Part, divided
 from convwright.rewrites.folding import Blocks, Fold, Place, Run
@@ -67,6 +69,58 @@ class SpaceToDepth(CopyingRewrite):
         w = _embedding(problem.w, inner.w, 1, [fold.filter for fold in folds], mirrored=problem.flip)
         inside = {Role.X: x, Role.DX: x, Role.W: w, Role.DW: w}
         return {role: inside[role] for role in problem.operands if role in inside}
+
+    def copies(self, problem: ConvProblem, arguments: Config) -> dict[Role, Steps] | None:
+        """None for a filter that is turned round, which would be read backwards, and for groups in three dimensions,
+        whose views have more dimensions than a copy."""
+        inner, folds = self.inner(problem, arguments), _folds(problem)
+        if problem.flip or (problem.groups > 1 and problem.rank == 3):
+            return None
+        x, w = (problem.x, inner.x, problem.groups), (problem.w, inner.w, 1)
+        folded = {Role.X: (*x, False), Role.DX: (*x, False), Role.W: (*w, True), Role.DW: (*w, True)}
+        copies: dict[Role, Steps] = {}
+        for role in problem.operands:
+            if role in folded:
+                spec, within, groups, is_filter = folded[role]
+                axes = [fold.filter if is_filter else fold.input for fold in folds]
+                move = _unfolded if role is problem.direction.output else _folded
+                copies[role] = move(problem, spec, within, groups, axes)
+        return copies
+
+
+def _folded(problem: ConvProblem, spec: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[Blocks]) -> Steps:
+    """Into whole blocks, with zeros where they are not full, if there are such; then their places to channels."""
+    if all(axis.offset == 0 and axis.whole <= axis.length for axis in axes):
+        return (_folding(spec, inner, groups, axes),)
+    blocks = _whole_blocks(problem, spec, axes)
+    margins = ((0, 0), (0, 0), *((axis.offset, axis.whole - axis.offset - axis.length) for axis in axes))
+    return (Copy(CopyProblem(spec, blocks, margins)), _folding(blocks, inner, groups, axes))
+
+
+def _unfolded(problem: ConvProblem, spec: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[Blocks]) -> Steps:
+    """From channels to whole blocks; then what is before the first element and after the last is cut, and what no
+    block has is zero."""
+    if all(axis.offset == 0 and axis.whole == axis.length for axis in axes):
+        return (_folding(spec, inner, groups, axes, back=True),)
+    blocks = _whole_blocks(problem, spec, axes)
+    margins = ((0, 0), (0, 0), *((-axis.offset, axis.offset + axis.length - axis.whole) for axis in axes))
+    return (_folding(blocks, inner, groups, axes, back=True), Copy(CopyProblem(blocks, spec, margins)))
+
+
+def _whole_blocks(problem: ConvProblem, spec: TensorSpec, axes: Sequence[Blocks]) -> TensorSpec:
+    return lay_like(spec, (*spec.shape[:2], *(axis.whole for axis in axes)), problem)
+
+
+def _folding(blocks: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[Blocks], *, back: bool = False) -> Copy:
+    """From blocks to channels, or ``back``. Both are seen as (N, groups, places…, C per group, blocks…)."""
+    channels = blocks.shape[1] // groups
+    outside = split(blocks, 1, (groups, channels))
+    for dim, axis in reversed([*enumerate(axes, 3)]):
+        outside = split(stepped(outside, dim, axis.whole), dim, (axis.count, axis.size))
+    counts = tuple(range(3, 3 + 2 * len(axes), 2))
+    order = (0, 1, *(dim + 1 for dim in counts), 2, *counts)
+    outside, inside = permuted(outside, order), split(inner, 1, (groups, *(axis.size for axis in axes), channels))
+    return between(inside, outside) if back else between(outside, inside)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

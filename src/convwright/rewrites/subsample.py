@@ -13,8 +13,11 @@ from convwright.core.candidate import Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.geometry import Axis
+from convwright.core.kinds.copy import CopyProblem
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import TensorSpec
 from convwright.naming import by
+from convwright.rewrites.copies import Copy, Steps, begun, between, grown, split, stepped
 from convwright.rewrites.copying import CopyingRewrite, Embeddings
 from convwright.rewrites.embedding import WHOLE, Embedding, Part
 from convwright.rewrites.nearest_layout import lay_like
@@ -52,6 +55,34 @@ class Subsample(CopyingRewrite):
         _, whole = WHOLE[0]
         embedding = Embedding(inner, inner.nbytes, (Part(partial(_read, kept=kept), whole),), unused=(whole,))
         return {role: embedding for role in problem.operands if role in (Role.X, Role.DX)}
+
+    def copies(self, problem: ConvProblem, arguments: Config) -> dict[Role, Steps]:
+        kept, inner = [_Kept.of(axis) for axis in problem.axes], self.inner(problem, arguments).x
+        if Role.X in problem.operands:
+            return {Role.X: _brought_in(problem.x, inner, kept)}
+        return {Role.DX: _brought_back(problem, inner, kept)}
+
+
+def _brought_in(x: TensorSpec, inner: TensorSpec, kept: Sequence[_Kept]) -> Steps:
+    """The elements that are kept, which lie at even distances."""
+    view, start = x, sum(each.first * x.strides[dim] for dim, each in enumerate(kept, 2))
+    for dim, each in enumerate(kept, 2):
+        view = stepped(view, dim, each.count, each.step)
+    return (Copy(CopyProblem(begun(view, start), inner), start),)
+
+
+def _brought_back(problem: ConvProblem, inner: TensorSpec, kept: Sequence[_Kept]) -> Steps:
+    """Each element becomes a block of ``step``, in which the others are zeros. Blocks that end after the gradient, or
+    before its end, are cut or filled up by a second copy."""
+    sizes = (*inner.shape[:2], *(each.count * each.step for each in kept))
+    gradient = problem.x
+    blocks = gradient if sizes == gradient.shape else lay_like(gradient, sizes, problem)
+    source, target, margins = inner, blocks, [(0, 0)] * len(sizes)
+    for dim, each in reversed([*enumerate(kept, 2)]):
+        source, target = split(source, dim, (each.count, 1)), split(target, dim, (each.count, each.step))
+        margins.insert(dim + 1, (each.first, each.step - 1 - each.first))
+    filled = between(source, target, tuple(margins))
+    return (filled,) if blocks == gradient else (filled, *grown(blocks, gradient))
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:

@@ -23,9 +23,9 @@ from convwright import flags
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
+from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
@@ -81,7 +81,7 @@ class Question(NamedTuple):
     ``fixed`` choice is not made again: whoever asks for determinism gets the same bits from the first call on. Without
     ``searches`` only the store and PyTorch's own call are looked at."""
 
-    problem: ConvProblem
+    problem: Problem
     torch_name: str | None
     device_key: str
     policy: Policy
@@ -135,7 +135,7 @@ class Session:
 
     def answer(
         self,
-        problem: ConvProblem,
+        problem: Problem,
         device: DeviceFacts,
         policy: Policy,
         algorithm: str | None,
@@ -157,7 +157,7 @@ class Session:
                 record.stale = False
             return record.answer
 
-    def plan(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Plan:
+    def plan(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Plan:
         """A plan for who asks but once: searched for on any device, and what has yet to be compiled is waited for."""
         answer = self.answer(problem, device, policy, None, None, search=True)
         key = self._question(problem, device, policy, None, search=True)
@@ -171,7 +171,7 @@ class Session:
         """What eager calls run by now."""
         return tuple(r.answer.eager for r in list(self._records.values()) if r.answer is not None and not r.stale)
 
-    def knows(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> bool:
+    def knows(self, problem: Problem, device: DeviceFacts, policy: Policy) -> bool:
         """Whether a choice for ``problem`` can be made from the store alone."""
         if settings().trust is not Trust.TRUST or self.mode is Mode.OFF:
             return False
@@ -200,7 +200,7 @@ class Session:
         for record in self._records.values():
             record.lock = threading.RLock()
 
-    def torchs_own(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Choice | None:
+    def torchs_own(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Choice | None:
         """PyTorch's own call as its flags make it; None where it has no call, or one that is known to go wrong."""
         if problem.dtype.narrow:
             return None
@@ -291,19 +291,19 @@ class Session:
         eager_choice, captured = (_choice(each, found.own, device, key.policy) for each in (in_eager, best))
         return Answer(eager_choice, captured)
 
-    def _asked(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Search:
+    def _asked(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Search:
         """What the store is asked for a call, which any search serves, however short: nobody waits for a longer one."""
         return search_for(problem, device, policy, self.mode, self.store, Budget(0.0))
 
     def _question(
-        self, problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None, *, search: bool = False
+        self, problem: Problem, device: DeviceFacts, policy: Policy, algorithm: str | None, *, search: bool = False
     ) -> Question:
         fixed = policy.deterministic or flags.deterministic()
         switches = (*flags.state(), flags.onednn_enabled())
         searches = (search or device.kind in self.searches_on) and self.mode in (Mode.QUICK, Mode.FULL)
         return Question(problem, device.torch_name, device.key, policy, algorithm, switches, fixed, searches)
 
-    def _reconsider(self, problem: ConvProblem) -> None:
+    def _reconsider(self, problem: Problem) -> None:
         """More is compiled now than when the questions about ``problem`` were answered."""
         for key, record in list(self._records.items()):
             record.stale |= key.problem == problem and not key.fixed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 
 pytest.importorskip("triton")
 
@@ -29,7 +29,7 @@ from convwright.measuring.checking.error import ErrorCheck
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning.trials.trial import Bench, Trial
-from kind_space import copy_problems, pointwise_problems
+from kind_space import copy_problems, pointwise_problems, row_problems
 
 BACKEND, CPU = TritonElementwise(), device_facts("cpu")
 STORED = (DType.FP32, DType.FP16, DType.BF16)
@@ -42,12 +42,16 @@ def candidates(problem: Problem) -> list[Candidate]:
 def small(candidate: Candidate) -> list[Candidate]:
     """The same with tiles so small that an output of a test has several, cut off at its ends."""
     walk = Walk.of(candidate.problem)
+    if walk.row:
+        columns = Tile.of(candidate).columns
+        return [replace(candidate, config=Tile(rows, columns, 1).config) for rows in (1, 4)]
     shapes = [Tile(0, 8, 1)] + ([Tile(4, 2, 1)] if len(walk.dims) > 1 else [])
     return [replace(candidate, config=tile.config) for tile in shapes]
 
 
 def check(problem: PointwiseProblem | CopyProblem, kinds: tuple[Kind, ...]) -> None:
-    assume(problem.y.numel > 0)
+    if not problem.y.numel:
+        return
     listed = candidates(problem)
     if not listed:
         assert "bf16" in problem.key
@@ -61,6 +65,42 @@ def check(problem: PointwiseProblem | CopyProblem, kinds: tuple[Kind, ...]) -> N
 @given(pointwise_problems(STORED).filter(lambda problem: "fp64(" not in problem.key))
 def test_expressions(problem: PointwiseProblem) -> None:
     check(problem, (Kind.NORMAL,))
+
+
+@settings(max_examples=15)
+@given(row_problems(STORED).filter(lambda problem: "fp64(" not in problem.key))
+def test_expressions_of_rows(problem: PointwiseProblem) -> None:
+    check(problem, (Kind.NORMAL,))
+
+
+SOFTMAX = "exp(a - max(a)) / sum(exp(a - max(a)))"
+LAYER_NORM = "(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5) * g + b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'pointwise "{SOFTMAX}" mb5ic7',
+        f'pointwise "{SOFTMAX}" mb2ic16ih3 row:c dt:fp16',
+        f'pointwise "{SOFTMAX}" mb2ic5ih3 row:c tag:nhwc',
+        f'pointwise "{LAYER_NORM}" mb5ic24 g:c b:c dt:fp16',
+        f'pointwise "{LAYER_NORM}" 2x3x4x5 row:hw g:nc,fp32 b:c',
+        f'pointwise "{LAYER_NORM}" 2x3x4x5 row:ch g:c b:w a:nhwc',
+        'pointwise "a * rsqrt(mean(a * a) + 1e-6) * g" mb3ic33 g:c',
+        'pointwise "a / maximum(sqrt(sum(a * a)), 1e-12)" mb3ic9ih2 row:c',
+        'pointwise "mean(a)" mb2ic3ih5 row:hw y:nc',
+        'pointwise "sum(a * b)" 40 y:1 b:/2',
+        'pointwise "max(a) + s" mb2ic3ih4 row:cw y:nh s:1 tag:nhwc',
+        'pointwise "max(-abs(a))" mb3ic5 y:n',
+        'pointwise "sum(a) + a" 3x1',
+    ],
+)
+def test_rows_of_every_kind_of_data(text: str) -> None:
+    listed = candidates(parse(text))
+    for candidate in (listed[0], *small(listed[0])):
+        assert objection_to(BACKEND.build(candidate, CPU), (*ERROR_KINDS, Kind.INTEGERS)) is None, candidate.id
+    for candidate in listed[1:]:
+        assert objection_to(BACKEND.build(candidate, CPU), [Kind.NORMAL]) is None, candidate.id
 
 
 @settings(max_examples=15)

@@ -54,6 +54,8 @@ def test_operators_bind_as_everywhere(text: str, expected: Expression) -> None:
         ("fp8_e4m3(a)", "an expression casts to fp64, fp32, fp16, bf16, got fp8_e4m3"),
         ("a < b + (a < b)", "add cannot take a comparison, got a < b"),
         ("where(a, b, 1)", "where needs a comparison as its first argument, got a"),
+        ("sum(a, b)", "sum takes 1 argument, got 2"),
+        ("mean + a", "mean is a function: an operand needs another name"),
         ("fp16(a < b)", "fp16 cannot take a comparison"),
         ("relu + a", "relu is a function: an operand needs another name"),
         ("1e999 * a", "a constant of an expression must be finite, got inf"),

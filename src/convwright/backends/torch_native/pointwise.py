@@ -57,7 +57,7 @@ class TorchPointwisePlan(RolePlan):
         problem: PointwiseProblem = candidate.problem
         self.candidate = candidate
         inside = torch.float64 if problem.dtype is DType.FP64 else torch.float32
-        self._compute, self._y = compiled(problem.expression, inside), problem.y
+        self._compute, self._y = compiled(problem.expression, inside, problem.row), problem.y
         self._dtype = torch_dtype(problem.y.dtype)
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.memory_plan import aligned
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.tensors import allocator, carve, empty
-from convwright.torch_operators import FUNCTIONS
+from convwright.torch_operators import FUNCTIONS, REDUCTIONS
 
 NAME = "into"
 _nn: Any = torch._C._nn
@@ -68,6 +69,7 @@ _WRITING: Mapping[str, Callable[..., Tensor]] = {
     "gelu": _nn.gelu,
     "hardsigmoid": _nn.hardsigmoid,
     "hardswish": _nn.hardswish,
+    **REDUCTIONS,
 }
 
 
@@ -80,8 +82,13 @@ def refusal_reason(problem: PointwiseProblem) -> str | None:
             return f"writes no {step.dtype if isinstance(step, Cast) else step.operator}"
     if isinstance(problem.expression, Operand):
         return "computes at least one operator, got an operand alone"
-    if _shape(problem.expression, problem) != problem.y.shape:
+    if problem.shape_of(problem.expression) != problem.y.shape:
         return "needs an operand that is as large as the output"
+    if problem.row and problem.row_size == 1:
+        return "reduces rows of at least two elements"
+    largest = max(prod(problem.shape_of(step)) for step in steps(problem.expression) if isinstance(step, Apply))
+    if largest > problem.y.numel:
+        return f"keeps results that are no larger than the output, got one of {largest:,} elements"
     return None
 
 
@@ -100,9 +107,10 @@ class Places:
 
     @classmethod
     def of(cls, problem: PointwiseProblem) -> Places:
-        """A step writes over what nothing reads after it, its own arguments among them."""
+        """A step writes over what nothing reads after it, its own arguments among them. A reduction never does: it
+        reads more than it writes."""
         order = [step for step in steps(problem.expression) if isinstance(step, Apply)]
-        large = [step for step in order if _shape(step, problem) == problem.y.shape]
+        large = [step for step in order if problem.shape_of(step) == problem.y.shape]
         last = {argument: place for place, step in enumerate(order) for argument in arguments_of(step)}
         places: dict[Expression, int] = {}
         most = 0
@@ -113,14 +121,6 @@ class Places:
             places[step] = 0 if step is order[-1] else free
             most = max(most, places[step])
         return cls(places, most)
-
-
-def _shape(step: Expression, problem: PointwiseProblem) -> tuple[int, ...]:
-    """Sizes of a step's result; a number has none."""
-    if isinstance(step, Operand):
-        return problem.operands[step.name].shape
-    shapes = [shape for argument in arguments_of(step) if (shape := _shape(argument, problem))]
-    return tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*shapes, strict=True))
 
 
 def _scratch(problem: PointwiseProblem) -> TensorSpec:
@@ -181,8 +181,9 @@ class IntoPlan(RolePlan):
             return FUNCTIONS[step.operator](*exact).item()
         place = self._places.of_step.get(step)
         if place is None:
-            result = empty(TensorSpec(_shape(step, self._problem), self._spec.dtype), buffers[0].device)
+            result = empty(TensorSpec(self._problem.shape_of(step), self._spec.dtype), buffers[0].device)
         else:
             result = buffers[place]
-        calls.append(partial(_WRITING[step.operator], *given, out=result))
+        row = {"dim": self._problem.row, "keepdim": True} if step.operator in REDUCTIONS else {}
+        calls.append(partial(_WRITING[step.operator], *given, **row, out=result))
         return result

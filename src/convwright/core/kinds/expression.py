@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from convwright.core.dtype import IN_PYTORCH, DType
 from convwright.core.kinds.operators import OPERATORS
@@ -141,6 +141,21 @@ def evaluate(expression: Expression, compute: Callable[[Expression, list[_Value]
 def names(expression: Expression) -> tuple[str, ...]:
     """The operands by name, in the order in which they are read."""
     return tuple(step.name for step in steps(expression) if isinstance(step, Operand))
+
+
+def reductions(expression: Expression) -> tuple[Apply, ...]:
+    """The parts that reduce a row to one value.
+
+    >>> from convwright.core.kinds.expression_text import parse
+    >>> [str(step) for step in reductions(parse("exp(a - max(a)) / sum(exp(a - max(a)))"))]
+    ['max(a)', 'sum(exp(a - max(a)))']
+    """
+    return tuple(step for step in steps(expression) if is_reduction(step))
+
+
+def is_reduction(expression: Expression) -> TypeGuard[Apply]:
+    """Whether it is one value for all elements of a row."""
+    return isinstance(expression, Apply) and OPERATORS[expression.operator].reduces
 
 
 def flops(expression: Expression) -> int:

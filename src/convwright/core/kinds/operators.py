@@ -30,6 +30,8 @@ class Operator:
     flops: int = 1
     symbol: str | None = None
     binds: Binds = Binds.CALL
+    reduces: bool = False
+    """Whether the result is one value for all elements of a row."""
 
     @property
     def compares(self) -> bool:
@@ -64,6 +66,9 @@ _TABLE = (
     Operator("gelu", 1, flops=20),
     Operator("hardsigmoid", 1, flops=4),
     Operator("hardswish", 1, flops=5),
+    Operator("sum", 1, reduces=True),
+    Operator("mean", 1, reduces=True),
+    Operator("max", 1, reduces=True),
 )
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _TABLE}
 BETWEEN: Mapping[str, Operator] = {each.symbol: each for each in _TABLE if each.symbol and each.arity == 2}

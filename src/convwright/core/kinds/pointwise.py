@@ -1,9 +1,10 @@
-"""An expression, computed for each element of its broadcast operands."""
+"""An expression, computed for each element of its broadcast operands, which may reduce the rows of these."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
@@ -14,10 +15,11 @@ from convwright.core.once import once
 from convwright.core.record import Record
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
+from convwright.naming import by
 
 OUTPUT = "y"
 # Words that a text form uses otherwise.
-_RESERVED = frozenset({OUTPUT, "out", "workspace", "before", "db", "dt", "tag", "dir", "ep"})
+_RESERVED = frozenset({OUTPUT, "out", "workspace", "before", "db", "dt", "tag", "dir", "ep", "row"})
 # What products of small errors add to a bound that counts them one by one.
 _SECOND_ORDER = 0.01
 
@@ -29,9 +31,15 @@ class PointwiseProblem(Record):
     Every operand has as many dimensions as the output; one of size 1 is broadcast along it. Arithmetic is that of fp32,
     whatever the operands are stored in, or of fp64 where one of them is.
 
+    ``sum``, ``mean`` and ``max`` reduce a row: all elements that differ only in the dimensions ``row``, which are the
+    same for all reductions of an expression. Where the result is one value for each row, ``y`` may have size 1 there.
+
     >>> problem = PointwiseProblem.parse('pointwise "relu(a + b)" mb32ic64ih56 b:c')
     >>> problem.operands["b"].shape, problem.flops
     ((1, 64, 1, 1), 12845056)
+    >>> problem = PointwiseProblem.parse('pointwise "mean(a)" mb32ic64ih56 row:hw y:nc')
+    >>> problem.row, problem.shape, problem.y.shape
+    ((2, 3), (32, 64, 56, 56), (32, 64, 1, 1))
     """
 
     kind: ClassVar[str] = "pointwise"
@@ -40,6 +48,7 @@ class PointwiseProblem(Record):
     expression: Expression
     inputs: tuple[tuple[str, TensorSpec], ...]
     y: TensorSpec
+    row: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         read, given = tree.names(self.expression), dict(self.inputs)
@@ -49,14 +58,39 @@ class PointwiseProblem(Record):
             raise BadInput(f"an operand cannot be called {reserved[0]!r}, which is the name of something else")
         if set(read) != set(given) or len(given) != len(self.inputs):
             raise BadInput(f"`inputs` must be {', '.join(read)}, as in the expression, got {', '.join(given)}")
+        object.__setattr__(self, "inputs", tuple((name, given[name]) for name in read))
+        object.__setattr__(self, "row", tuple(sorted(self.row)))
+        self._check_row()
         for name in read:
-            _check(name, given[name], self.y)
+            _check(name, given[name], self.shape)
+        self._check_reductions()
         if self.y.dtype not in IN_PYTORCH:
             raise BadInput(f"`{OUTPUT}` must be stored in {', '.join(IN_PYTORCH)}, got {self.y.dtype}")
         if self.y.overlaps_itself:
             raise BadInput(f"the output must not overlap itself, got strides {self.y.strides}")
-        # Equal problems have equal keys, so the order is that of the expression.
-        object.__setattr__(self, "inputs", tuple((name, given[name]) for name in read))
+
+    def _check_row(self) -> None:
+        reduces = tree.reductions(self.expression)
+        if bool(self.row) != bool(reduces):
+            got = f"{self.expression} without a row" if reduces else f"a row for {self.expression}"
+            raise BadInput(f"`row` names the dimensions that sum, mean and max reduce, got {got}")
+        if len({*self.row}) != len(self.row) or not {*self.row} <= {*range(len(self.y.shape))}:
+            raise BadInput(f"`row` must be different dimensions of {self.y.shape}, got {self.row}")
+
+    def _check_reductions(self) -> None:
+        if not self.row:
+            return
+        whole = self._along_row(self.shape)
+        if not prod(whole):
+            raise BadInput(f"a row must have at least one element, got {self.shape} with the row {self.row}")
+        for step in tree.reductions(self.expression):
+            if self._along_row(self.shape_of(step.arguments[0])) != whole:
+                raise BadInput(f"{step} must read an operand that is as long as the row, {by(whole)}")
+        computed = self._along_row(self.shape_of(self.expression))
+        if self.is_reduced and prod(computed) > 1:
+            raise BadInput(f"{self.expression} differs inside a row, so `{OUTPUT}` must be as long as the row")
+        if not self.is_reduced and self._along_row(self.y.shape) != whole:
+            raise BadInput(f"`{OUTPUT}` must have the whole row or one element of it, got {self.y.shape}")
 
     @classmethod
     def parse(cls, text: str) -> PointwiseProblem:
@@ -80,6 +114,46 @@ class PointwiseProblem(Record):
         stored = {spec.dtype for spec in self.operands.values()}
         return DType.FP64 if DType.FP64 in stored else self.y.dtype
 
+    @once
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of what is computed before a row is reduced; those of the output where it has whole rows."""
+        read = [spec.shape for _, spec in self.inputs]
+        if any(len(shape) != len(self.y.shape) for shape in read):
+            return self.y.shape
+        sizes = zip(self.y.shape, *read, strict=True)
+        return tuple(
+            max(own, *others) if dim in self.row and own == 1 else own for dim, (own, *others) in enumerate(sizes)
+        )
+
+    @property
+    def row_size(self) -> int:
+        """Elements of a row."""
+        return prod(self._along_row(self.shape))
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the output has one element for each row of several."""
+        return prod(self._along_row(self.y.shape)) == 1 and self.row_size > 1
+
+    def shape_of(self, step: Expression) -> tuple[int, ...]:
+        """The sizes of a part of the expression, 1 where it is broadcast. A number has size 1 everywhere."""
+        given = dict(self.inputs)
+
+        def sizes(step: Expression, arguments: list[tuple[int, ...]]) -> tuple[int, ...]:
+            if isinstance(step, tree.Operand):
+                return given[step.name].shape
+            ones = (1,) * len(self.y.shape)
+            pairs = zip(ones, *arguments, strict=True)
+            merged = tuple(0 if 0 in each else max(each) for each in pairs)
+            if not tree.is_reduction(step):
+                return merged
+            return tuple(1 if dim in self.row else size for dim, size in enumerate(merged))
+
+        return tree.evaluate(step, sizes)
+
+    def _along_row(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(shape[dim] for dim in self.row)
+
     @property
     def operands(self) -> Mapping[str, TensorSpec]:
         return {**dict(self.inputs), OUTPUT: self.y}
@@ -94,7 +168,7 @@ class PointwiseProblem(Record):
 
     @property
     def flops(self) -> int:
-        return self.y.numel * tree.flops(self.expression)
+        return prod(self.shape) * tree.flops(self.expression)
 
     @property
     def bytes(self) -> int:
@@ -102,18 +176,18 @@ class PointwiseProblem(Record):
 
     @property
     def reduction(self) -> int:
-        return max(len(tree.steps(self.expression)) - len(self.inputs), 1)
+        return max(len(tree.steps(self.expression)) - len(self.inputs), self.row_size if self.row else 1)
 
     def error_bound(self, arithmetic: Arithmetic) -> float:
         """What errors are divided by grows with what each step of the expression may add, so that 1 is left."""
         return 1.0 + _SECOND_ORDER
 
 
-def _check(name: str, spec: TensorSpec, y: TensorSpec) -> None:
+def _check(name: str, spec: TensorSpec, shape: tuple[int, ...]) -> None:
     if spec.dtype not in IN_PYTORCH:
         raise BadInput(f"`{name}` must be stored in {', '.join(IN_PYTORCH)}, got {spec.dtype}")
-    fits = len(spec.shape) == len(y.shape) and all(
-        size in (1, whole) for size, whole in zip(spec.shape, y.shape, strict=True)
+    fits = len(spec.shape) == len(shape) and all(
+        size in (1, whole) for size, whole in zip(spec.shape, shape, strict=True)
     )
     if not fits:
-        raise BadInput(f"`{name}` must have the sizes of the output, {y.shape}, or 1 in their place, got {spec.shape}")
+        raise BadInput(f"`{name}` must have the sizes of the output, {shape}, or 1 in their place, got {spec.shape}")

@@ -2,17 +2,18 @@
 
 ``dt`` and ``tag`` describe the output, and every operand that says nothing else. An operand's own word names the
 dimensions that it has (``c``, ``nc``, ``1`` for a single number, or ``1x64x1x1``), its dtype and how it lies, with
-commas between.
+commas between. ``row:hw`` names the dimensions that reductions reduce, the last one by default; ``row:1,2`` where
+dimensions have no names. ``y:nc`` is an output with one element for each row.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from convwright.core.dtype import DType
 from convwright.core.kinds import expression as tree
+from convwright.core.kinds.expression import Expression
 from convwright.core.kinds.expression_text import parse as parse_expression
 from convwright.core.kinds.sizes import LETTERS, no_more, read_options, read_sizes, read_tag, sizes_text, tag_text
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
@@ -30,9 +31,14 @@ _SHAPE = re.compile(r"\d+(x\d+)*")
 def full(problem: PointwiseProblem) -> str:
     """The full text of ``problem``; ``parse`` gives the same problem back."""
     y = problem.y
-    words = [f'pointwise "{problem.expression}" {sizes_text(y.shape)} dt:{y.dtype} tag:{tag_text(y)}']
+    words = [f'pointwise "{problem.expression}" {sizes_text(problem.shape)} dt:{y.dtype} tag:{tag_text(y)}']
+    if problem.row:
+        words.append(f"row:{_row_text(problem.row, len(y.shape))}")
+    if problem.is_reduced:
+        words.append(f"y:{_dims_text(y.shape, problem.shape)}")
+    usual = _Usual(problem.shape, y.dtype, Layout.NCHW if y.layout is Layout.STRIDED else y.layout)
     for name, spec in problem.inputs:
-        if said := _operand_text(spec, y):
+        if said := _operand_text(spec, usual):
             words.append(f"{name}:{said}")
     return " ".join(words)
 
@@ -43,23 +49,52 @@ def parse(text: str, make: type[PointwiseProblem]) -> PointwiseProblem:
     if found is None:
         raise BadInput(f"a pointwise problem is written like {_EXAMPLE}, got {text!r}")
     expression, shape, options = parse_expression(found[1]), read_sizes(found[2]), read_options(found[3].split())
-    y = read_tag(options.pop("tag", "nchw"), shape, DType.parse(options.pop("dt", "fp32")))
+    row = _read_row(options.pop("row", None), expression, len(shape))
+    y_shape = _read_dims("y", options.pop("y"), shape) if row and "y" in options else shape
+    tag = options.pop("tag", "nchw")
+    y = read_tag(tag, y_shape, DType.parse(options.pop("dt", "fp32")))
+    # A reduced output may lie in either layout at once, so the word counts.
+    usual = _Usual(shape, y.dtype, Layout.NHWC if tag.startswith(Layout.NHWC) else Layout.NCHW)
     read = tree.names(expression)
-    inputs = tuple((name, _read_operand(name, options.pop(name, ""), y)) for name in read)
-    no_more(options, "a pointwise problem", f"dt, tag and its operands {', '.join(read)}", text)
-    return make(expression, inputs, y)
+    inputs = tuple((name, _read_operand(name, options.pop(name, ""), usual)) for name in read)
+    reducing = ", row, y" * bool(row)
+    no_more(options, "a pointwise problem", f"dt, tag{reducing} and its operands {', '.join(read)}", text)
+    return make(expression, inputs, y, row)
 
 
-def _usual(shape: tuple[int, ...], dtype: DType, y: TensorSpec) -> TensorSpec:
-    """How an operand lies that says nothing of it."""
-    layout = Layout.NCHW if y.layout is Layout.STRIDED else y.layout
-    return TensorSpec(shape, dtype, dense_strides(shape, layout))
+def _row_text(row: tuple[int, ...], rank: int) -> str:
+    letters = LETTERS.get(rank)
+    return ",".join(map(str, row)) if letters is None else "".join(letters[dim] for dim in row)
 
 
-def _operand_text(spec: TensorSpec, y: TensorSpec) -> str:
-    said = [_dims_text(spec.shape, y.shape)] * (spec.shape != y.shape)
-    said += [str(spec.dtype)] * (spec.dtype is not y.dtype)
-    said += [tag_text(spec)] * (spec != _usual(spec.shape, spec.dtype, y))
+def _read_row(said: str | None, expression: Expression, rank: int) -> tuple[int, ...]:
+    """The dimensions of a row: the last one where nothing is said, and none where nothing reduces."""
+    if said is None:
+        return (rank - 1,) if tree.reductions(expression) else ()
+    letters = LETTERS.get(rank)
+    names = [*letters] if letters else [str(dim) for dim in range(rank)]
+    given = [*said] if letters else said.split(",")
+    if not {*given} <= {*names}:
+        raise BadInput(f"`row` takes some of {', '.join(names)}, got {said!r}")
+    return tuple(names.index(name) for name in given)
+
+
+class _Usual(NamedTuple):
+    """An operand that says nothing of itself."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    layout: Layout
+
+    def spec(self, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
+        """One of another shape and dtype, which says nothing of its layout."""
+        return TensorSpec(shape, dtype, dense_strides(shape, self.layout))
+
+
+def _operand_text(spec: TensorSpec, usual: _Usual) -> str:
+    said = [_dims_text(spec.shape, usual.shape)] * (spec.shape != usual.shape)
+    said += [str(spec.dtype)] * (spec.dtype is not usual.dtype)
+    said += [tag_text(spec)] * (spec != usual.spec(spec.shape, spec.dtype))
     return ",".join(said)
 
 
@@ -70,8 +105,8 @@ def _dims_text(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:
     return "".join(letter for letter, size in zip(letters, shape, strict=True) if size != 1) or "1"
 
 
-def _read_operand(name: str, said: str, y: TensorSpec) -> TensorSpec:
-    shape, dtype, tag = y.shape, y.dtype, ""
+def _read_operand(name: str, said: str, usual: _Usual) -> TensorSpec:
+    shape, dtype, tag = usual.shape, usual.dtype, ""
     for piece in said.split(",") if said else ():
         order = piece.partition("@")[0]
         if "/" in order or order in list(Layout):
@@ -79,8 +114,8 @@ def _read_operand(name: str, said: str, y: TensorSpec) -> TensorSpec:
         elif piece in list(DType):
             dtype = DType(piece)
         else:
-            shape = _read_dims(name, piece, y.shape)
-    return read_tag(tag, shape, dtype) if tag else replace(_usual(shape, dtype, y), dtype=dtype)
+            shape = _read_dims(name, piece, usual.shape)
+    return read_tag(tag, shape, dtype) if tag else usual.spec(shape, dtype)
 
 
 def _read_dims(name: str, piece: str, whole: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ from convwright.measuring.checking.plain_data import middle
 MOST_ELEMENTS = 2**23
 # So many single elements a first check looks at: corners and the middle, then any.
 _POINTS, _CORNERS = 2048, 256
+# Where rows are reduced it looks at so many elements, and at least so many rows.
+_ELEMENTS_OF_ROWS, _FEWEST_ROWS = 2**17, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,12 @@ class Slices:
     kept: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], most: int = MOST_ELEMENTS) -> Slices:
-        """All of a shape, or so many elements of it."""
+    def of(cls, shape: tuple[int, ...], most: int = MOST_ELEMENTS, *, row: tuple[int, ...] = ()) -> Slices:
+        """All of a shape, or so many elements of it, with all along the dimensions ``row``."""
         share = min(1.0, most / max(_count(shape), 1))
         kept = []
-        for size in shape:
-            some = _spread(size, share)
+        for dim, size in enumerate(shape):
+            some = tuple(range(size)) if dim in row else _spread(size, share)
             share *= max(size, 1) / max(len(some), 1)
             kept.append(some)
         return cls(tuple(kept))
@@ -68,6 +70,40 @@ class Points:
         """The same elements of an operand, which has one element where it is broadcast."""
         sizes = zip(self.places, tensor.shape, strict=True)
         return tensor[tuple(place if size != 1 else torch.zeros_like(place) for place, size in sizes)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Single rows of ``shape``: points along all dimensions but ``row``, and all elements along those."""
+
+    points: Points
+    whole: tuple[int, ...]
+    row: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], row: tuple[int, ...], device: torch.device, *, seed: int = 0) -> Rows:
+        """About so many elements as there are points, but at least some rows."""
+        ends = tuple(1 if dim in row else size for dim, size in enumerate(shape))
+        most = max(_ELEMENTS_OF_ROWS // max(_count(shape) // max(_count(ends), 1), 1), _FEWEST_ROWS)
+        return cls(Points.of(ends, device, seed=seed, most=most), shape, row)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what ``take`` gives of an operand with whole rows: the first dimension is the rows'."""
+        return (*self.points.shape, *(self.whole[dim] for dim in self.row))
+
+    def take(self, role: str, tensor: Tensor) -> Tensor:
+        """The same rows of an operand, which has one element where it is broadcast."""
+        index = []
+        for dim, (place, size) in enumerate(zip(self.points.places, tensor.shape, strict=True)):
+            if dim in self.row:
+                at = 1 + self.row.index(dim)
+                along = torch.arange(size, device=place.device)
+                index.append(along.reshape([-1 if each == at else 1 for each in range(1 + len(self.row))]))
+            else:
+                place = place if size != 1 else torch.zeros_like(place)
+                index.append(place.reshape(-1, *[1] * len(self.row)))
+        return tensor[tuple(index)]
 
 
 @lru_cache(maxsize=4)

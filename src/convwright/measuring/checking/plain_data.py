@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import torch
 from torch import Tensor
 
 from convwright.core.dtype import DType
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.measuring.checking import drawing
@@ -13,6 +16,8 @@ from convwright.measuring.checking.kind import CHANNEL_DECADES, LARGE_EXPONENT, 
 from convwright.measuring.checking.placing import channel_factors
 
 _SPREAD = 48.0  # of integers of 8 bits
+# Norms add squares of a row's elements, which have to stay in the range of fp32.
+_LARGE_EXPONENT_OF_ROWS = 48
 
 
 def plain_values(problem: Problem, role: str, spec: TensorSpec, kind: Kind, generator: torch.Generator) -> Tensor:
@@ -26,7 +31,8 @@ def plain_values(problem: Problem, role: str, spec: TensorSpec, kind: Kind, gene
     if kind is Kind.POSITIVE:
         return values.abs()
     if kind is Kind.LARGE and role == next(iter(problem.operands)):
-        return values * 2.0 ** LARGE_EXPONENT[spec.dtype]
+        most = _LARGE_EXPONENT_OF_ROWS if isinstance(problem, PointwiseProblem) and problem.row else inf
+        return values * 2.0 ** min(LARGE_EXPONENT[spec.dtype], most)
     if kind is Kind.CHANNEL_SCALED and len(spec.shape) > 1 and spec.shape[1] > 1:
         return values * channel_factors(values, CHANNEL_DECADES)
     if kind in NON_FINITE_KINDS and values.numel() > 1:

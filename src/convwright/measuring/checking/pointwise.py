@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import pi, sqrt
+from math import pi, prod, sqrt
 
 import torch
 from torch import Tensor
 
 from convwright.core.dtype import DType
-from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, evaluate
+from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, evaluate, steps
 from convwright.core.kinds.pointwise import PointwiseProblem
-from convwright.measuring.checking.parts import MOST_ELEMENTS, Points, Slices
+from convwright.measuring.checking.parts import MOST_ELEMENTS, Points, Rows, Slices
 from convwright.measuring.checking.reference import Reference
 from convwright.tensors import torch_dtype
-from convwright.torch_operators import FUNCTIONS
+from convwright.torch_operators import FUNCTIONS, REDUCTIONS
 
 _EXPONENTIAL = frozenset({"exp", "sigmoid", "silu"})
 _EXACT = frozenset({"neg", "abs", "maximum", "minimum", "relu", "where"})
@@ -30,29 +30,36 @@ Pair = tuple[Tensor, Tensor]
 
 
 def whole(problem: PointwiseProblem, tensors: Mapping[str, Tensor]) -> Reference:
-    """Computed where the operands lie; on slices where the whole would take too much memory."""
-    return _reference(problem, tensors, Slices.of(problem.y.shape))
+    """Computed where the operands lie; on slices where the whole would take too much memory. No row is cut."""
+    return _reference(problem, tensors, Slices.of(problem.shape, row=problem.row), problem.row)
 
 
 def sampled(problem: PointwiseProblem, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Reference:
-    """The same on single elements."""
+    """The same on single elements, or on single rows where these are reduced."""
     device = next(iter(tensors.values())).device
-    return _reference(problem, tensors, Points.of(problem.y.shape, device, seed=seed))
+    if not problem.row:
+        return _reference(problem, tensors, Points.of(problem.shape, device, seed=seed), ())
+    rows = Rows.of(problem.shape, problem.row, device, seed=seed)
+    return _reference(problem, tensors, rows, tuple(range(1, 1 + len(problem.row))))
 
 
-def _reference(problem: PointwiseProblem, tensors: Mapping[str, Tensor], part: Slices | Points) -> Reference:
+def _reference(
+    problem: PointwiseProblem, tensors: Mapping[str, Tensor], part: Slices | Points | Rows, row: tuple[int, ...]
+) -> Reference:
+    """``row`` are the dimensions of a row in what ``part`` takes."""
     exact = {name: part.take(name, tensors[name]).double() for name, _ in problem.inputs}
     unit = 2.0**-53 if problem.dtype is DType.FP64 else 2.0**-24
-    value, error = evaluated(problem.expression, exact, unit)
-    wanted = part.shape
+    value, error = evaluated(problem.expression, exact, unit, row)
+    wanted = tuple(1 if problem.is_reduced and dim in row else size for dim, size in enumerate(part.shape))
     scale = value.abs() + error / problem.y.dtype.roundoff
     return Reference(problem, part, value.expand(wanted), scale.expand(wanted), problem.outputs[-1])
 
 
-def evaluated(expression: Expression, operands: Mapping[str, Tensor], unit: float) -> Pair:
+def evaluated(expression: Expression, operands: Mapping[str, Tensor], unit: float, row: tuple[int, ...] = ()) -> Pair:
     """Its value in float64, and the most by which a result may differ from it where each step is rounded to ``unit``.
 
-    A comparison of values that rounding may put in another order makes the error of what it chooses infinite.
+    A comparison of values that rounding may put in another order makes the error of what it chooses infinite. A sum of
+    n elements adds n - 1 roundings of the sum of their magnitudes: its order is free.
     """
     like = next(iter(operands.values()))
 
@@ -68,6 +75,8 @@ def evaluated(expression: Expression, operands: Mapping[str, Tensor], unit: floa
             larger = value.abs().clamp_min(torch.finfo(torch_dtype(step.dtype)).smallest_normal)
             # What a dtype cannot hold is an infinity; rounding is an error, since the value before it may err, too.
             return torch.where(rounded.isinf(), rounded, value), error + max(step.dtype.roundoff, unit) * larger
+        if step.operator in REDUCTIONS:
+            return _reduced(step.operator, *given[0], unit, row)
         return _applied(step, given, unit)
 
     return evaluate(expression, compute)
@@ -88,6 +97,17 @@ def _applied(step: Apply, given: list[Pair], unit: float) -> Pair:
         error = error + (1 + values[0].abs()) * (2.0**-1022 if unit == 2.0**-53 else 2.0**-126)
     # An infinity or a NaN is right or wrong, and so is what one of them leaves finite, such as exp(-inf).
     return result, torch.where(result.isfinite() & ~error.isnan(), error, 0.0)
+
+
+def _reduced(operator: str, value: Tensor, error: Tensor, unit: float, row: tuple[int, ...]) -> Pair:
+    result, count = REDUCTIONS[operator](value, row, keepdim=True), prod(value.shape[dim] for dim in row)
+    if operator == "max":
+        total = error.amax(row, keepdim=True)
+    else:
+        total = (error + (count - 1) * unit * (value.abs() + error)).sum(row, keepdim=True)
+    if operator == "mean":
+        total = total / count + _ROUNDINGS["div"] * unit * result.abs()
+    return result, torch.where(result.isfinite() & ~total.isnan(), total, 0.0)
 
 
 def _unsure(left: Tensor, given: list[Pair]) -> Tensor:
@@ -177,6 +197,6 @@ _PASSES = 8  # over each step's value, its error and what they are made of
 
 def whole_us(problem: PointwiseProblem, device: torch.device) -> float:
     """About how long a reference of the whole output takes at the most."""
-    elements = min(problem.y.numel, MOST_ELEMENTS)
+    elements = min(prod(problem.shape), MOST_ELEMENTS)
     rate = _BYTES_PER_US.get(device.type, _BYTES_PER_US["cpu"])
-    return elements * 8 * _PASSES * (problem.reduction + 1) / rate
+    return elements * 8 * _PASSES * (len(steps(problem.expression)) + 1) / rate

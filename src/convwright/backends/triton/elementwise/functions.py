@@ -64,6 +64,18 @@ def hardswish(x, PRECISE: tl.constexpr):
 
 
 @triton.jit
+def row_sum(x):
+    """Sum of each row of a tile, in a column."""
+    return tl.sum(x, axis=1, keep_dims=True)
+
+
+@triton.jit
+def row_max(x):
+    """NaN stays NaN."""
+    return tl.reduce(x, 1, maximum, keep_dims=True)
+
+
+@triton.jit
 def _gate(x):
     return minimum(maximum(x + 3.0, 0.0), 6.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convwright.backends.triton.elementwise.source import kernel, source
-from convwright.backends.triton.elementwise.tile import Tile, tiles
+from convwright.backends.triton.elementwise.tile import MOST_OF_A_ROW, Tile, tiles
 from convwright.backends.triton.elementwise.walk import Walk
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
@@ -54,6 +54,8 @@ def refusal_reason(problem: PointwiseProblem | CopyProblem) -> str | None:
         if spec.span_bytes >= _MOST_ELEMENTS:
             return f"serves operands that span less than 2^40 bytes, got {spec.span_bytes:,} of `{name}`"
         rounded = _rounded_to(problem)
+    if isinstance(problem, PointwiseProblem) and problem.row and problem.row_size > MOST_OF_A_ROW:
+        return f"holds a row in registers, at most {MOST_OF_A_ROW:,} elements, got {problem.row_size:,}"
     if not rounded <= set(_DTYPES):
         return "rounds to fp32, fp16 and bf16 inside an expression, not to fp64"
     if DType.BF16 in rounded and interpreting():
@@ -71,7 +73,8 @@ def _rounded_to(problem: PointwiseProblem | CopyProblem) -> set[DType]:
 def _estimated_us(problem: PointwiseProblem | CopyProblem, walk: Walk, tile: Tile, device: DeviceFacts) -> float | None:
     if not device.bandwidth_bytes_per_us:
         return None
-    times = _TIMES_UNALIGNED if walk.across is not None and not tile.rows else _TIMES
+    crosses = walk.across is not None and not walk.row
+    times = _TIMES_UNALIGNED if crosses and not tile.rows else _TIMES
     return _LEAST_US + times * problem.bytes / device.bandwidth_bytes_per_us
 
 

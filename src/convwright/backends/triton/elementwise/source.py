@@ -6,11 +6,22 @@ import hashlib
 import linecache
 from collections.abc import Iterator
 from functools import cache
+from math import prod
 from typing import Any
 
 from convwright.backends.triton.elementwise.tile import Tile, rows_of
 from convwright.backends.triton.elementwise.walk import Dim, Walk
-from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, arguments_of, names, steps
+from convwright.core.kinds.expression import (
+    Apply,
+    Cast,
+    Constant,
+    Expression,
+    Operand,
+    arguments_of,
+    is_reduction,
+    names,
+    steps,
+)
 from convwright.core.kinds.operators import OPERATORS
 from convwright.core.tensor_spec import TensorSpec
 
@@ -67,14 +78,14 @@ def _places(walk: Walk, tile: Tile) -> Iterator[str]:
         yield f"at = program * {tile.columns} + tl.arange(0, {tile.columns})"
         if walk.y.numel % tile.columns:
             yield f"kept = at < {walk.y.numel}"
-        for place, dim in reversed([*enumerate(walk.dims)]):
-            quotient = "at" if inner == 1 else f"at // {inner}"
-            yield f"c{place} = {quotient}" + (f" % {dim.size}" if place else "")
-            inner *= dim.size
+        yield from _divided(walk, 0)
         return
     rows = rows_of(walk)
     lanes = {last: "[None, :]", rows: "[:, None]"}
     order = [last, rows, *(place for place in reversed(range(last)) if place != rows)]
+    if walk.row:
+        yield from _in_a_row(walk, tile)
+        order = [*reversed(range(rows + 1))]
     for place in order:
         dim, size = walk.dims[place], _lanes(walk, tile, place)
         blocks = -(-dim.size // size)
@@ -87,6 +98,23 @@ def _places(walk: Walk, tile: Tile) -> Iterator[str]:
             yield f"c{place} = {block}"
         if dim.size % size:
             yield f"kept{place} = c{place} < {dim.size}"
+
+
+def _in_a_row(walk: Walk, tile: Tile) -> Iterator[str]:
+    """The coordinates inside a row, which a program has as a whole."""
+    yield f"at = tl.arange(0, {tile.columns})[None, :]"
+    if walk.row_size != tile.columns:
+        yield f"in_row = at < {walk.row_size}"
+    yield from _divided(walk, walk.outer + 1)
+
+
+def _divided(walk: Walk, first: int) -> Iterator[str]:
+    """What ``at`` counts, as coordinates along the dimensions from ``first`` on."""
+    inner = 1
+    for place, dim in reversed([*enumerate(walk.dims)][first:]):
+        quotient = "at" if inner == 1 else f"at // {inner}"
+        yield f"c{place} = {quotient}" + (f" % {dim.size}" if place > first else "")
+        inner *= dim.size
 
 
 def _load(walk: Walk, tile: Tile, place: int) -> str:
@@ -103,13 +131,23 @@ def _where(walk: Walk, tile: Tile, place: int | None) -> tuple[str, str]:
         there.append("kept")
     for dim_place, dim in enumerate(walk.dims):
         term, conditions = _along(dim, dim_place, place)
+        if walk.row and place is None and dim_place == walk.outer:
+            term = term or [f"c{dim_place}"]  # a single row, whose result has the shape of a tile
         terms += term
         there += conditions
-        if tile.rows and (term or conditions) and dim.size % _lanes(walk, tile, dim_place):
-            there.append(f"kept{dim_place}")
+        mask = _mask(walk, tile, dim_place) if tile.rows and (term or conditions) else None
+        if mask is not None and mask not in there:
+            there.append(mask)
     if not terms and there == ["kept"]:
         there = []  # a single number, which every program reads
     return " + ".join(terms) or "0", " & ".join(f"({each})" for each in there)
+
+
+def _mask(walk: Walk, tile: Tile, place: int) -> str | None:
+    """The name of what says which elements there are along a dimension; None where there are all."""
+    if walk.row and place > walk.outer:
+        return "in_row" if walk.row_size != tile.columns else None
+    return f"kept{place}" if walk.dims[place].size % _lanes(walk, tile, place) else None
 
 
 def _lanes(walk: Walk, tile: Tile, place: int) -> int:
@@ -121,7 +159,7 @@ def _along(dim: Dim, dim_place: int, place: int | None) -> tuple[list[str], list
     """What an operand's offset has of one dimension, and which of its elements there are."""
     coordinate = f"c{dim_place}"
     if place is None:
-        return [_times(coordinate, dim.stride)] if dim.size > 1 else [], []
+        return [_times(coordinate, dim.stride)] if dim.size > 1 and dim.stride else [], []
     step = dim.steps[place]
     at = coordinate if not step.before else f"({coordinate} - {step.before})".replace("- -", "+ ")
     conditions = []
@@ -146,12 +184,14 @@ def _is_wide(walk: Walk) -> bool:
         return sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))
 
     padded = sum(dim.stride * dim.size for dim in walk.dims)  # also what a mask leaves out is computed
-    return max(*map(reached, walk.reads), reached(walk.y), padded, 2 * walk.y.numel) >= _OFFSETS_32_BITS // 2
+    count = prod(dim.size for dim in walk.dims)
+    return max(*map(reached, walk.reads), reached(walk.y), padded, 2 * count) >= _OFFSETS_32_BITS // 2
 
 
 def _arithmetic(walk: Walk, tile: Tile, *, precise: bool) -> Iterator[str]:
     """A line for each step of the expression."""
-    shape = f"[{tile.rows}, {tile.columns}]" if tile.rows else f"[{tile.columns}]"
+    is_reduced = walk.row and not any(dim.stride for dim in walk.dims[walk.outer + 1 :])
+    shape = f"[{tile.rows}, {1 if is_reduced else tile.columns}]" if tile.rows else f"[{tile.columns}]"
     if isinstance(walk.expression, Operand):
         yield f"result = tl.broadcast_to(x0, {shape})"
         return
@@ -165,8 +205,21 @@ def _arithmetic(walk: Walk, tile: Tile, *, precise: bool) -> Iterator[str]:
         elif isinstance(step, Constant):
             yield f"{called[step]} = tl.full({ones}, {step.value!r}, tl.float32)"
         else:
-            yield f"{called[step]} = {_applied(step, given, walk, precise=precise)}"
+            made = _reduced(step, given[0], walk, tile, precise) if is_reduction(step) else None
+            yield f"{called[step]} = {made or _applied(step, given, walk, precise=precise)}"
     yield f"result = tl.broadcast_to({called[walk.expression]}, {shape})"
+
+
+def _reduced(step: Apply, given: str, walk: Walk, tile: Tile, precise: bool) -> str:
+    """One value for each row, in a column of its own."""
+    if walk.row_size == 1:
+        return given
+    if tile.columns != walk.row_size:
+        neutral = 'float("-inf")' if step.operator == "max" else "0.0"
+        given = f"tl.where(in_row, {given}, {neutral})"
+    if step.operator == "mean":
+        return f"of.div(of.row_sum({given}), {float(walk.row_size)!r}, {precise})"
+    return f"of.row_{step.operator}({given})"
 
 
 def _applied(step: Expression, given: list[str], walk: Walk, *, precise: bool) -> str:

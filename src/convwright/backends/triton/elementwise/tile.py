@@ -16,12 +16,19 @@ _WARPS = 4
 _AREAS = (2048, 4096, 1024)
 _SQUARES = ((64, 64), (32, 32), (32, 128), (128, 32))
 _MOST_COLUMNS = 1024
+# A program holds a row in registers: 64 numbers of an operand in each of 512 threads.
+MOST_OF_A_ROW = 2**15
+_SIDE_BY_SIDE = (32, 64, 16)
+_ELEMENTS_OF_A_WARP, _MOST_WARPS = 512, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """``columns`` elements of the output one after the other, or of its last dimension where there are ``rows``: those
-    lie along the dimension across which an operand is read, or else along the one before the last."""
+    lie along the dimension across which an operand is read, or else along the one before the last.
+
+    Where rows are reduced a program has all of a row in its columns, and ``rows`` of them.
+    """
 
     rows: int
     columns: int
@@ -43,7 +50,7 @@ class Tile:
         if not self.rows:
             return -(-walk.y.numel // self.columns)
         row_dim, count = rows_of(walk), 1
-        for place, dim in enumerate(walk.dims):
+        for place, dim in enumerate(walk.dims[: walk.outer + 1] if walk.row else walk.dims):
             size = {row_dim: self.rows, len(walk.dims) - 1: self.columns}.get(place, 1)
             count *= -(-dim.size // size)
         return count
@@ -51,11 +58,15 @@ class Tile:
 
 def rows_of(walk: Walk) -> int:
     """The dimension along which a tile has rows."""
+    if walk.row:
+        return walk.outer
     return len(walk.dims) - 2 if walk.across is None else walk.across
 
 
 def tiles(walk: Walk) -> list[Tile]:
     """The few that are worth trying, the most promising first."""
+    if walk.row:
+        return _whole_rows(walk)
     if len(walk.dims) < 2:
         return _flat(walk)
     return [*_crossing(walk), *_flat(walk)[:1]] if walk.across is not None else [*_flat(walk), *_in_rows(walk)]
@@ -74,6 +85,17 @@ def _in_rows(walk: Walk) -> list[Tile]:
     columns = min(power_of_two(walk.dims[-1].size), _MOST_COLUMNS)
     rows = power_of_two(walk.dims[rows_of(walk)].size)
     return list(dict.fromkeys(Tile(min(rows, max(area // columns, 1)), columns, _WARPS) for area in _AREAS))
+
+
+def _whole_rows(walk: Walk) -> list[Tile]:
+    """Few rows of many elements, many of few; where rows lie side by side, so many that their neighbours are read
+    together."""
+    columns, most = power_of_two(walk.row_size), power_of_two(walk.dims[walk.outer].size)
+    counts = [max(area // columns, 1) for area in _AREAS]
+    if walk.is_side_by_side:
+        counts = [count for count in _SIDE_BY_SIDE if count * columns <= MOST_OF_A_ROW] + counts[:1]
+    heights = dict.fromkeys(min(count, most) for count in counts)
+    return [Tile(rows, columns, min(max(rows * columns // _ELEMENTS_OF_A_WARP, 1), _MOST_WARPS)) for rows in heights]
 
 
 def _crossing(walk: Walk) -> list[Tile]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import assert_never
 
 from convwright.core.kinds.copy import CopyProblem
@@ -47,24 +48,50 @@ class Walk:
 
     ``across`` is the one along which an operand lies side by side that does not along the last; None where there is
     none, so that neighbours in the output are neighbours in every operand.
+
+    Where rows are reduced the last ``row`` dimensions are those of a row, and there is at least one before them. The
+    output has strides of 0 in a row that it has one element of.
     """
 
     expression: Expression
     reads: tuple[TensorSpec, ...]
     y: TensorSpec
     dims: tuple[Dim, ...]
+    row: int = 0
 
     @classmethod
     def of(cls, problem: PointwiseProblem | CopyProblem) -> Walk:
         """The walk that computes ``problem``."""
         if isinstance(problem, PointwiseProblem):
             reads = tuple(spec for _, spec in problem.inputs)
+            if problem.row:
+                outer, row = _rows(problem, reads)
+                return cls(problem.expression, reads, problem.y, (*outer, *row), len(row))
             margins = ((0, 0),) * len(problem.y.shape)
             return cls(problem.expression, reads, problem.y, _dims(problem.y, reads, margins))
         if isinstance(problem, CopyProblem):
             reads = (problem.x,)
             return cls(Operand("x"), reads, problem.y, _dims(problem.y, reads, problem.margins))
         assert_never(problem)
+
+    @property
+    def outer(self) -> int:
+        """The innermost dimension that is not in a row."""
+        return len(self.dims) - self.row - 1
+
+    @property
+    def row_size(self) -> int:
+        """Elements of a row."""
+        return prod(dim.size for dim in self.dims[self.outer + 1 :])
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether most of what is read lies side by side from row to row, and not inside a row."""
+        inside, between = 0, 0
+        for place, spec in enumerate(self.reads):
+            inside += spec.nbytes * (self.dims[-1].steps[place].stride == 1)
+            between += spec.nbytes * (self.dims[self.outer].steps[place].stride == 1)
+        return between > inside
 
     @property
     def across(self) -> int | None:
@@ -97,14 +124,32 @@ def _dims(y: TensorSpec, reads: tuple[TensorSpec, ...], margins: tuple[tuple[int
             # One element of several, or one of zeros: a dimension in which operands do not begin at their first.
             found.append(Dim(1, 0, tuple(_step(spec, dim, size, margins[dim]) for spec in reads)))
     found.sort(key=lambda each: (each.size > 1, -each.stride))
+    return _joined(found) or (Dim(1, 1, tuple(Step(0) for _ in reads)),)
+
+
+def _rows(problem: PointwiseProblem, reads: tuple[TensorSpec, ...]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """Dimensions of more than one element that are in no row, and those of a row, joined where they can be."""
+    outer, row = list[Dim](), list[Dim]()
+    for dim, size in enumerate(problem.shape):
+        if size > 1:
+            stride = problem.y.strides[dim] if problem.y.shape[dim] > 1 else 0
+            steps = tuple(_step(spec, dim, size, (0, 0)) for spec in reads)
+            (row if dim in problem.row else outer).append(Dim(size, stride, steps))
+    for dims in (outer, row):
+        dims.sort(key=lambda each: -(each.stride or max(step.stride for step in each.steps)))
+    alone = (Dim(1, 0, tuple(Step(0) for _ in reads)),)
+    return _joined(outer) or alone, _joined(row) or alone
+
+
+def _joined(dims: list[Dim]) -> tuple[Dim, ...]:
     joined: list[Dim] = []
-    for each in found:
+    for each in dims:
         whole = joined[-1].merged(each) if joined else None
         if whole is None:
             joined.append(each)
         else:
             joined[-1] = whole
-    return tuple(joined) or (Dim(1, 1, tuple(Step(0) for _ in reads)),)
+    return tuple(joined)
 
 
 def _step(spec: TensorSpec, dim: int, size: int, margin: tuple[int, int]) -> Step:
