@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from convwright.core.candidate import Candidate
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -13,7 +14,7 @@ from convwright.core.profiles import profile
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning import listing
 from convwright.tuning.chains import chains, moved_bytes
-from convwright.tuning.prediction import by_promise, expected_us, least_us, moving_us
+from convwright.tuning.prediction import ESTIMATES, by_promise, least_us, moving_us
 
 STEM = ConvProblem.parse("mb4ic3ih56oc8kh7sh2ph3 ep:bias+relu")
 PROBLEMS = [
@@ -25,6 +26,12 @@ PROBLEMS = [
     ConvProblem.parse("mb2ic5ih9oc7kh3 dir:backward_weight"),
 ]
 H200 = profile("h200")
+
+
+def expected_us(candidate: Candidate) -> float:
+    said = ESTIMATES.predict(candidate, H200)
+    assert said is not None
+    return said.time_us.value
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
@@ -110,7 +117,7 @@ def test_what_a_backend_estimates_comes_by_that_in_the_places_of_its_own() -> No
     assert [candidate for candidate in ordered if candidate.backend != "triton"] == by_promise(unestimated, H200)
 
     ours = [candidate for candidate in ordered if candidate.backend == "triton"]
-    expected = [expected_us(candidate, H200) or 0.0 for candidate in ours]
+    expected = [expected_us(candidate) for candidate in ours]
     assert expected[0] == min(expected)
     assert ours[0].algorithm == "wide-direct"
     # Others come before the last of its configurations, which promise more.
@@ -126,9 +133,7 @@ def test_a_rewrite_adds_what_it_moves_to_an_estimate() -> None:
     direct = listing.candidates(listing.direct(chain.inner, H200, Policy()))
     leaf = next(candidate for candidate in direct if candidate.estimated_us is not None)
     around = chain.wrap(leaf)
-    plain, copied = expected_us(leaf, H200), expected_us(around, H200)
-    assert plain is not None
-    assert copied is not None
+    plain, copied = expected_us(leaf), expected_us(around)
     assert H200.bandwidth_bytes_per_us is not None
     assert copied - plain == pytest.approx(moved_bytes(around) / H200.bandwidth_bytes_per_us)
     assert moved_bytes(around) > 0

@@ -12,9 +12,12 @@ import pytest
 
 import convwright as cw
 from convwright.core.candidate import Candidate, Offer
+from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.epilogue import Epilogue
+from convwright.core.finding import Interval
 from convwright.core.policy import Policy
+from convwright.core.predictor import Prediction
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.rewrites import REWRITES, rewrite
@@ -186,13 +189,21 @@ def test_problems_inside_rewrites_have_their_turn(made: Made, monkeypatch: pytes
     assert wanted[:5] == [kernel(0), kernel(1), kernel(0, inner), kernel(2), kernel(3)]
 
 
-def test_a_ranking_that_is_given_decides_what_comes_first(made: Made) -> None:
-    """As one that knows more than estimates: a predictor of times."""
+class Backwards:
+    """Predicts that the kernel with the highest number is the fastest."""
+
+    def predict(self, candidate: Candidate, device: DeviceFacts) -> Prediction | None:
+        if not candidate.compiles:
+            return None
+        time_us = 1.0 / (1 + int(candidate.id[-1]))
+        return Prediction(Interval(time_us, time_us, time_us), in_domain=True)
+
+
+def test_what_a_predictor_says_decides_what_comes_first(made: Made) -> None:
     made.compiled = ways()
-    backwards = asked(rank=lambda listed, device: sorted(listed, key=lambda each: each.id, reverse=True))
     listed = [kernel(i) for i in range(6)]
-    assert worth_compiling(backwards, listed, 0) == listed[::-1]
-    assert chosen(search(Mode.QUICK, rank=backwards.rank)) == FASTEST, "which is among the first four now"
+    assert worth_compiling(asked(predictor=Backwards()), listed, 0) == listed[::-1]
+    assert chosen(search(Mode.QUICK, predictor=Backwards())) == FASTEST, "which is among the first four now"
 
 
 def test_nothing_is_compiled_for_parts_of_a_batch(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from convwright.core.candidate import Candidate
@@ -10,15 +10,20 @@ from convwright.core.policy import Policy
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.lineup import Lineup
+from convwright.tuning.prediction import by_promise
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Time, Way, offer
+
+
+def promise(listed: Sequence[Candidate]) -> list[Candidate]:
+    return by_promise(listed, CPU)
 
 
 def lineup(made: Made, more: Iterable[str] = (), budget: Budget | None = None) -> Lineup:
     direct = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
     direct += [offer(PROBLEM, name) for name in more]
     budget = budget or Budget(1e6, now_us=made.time)
-    return Lineup(PROBLEM, CPU, direct, direct[0], lambda inner: [], budget, most_chains=3)
+    return Lineup(PROBLEM, CPU, direct, direct[0], lambda inner: [], budget, most_chains=3, rank=promise)
 
 
 def order(line: Lineup, times_us: dict[str, float]) -> list[str]:
@@ -56,7 +61,7 @@ def test_what_has_been_compiled_comes_right_behind_the_baseline(made: Made) -> N
     made.compiled = {name: Way(1.0) for name in "xyz"}
     direct = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
     line = Lineup(
-        PROBLEM, CPU, direct, direct[0], lambda inner: [], Budget(1e6, now_us=made.time), most_chains=0,
+        PROBLEM, CPU, direct, direct[0], lambda inner: [], Budget(1e6, now_us=made.time), most_chains=0, rank=promise,
         is_built=lambda candidate: candidate.algorithm in "xy",
     )  # fmt: skip
     ids = order(line, {"compiled": 900.0})
@@ -83,7 +88,7 @@ def test_rewrites_are_not_planned_where_time_is_short() -> None:
         time = Time()
         line = Lineup(
             PROBLEM, CPU, [offer(PROBLEM, "torch/default")], None, promising, Budget(100.0, now_us=time),
-            most_chains=3,
+            most_chains=3, rank=promise,
         )  # fmt: skip
         time.now_us = 100.0 * (1 - left)
         asked.clear()
@@ -98,7 +103,7 @@ def test_what_is_not_allowed_keeps_nothing_back_that_has_been_compiled(made: Mad
     direct = listing.candidates(listing.direct(PROBLEM, CPU, Policy()))
     seen: list[str] = []
     line = Lineup(
-        PROBLEM, CPU, direct, direct[0], lambda inner: [], Budget(1e6, now_us=made.time), most_chains=0,
+        PROBLEM, CPU, direct, direct[0], lambda inner: [], Budget(1e6, now_us=made.time), most_chains=0, rank=promise,
         is_built=lambda candidate: candidate.algorithm == "fine" and len(seen) > 1,
         is_allowed=lambda candidate: not candidate.algorithm.startswith("coarse"),
     )  # fmt: skip

@@ -41,7 +41,7 @@ class Candidate(Record):
     products to fewer bits than ``arithmetic`` adds in, before it adds those up; ``compiles`` that building it takes
     tenths of a second, and ``links_us`` how long its first run may take a library that links or loads kernels, 0 where
     it is no matter. ``estimated_us`` is what its backend would guess that it takes, for an order among its own; None
-    where it does not.
+    where it does not. ``compile_s`` is about how long a compiler takes; 0 where that is not known.
 
     >>> from convwright.core.problem import ConvProblem
     >>> problem = ConvProblem.parse("ic8ih9oc8kh3")
@@ -69,6 +69,7 @@ class Candidate(Record):
     links_us: float = 0.0
     workspace_is_bound: bool = False
     estimated_us: float | None = field(default=None, compare=False)
+    compile_s: float = field(default=0.0, compare=False)
 
     @property
     def id(self) -> str:

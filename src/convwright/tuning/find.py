@@ -16,6 +16,7 @@ from convwright.core.finding import Finding
 from convwright.core.kinds.problem import Problem
 from convwright.core.limits import too_large
 from convwright.core.policy import Objective, Policy
+from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import as_current
 from convwright.settings import BUDGETS_US, Mode, Trust, settings
@@ -27,9 +28,8 @@ from convwright.tuning.compile_queue import Priority, compile_queue
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inner_problems import known_best, searching
 from convwright.tuning.kernels import compiling, is_long, likely
-from convwright.tuning.prediction import by_promise
 from convwright.tuning.run import Run
-from convwright.tuning.search import Rank, Search, check_objective, search_for
+from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.search import baseline_of as baseline_of
 from convwright.tuning.search import resolved as resolved
 from convwright.tuning.trials.effort import EFFORTS
@@ -52,7 +52,7 @@ def find(
     isolate: bool = False,
     energy: bool = False,
     progress: Progress | None = None,
-    rank: Rank = by_promise,
+    predictor: Predictor | None = None,
     then: Callable[[], None] | None = None,
 ) -> Findings:
     """Search for the best candidate. What the store already knows is not measured again.
@@ -62,7 +62,8 @@ def find(
     looked at as well, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust`` "verify" a
     winner from the store is timed again beside PyTorch's own call, and the search done anew where it no longer holds.
     ``isolate`` runs candidates in a process of their own. ``energy`` measures that of the best; ``progress`` is called
-    with what is being done. Kernels are compiled, and candidates looked at, in the order of ``rank``.
+    with what is being done. Kernels are compiled, and candidates looked at, in the order
+    of what ``predictor`` says that they take; by default estimates, corrected by the store's findings of the device.
 
     ``then`` is given for a search inside a call, which waits for no compiler. It is called, in another thread, when the
     kernels that the search had to do without have been compiled in the background.
@@ -71,7 +72,7 @@ def find(
     with budget.paused():
         search = replace(
             search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,
-            energy=energy, progress=progress or NO_HOOKS.progress, rank=rank,
+            energy=energy, progress=progress or NO_HOOKS.progress, predictor=predictor,
         )  # fmt: skip
         # Compilers start and compile while this process loads what lists and runs the other candidates.
         if then is None and search.runs and not search.recall().is_settled(mode):
@@ -143,7 +144,7 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
 
 def _ordered(search: Search, listed: list[Candidate]) -> list[Candidate]:
     """What promises most first, or what needs the least workspace, where that is made least."""
-    promising = search.rank(listed, search.device)
+    promising = search.ranked(listed)
     if search.policy.objective is not Objective.WORKSPACE:
         return promising
     return sorted(promising, key=lambda each: inf if each.workspace_bytes is None else each.workspace_bytes)

@@ -177,7 +177,7 @@ def promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
         return []
     known = search.recall().known(kernels)
     failed = {id_ for id_, finding in known.items() if finding.failure is not None}
-    return search.rank([kernel for kernel in kernels if kernel.id not in failed], search.device)
+    return search.ranked([kernel for kernel in kernels if kernel.id not in failed])
 
 
 def likely(search: Search) -> list[Candidate]:

@@ -12,8 +12,7 @@ from convwright.core.kinds.problem import Problem
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.chains import chains
-from convwright.tuning.prediction import by_promise
-from convwright.tuning.search import Rank
+from convwright.tuning.prediction import Rank
 
 # So many candidates of the problem itself come before the first rewritten one; where all chains of rewrites are
 # planned, as many as there are within this share of the budget. Where only some are planned, that is as long as so much
@@ -42,7 +41,7 @@ class Lineup:
     was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are
     known of so far, and ``refusals`` what cannot be. ``most_chains`` is how many chains of rewrites are planned, None
     all there are; ``is_built`` tells what is compiled by now, ``wait`` waits for more of it, and
-    ``is_allowed`` tells what may be chosen.
+    ``is_allowed`` tells what may be chosen; ``rank`` puts the most promising first.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Lineup:
         budget: Budget,
         *,
         most_chains: int | None,
-        rank: Rank = by_promise,
+        rank: Rank,
         is_built: Callable[[Candidate], bool] = lambda candidate: False,
         wait: Callable[[], bool] = lambda: False,
         is_allowed: Callable[[Candidate], bool] = lambda candidate: True,
@@ -71,7 +70,7 @@ class Lineup:
         self._forbidden: list[Candidate] = []
 
     def __iter__(self) -> Iterator[Candidate]:
-        self._enter(self._rank(self.listed, self._device))
+        self._enter(self._rank(self.listed))
         yield from self._turns(_BEFORE_REWRITES)
         if self._most is None:
             yield from self._turns(while_left=1 - _BEFORE_ALL)
@@ -156,7 +155,7 @@ class Lineup:
                 break
             rewritten += [chain.wrap(candidate) for candidate in promising(chain.inner)]
         self.listed += rewritten
-        self._enter(self._rank(rewritten, device))
+        self._enter(self._rank(rewritten))
 
 
 def _kind(candidate: Candidate) -> str:

@@ -4,14 +4,21 @@ and when, never what is chosen."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
+from operator import itemgetter
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
+from convwright.core.finding import Interval
 from convwright.core.kinds.problem import Problem
+from convwright.core.predictor import Prediction, Predictor
 from convwright.tuning.chains import moved_bytes
 from convwright.tuning.listing import spread
+
+# The most promising first.
+Rank = Callable[[Sequence[Candidate]], list[Candidate]]
 
 # No core of a CPU multiplies and adds more in a microsecond: two vectors of 64 bytes a cycle, at 6.5 GHz. Of 16-bit
 # numbers nothing is said: matrix units multiply those many times faster.
@@ -20,6 +27,10 @@ _MOST_FLOPS_PER_US = {Arithmetic.FP64: 2 * 2 * 8 * 6500, Arithmetic.FP32: 2 * 2 
 _MOST_SAVED = 4
 # So much of its time each configuration of an algorithm stands behind the one before.
 _BEHIND = 1 / 6
+# A kernel takes between so many times its estimate and as much less: 93 in a hundred did (H200, 1,513 configurations).
+ERROR = 2.0
+# In less time than this hardly anything is compiled, however short a search is.
+_LEAST_WITHIN_US = 2e6
 # What fits into a cache is moved faster than limits say, and what is beyond it in part.
 _IN_CACHE = 3.0
 
@@ -73,42 +84,62 @@ def hopeless_us(candidate: Candidate, device: DeviceFacts, best_us: float) -> fl
     return least_us if least_us > max(_IN_CACHE * best_us, cached_us) else None
 
 
-def by_promise(listed: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:
+class Estimates:
+    """A ``Predictor`` that takes each backend's own estimate, and what the rewrites around the candidate move."""
+
+    def predict(self, candidate: Candidate, device: DeviceFacts) -> Prediction | None:
+        leaf_us = candidate.leaf.estimated_us
+        return None if leaf_us is None else Prediction(around_leaf(candidate, device, leaf_us, ERROR), in_domain=True)
+
+
+ESTIMATES = Estimates()
+
+
+def around_leaf(candidate: Candidate, device: DeviceFacts, leaf_us: float, error: float) -> Interval:
+    """The time of a candidate whose leaf takes ``leaf_us``, by a factor of ``error`` more or less."""
+    bandwidth = device.bandwidth_bytes_per_us
+    moving = moved_bytes(candidate) / bandwidth if bandwidth else 0.0
+    runs_us = candidate.runs * leaf_us
+    return Interval(runs_us + moving, runs_us / error + moving, runs_us * error + moving)
+
+
+def by_promise(
+    listed: Sequence[Candidate],
+    device: DeviceFacts,
+    predictor: Predictor = ESTIMATES,
+    within_us: float = inf,
+) -> list[Candidate]:
     """By what they need at least; those that need the same in the order in which their backends believe in them, behind
-    all others where their tiles are mostly idle. Where a backend estimates what its own should take, it is by that that
-    these have the places of theirs."""
+    all others where their tiles are mostly idle. What is predicted has the places of its backend by its predicted time.
+
+    What takes long to compile comes later, the more so the less time there is (``within_us``).
+    """
 
     def need(candidate: Candidate) -> tuple[float, int, int]:
         return least_us(candidate, device) or 0.0, _times_idle(candidate.leaf), moved_bytes(candidate)
 
-    ordered = sorted(spread(listed), key=need)
-    estimated: dict[str, list[Candidate]] = {}
+    def delay(candidate: Candidate) -> float:
+        return 1 + candidate.leaf.compile_s * 1e6 / max(within_us, _LEAST_WITHIN_US)
+
+    ordered, predicted = sorted(spread(listed), key=need), dict[str, list[tuple[float, Candidate]]]()
     for candidate in ordered:
-        if candidate.leaf.estimated_us is not None:
-            estimated.setdefault(candidate.leaf.backend, []).append(candidate)
-    turns = {backend: iter(_by_estimate(group, device)) for backend, group in estimated.items()}
-    return [
-        candidate if candidate.leaf.estimated_us is None else next(turns[candidate.leaf.backend])
-        for candidate in ordered
-    ]
+        prediction = predictor.predict(candidate, device)
+        if prediction is not None:
+            predicted.setdefault(candidate.leaf.backend, []).append(
+                (prediction.time_us.value * delay(candidate), candidate)
+            )
+    turns = {backend: iter(_by_prediction(group)) for backend, group in predicted.items()}
+    known = {candidate for group in predicted.values() for _, candidate in group}
+    return [next(turns[each.leaf.backend]) if each in known else each for each in ordered]
 
 
-def _by_estimate(group: Sequence[Candidate], device: DeviceFacts) -> list[Candidate]:
+def _by_prediction(group: Sequence[tuple[float, Candidate]]) -> list[Candidate]:
     """The fastest first as far as can be told, but of one algorithm's configurations, which differ less than
-    estimates err, each a little behind the one before."""
+    predictions err, each a little behind the one before."""
     ahead = Counter[str]()
     promised: list[tuple[float, Candidate]] = []
-    for candidate in group:
+    for time_us, candidate in group:
         algorithm = candidate.id.partition("[")[0]
-        promised.append(((expected_us(candidate, device) or 0.0) * (1 + _BEHIND * ahead[algorithm]), candidate))
+        promised.append((time_us * (1 + _BEHIND * ahead[algorithm]), candidate))
         ahead[algorithm] += 1
-    return [candidate for _, candidate in sorted(promised, key=lambda pair: pair[0])]
-
-
-def expected_us(candidate: Candidate, device: DeviceFacts) -> float | None:
-    """What its backend estimates, and what the rewrites around it move; None where it does not estimate."""
-    leaf = candidate.leaf
-    if leaf.estimated_us is None:
-        return None
-    bandwidth = device.bandwidth_bytes_per_us
-    return candidate.runs * leaf.estimated_us + (moved_bytes(candidate) / bandwidth if bandwidth else 0.0)
+    return [candidate for _, candidate in sorted(promised, key=itemgetter(0))]

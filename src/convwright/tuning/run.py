@@ -50,7 +50,7 @@ class Run:
         self._waiting: list[Candidate] = []
         self._lineup = Lineup(
             search.problem, search.device, direct, self._baseline, promising, search.budget,
-            rank=search.rank, most_chains=most_chains, is_built=self._is_built,
+            rank=search.ranked, most_chains=most_chains, is_built=self._is_built,
             wait=search.kernels.wait if search.kernels is not None and rewrites else lambda: False,
             is_allowed=lambda candidate: listing.objection(candidate, search.policy) is None,
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import may_pass
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
+from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
 from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
@@ -21,12 +22,10 @@ from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
+from convwright.tuning.corrections import predictor_for
 from convwright.tuning.prediction import by_promise
 from convwright.tuning.recall import Recall
 from convwright.tuning.trials.search_input import NO_HOOKS, Progress
-
-# The most promising first.
-Rank = Callable[[Sequence[Candidate], DeviceFacts], list[Candidate]]
 
 
 class Kernels(Protocol):
@@ -61,7 +60,7 @@ class Search:
     energy: bool = False
     progress: Progress = NO_HOOKS.progress
     kernels: Kernels | None = None
-    rank: Rank = by_promise
+    predictor: Predictor | None = None
     follows_memory: bool = False
     _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -71,6 +70,11 @@ class Search:
         if asked not in self._listed:
             self._listed[asked] = listing.direct(problem, self.device, self.policy)
         return self._listed[asked]
+
+    def ranked(self, listed: Sequence[Candidate]) -> list[Candidate]:
+        """The most promising first."""
+        predictor = self.predictor or predictor_for(self.store, self.device)
+        return by_promise(listed, self.device, predictor, self.budget.total_us)
 
     @property
     def is_open(self) -> bool:

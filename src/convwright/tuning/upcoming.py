@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -20,8 +19,7 @@ from convwright.store.store import Store
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
 from convwright.tuning.kernels import QUICK, likely
-from convwright.tuning.prediction import by_promise
-from convwright.tuning.search import Rank, search_for
+from convwright.tuning.search import search_for
 
 # Kernels of a problem, the most promising ones, and of so many problems after the one that is searched.
 _MOST, _PROBLEMS = {Mode.QUICK: QUICK, Mode.FULL: 12}, 6
@@ -41,12 +39,10 @@ class Upcoming:
         mode: Mode,
         store: Store,
         budget_us: float | None = None,
-        rank: Rank = by_promise,
     ) -> None:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
         self._budget_us = budget_us or BUDGETS_US.get(mode, 0.0)
-        self._rank = rank
         self._wanted: dict[Problem, list[Candidate]] = {}
 
     @contextmanager
@@ -73,4 +69,4 @@ class Upcoming:
         search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         if search.recall().is_settled(self._mode):
             return []
-        return likely(replace(search, rank=self._rank))
+        return likely(search)

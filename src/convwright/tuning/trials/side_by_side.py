@@ -12,6 +12,7 @@ from convwright.measuring.clock import Clock, CudaGraphClock, WallClock
 from convwright.measuring.conditions import conditions, state, today
 from convwright.measuring.regression import median_time
 from convwright.measuring.timer import Timing, measure_calls
+from convwright.tuning.corrections import ESTIMATE
 from convwright.tuning.trials.doubt import doubt, least
 from convwright.tuning.trials.quick_timing import FAILURES, QuickTiming, failure
 from convwright.tuning.trials.trial import Bench, Trial
@@ -77,7 +78,7 @@ class Stopwatch:
             errors=(),
             workspace_bytes=trial.plan.workspace_bytes,
             samples=timing.samples,
-            conditions=self._conditions(),
+            conditions=(*self._conditions(), *_estimate(trial.candidate)),
             doubt=doubtful,
         )
 
@@ -92,7 +93,7 @@ class Stopwatch:
             errors=(),
             workspace_bytes=look.trial.plan.workspace_bytes,
             samples=len(look.runs_us),
-            conditions=(*self._facts, ("clock", f"{clock}, one call at a time")),
+            conditions=(*self._facts, ("clock", f"{clock}, one call at a time"), *_estimate(look.trial.candidate)),
             doubt=doubtful,
         )
         return Finding(look.trial.candidate, measured)
@@ -102,6 +103,12 @@ class Stopwatch:
         if isinstance(self.device, CudaGraphClock) and self.device.fallbacks:
             facts += (("timed by events", "; ".join(self.device.fallbacks)),)
         return facts
+
+
+def _estimate(candidate: Candidate) -> tuple[tuple[str, str], ...]:
+    """What a backend estimated, beside which the time tells of others."""
+    alone = candidate.inner is None and candidate.estimated_us is not None
+    return ((ESTIMATE, f"{candidate.estimated_us:.4g}"),) if alone else ()
 
 
 def heat_us(look: QuickTiming, calls: int, on: str) -> float:
