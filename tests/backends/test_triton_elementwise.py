@@ -19,8 +19,7 @@ from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.registry import backend
 from convwright.backends.triton.elementwise.offers import NAME, kernel_call
 from convwright.backends.triton.elementwise.source import kernel, source
-from convwright.backends.triton.elementwise.tile import Tile
-from convwright.backends.triton.elementwise.walk import Walk
+from convwright.backends.triton.elementwise.walk import Tile, Walk
 from convwright.backends.triton.launching.kernel_call import interpreting
 from convwright.core.binding import bind
 from convwright.core.candidate import Candidate, Refusal

@@ -12,8 +12,7 @@ pytest.importorskip("triton")
 from backends.bound_right import objection_to
 from convwright.backends.torch_native.pointwise import TorchPointwise
 from convwright.backends.triton.elementwise.backend import TritonElementwise
-from convwright.backends.triton.elementwise.tile import Tile
-from convwright.backends.triton.elementwise.walk import Walk
+from convwright.backends.triton.elementwise.walk import Tile, Walk
 from convwright.core.binding import bind
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import DType

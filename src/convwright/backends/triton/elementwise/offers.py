@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convwright.backends.triton.elementwise.source import kernel, source
-from convwright.backends.triton.elementwise.tile import Tile, tiles
-from convwright.backends.triton.elementwise.walk import Walk
+from convwright.backends.triton.elementwise.walk import Tile, Walk, tiles
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts

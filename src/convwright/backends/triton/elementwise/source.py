@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from convwright.backends.triton.elementwise.tile import Tile, rows_of
-from convwright.backends.triton.elementwise.walk import Dim, Walk
+from convwright.backends.triton.elementwise.walk import Dim, Tile, Walk, rows_of
 from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, arguments_of, names, steps
 from convwright.core.kinds.operators import OPERATORS
 from convwright.core.tensor_spec import TensorSpec
