@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import zip_longest
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from convwright.backends.triton import kernels
 from convwright.backends.triton.estimates import estimated
+from convwright.backends.triton.fingerprints import source_hash, triton_version, whole_hash
 from convwright.backends.triton.kernels import KernelName
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
@@ -36,10 +34,16 @@ class TritonKernels:
     name = "triton"
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        return f"triton {_triton_version()}, kernels {_source_hash()}"
+        return f"triton {triton_version()}, kernels {whole_hash()}"
+
+    def fingerprint_of(self, candidate: Candidate, device: DeviceFacts) -> str:
+        return _fingerprint(kernel_of(candidate))
+
+    def fingerprints(self, device: DeviceFacts) -> frozenset[str]:
+        return frozenset(map(_fingerprint, get_args(KernelName)))
 
     def library(self) -> str:
-        return _NOT_INSTALLED if find_spec("triton") is None else f"Triton {_triton_version()}"
+        return _NOT_INSTALLED if find_spec("triton") is None else f"Triton {triton_version()}"
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         return self._listed(kernels.OFFERED[problem.direction], problem, device, policy)
@@ -133,6 +137,11 @@ def kernel_of(candidate: Candidate) -> KernelName:
     return name
 
 
+@cache
+def _fingerprint(name: KernelName) -> str:
+    return f"triton {triton_version()}, {name} {source_hash(name.replace('-', '_'))}"
+
+
 def device_reason(device: DeviceFacts) -> str | None:
     """Why no kernel can run on ``device``, or None where kernels can."""
     if find_spec("triton") is None:
@@ -156,18 +165,3 @@ def _interpreter_reason(problem: ConvProblem) -> str | None:
     if problem.dtype is DType.BF16 and interpreting():
         return "cannot run in Triton's interpreter, whose products of bf16 are wrong"
     return None
-
-
-@cache
-def _triton_version() -> str:
-    try:
-        return version("triton")
-    except PackageNotFoundError:
-        return "absent"
-
-
-@cache
-def _source_hash() -> str:
-    """Of all files beside this one: a kernel's time depends on its launch and its configurations too."""
-    sources = sorted(Path(__file__).parent.rglob("*.py"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
