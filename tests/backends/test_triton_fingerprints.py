@@ -11,6 +11,7 @@ import pytest
 
 import convwright.backends.triton
 from convwright.backends.registry import backend
+from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.fingerprints import imported, modules_used, source_hash, whole_hash
 from convwright.backends.triton.kernels import KernelName
 from convwright.core.plan import FingerprintsCandidates
@@ -113,3 +114,11 @@ def test_a_kernel_has_one_fingerprint_and_another_kernel_has_another() -> None:
     }
     assert [len(each) for each in prints.values()] == [1, 1, 1]
     assert len(set.union(*prints.values())) == 3
+
+
+@pytest.mark.parametrize("kind", ["copy", "pointwise"])
+def test_generated_kernels_have_a_fingerprint_of_their_own(kind: str) -> None:
+    member = backend("triton", kind)
+    assert isinstance(member, FingerprintsCandidates)
+    assert member.fingerprints(H200) == {member.fingerprint(H200)}
+    assert not member.fingerprints(H200) & set(TritonKernels().fingerprints(H200))

@@ -110,37 +110,6 @@ def _lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
     return None
 
 
-def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for, of a forward convolution."""
-    told = window_constants(problem) | channel_constants(problem) | _lying(problem, tile)
-    _, outputs = group_sizes(problem)
-    told |= {
-        "EACH": outputs, "READ": tile.rows(problem), "BM": tile.bm, "BN": tile.bn, "BP": tile.bp,
-        "STAGES": tile.stages, "FEW": _FEW, "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
-    }  # fmt: skip
-    unknown = ("C", "K", "FLIP", "PADDED")
-    kept = {name: value for name, value in told.items() if name not in unknown}
-    return kept | {"ACTIVATION": problem.epilogue.activation.value}
-
-
-def band_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel that lays the bands is compiled for, of the same."""
-    told = window_constants(problem) | weight_strides(problem) | _lying(problem, tile)
-    needed = (
-        "R", "S", "W_K", "W_R", "W_S", "STRIDE_H", "STRIDE_W", "DILATION_H", "DILATION_W", "FLIP",
-        "BEFORE", "FIRST", "BANDS", "BQ", "XW",
-    )  # fmt: skip
-    return {name: told[name] for name in needed}
-
-
-def _lying(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
-    """Where the taps lie in the bands, which both kernels are told."""
-    return {
-        "BEFORE": tile.before(problem), "FIRST": tile.first(problem), "BANDS": tile.bands(problem),
-        "BQ": tile.bq, "XW": tile.columns(problem),
-    }  # fmt: skip
-
-
 # The forward convolution that the kernels compute.
 
 
@@ -150,6 +119,8 @@ def forward_of(problem: ConvProblem) -> ConvProblem:
         return problem
     return replace(turned(problem, problem.w), flip=not problem.flip)
 
+
+# Configurations, and how long each should take.
 
 NUMBER_BYTES = 2
 MOST_TILES = 8
@@ -314,6 +285,40 @@ def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
 def _window(problem: ConvProblem) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
     """Strides, dilations and taps, of rows and columns."""
     return pair(problem.stride, 1), pair(problem.dilation, 1), pair(problem.taps, 1)
+
+
+# What is launched.
+
+
+def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
+    """What the kernel of the products is compiled for, of a forward convolution."""
+    told = window_constants(problem) | channel_constants(problem) | _lying(problem, tile)
+    _, outputs = group_sizes(problem)
+    told |= {
+        "EACH": outputs, "READ": tile.rows(problem), "BM": tile.bm, "BN": tile.bn, "BP": tile.bp,
+        "STAGES": tile.stages, "FEW": _FEW, "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
+    }  # fmt: skip
+    unknown = ("C", "K", "FLIP", "PADDED")
+    kept = {name: value for name, value in told.items() if name not in unknown}
+    return kept | {"ACTIVATION": problem.epilogue.activation.value}
+
+
+def band_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
+    """What the kernel that lays the bands is compiled for, of the same."""
+    told = window_constants(problem) | weight_strides(problem) | _lying(problem, tile)
+    needed = (
+        "R", "S", "W_K", "W_R", "W_S", "STRIDE_H", "STRIDE_W", "DILATION_H", "DILATION_W", "FLIP",
+        "BEFORE", "FIRST", "BANDS", "BQ", "XW",
+    )  # fmt: skip
+    return {name: told[name] for name in needed}
+
+
+def _lying(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
+    """Where the taps lie in the bands, which both kernels are told."""
+    return {
+        "BEFORE": tile.before(problem), "FIRST": tile.first(problem), "BANDS": tile.bands(problem),
+        "BQ": tile.bq, "XW": tile.columns(problem),
+    }  # fmt: skip
 
 
 _BAND_WARPS = 4

@@ -96,29 +96,7 @@ def _written_reason(problem: ConvProblem) -> str | None:
     return f"writes outputs by offsets below 2^31 where the copy engine cannot take them, got {spanned:,} elements"
 
 
-def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel is compiled for."""
-    window, boxes = Window.of(problem), _writes_boxes(problem)
-    images = (window.written.sizes[0], *window.written.strides)
-    lying = dict(zip(("N", "Y_N", "Y_D", "Y_H", "Y_W"), (0, 0, 0, 0, 0) if boxes else images, strict=True))
-    return window.constants(window.box(tile.pixels)) | lying | {
-        "WRITES_BOXES": boxes,
-        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
-        "ACTIVATION": problem.epilogue.activation.value,
-        "BN": tile.bn, "BK": tile.bk, "GROUP_M": GROUP_M, "PROGRAMS": tile.programs,
-    }  # fmt: skip
-
-
-def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
-    """What the copy engine is told of the operands."""
-    window = Window.of(problem)
-    told = window.maps(window.box(tile.pixels), tile.bn, tile.bk)
-    if not _writes_boxes(problem):
-        del told["y"]
-    elif problem.epilogue.residual:
-        told["residual"] = told["y"]
-    return told
-
+# Configurations, and how long each should take.
 
 _MORE_REGISTERS = 56  # than those of the sums
 
@@ -195,6 +173,33 @@ def cycles(tile: Tile, window: Window, device: DeviceFacts) -> float:
     stored = tile.bn * tile.pixels * NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
     summed = steps(tile, window) * (max(products, loads) + STEP_CYCLES / together)
     return BLOCK_CYCLES + turns * together * (summed + stored)
+
+
+# What is launched.
+
+
+def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
+    """What the kernel is compiled for."""
+    window, boxes = Window.of(problem), _writes_boxes(problem)
+    images = (window.written.sizes[0], *window.written.strides)
+    lying = dict(zip(("N", "Y_N", "Y_D", "Y_H", "Y_W"), (0, 0, 0, 0, 0) if boxes else images, strict=True))
+    return window.constants(window.box(tile.pixels)) | lying | {
+        "WRITES_BOXES": boxes,
+        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
+        "ACTIVATION": problem.epilogue.activation.value,
+        "BN": tile.bn, "BK": tile.bk, "GROUP_M": GROUP_M, "PROGRAMS": tile.programs,
+    }  # fmt: skip
+
+
+def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
+    """What the copy engine is told of the operands."""
+    window = Window.of(problem)
+    told = window.maps(window.box(tile.pixels), tile.bn, tile.bk)
+    if not _writes_boxes(problem):
+        del told["y"]
+    elif problem.epilogue.residual:
+        told["residual"] = told["y"]
+    return told
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:

@@ -90,29 +90,7 @@ def _channels_reason(problem: ConvProblem) -> str | None:
     return f"serves at least {_LEAST_CHANNELS} input and output channels, got {problem.c} and {problem.k}"
 
 
-def blocks(problem: ConvProblem, tile: Tile) -> int:
-    """How many programs the launch of the product needs."""
-    return products_of(tile, problem) * tile.parts
-
-
-def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel of the product is compiled for."""
-    window = Window.of(problem)
-    told = window.constants(window.box(tile.pixels))
-    del told["FLIP"]  # which the kernel that adds the parts sees to
-    sides = dict(zip(("BESIDE_D", "BESIDE_H", "BESIDE_W"), reads_beside(tile, problem), strict=True))
-    return told | sides | {"PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn}
-
-
-def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
-    """What the copy engine is told of the operands."""
-    window = Window.of(problem)
-    box = window.box(tile.pixels)
-    return {
-        "x": window.read.map(problem.c, box, tile.bm, window.stride),
-        "dy": window.written.map(problem.k, box, tile.bn, (1, 1, 1)),
-    }
-
+# Configurations, and how long each should take.
 
 _MORE_REGISTERS = 72  # than those of the sums
 # What made the first of 44 layers' configurations take 1.08 times as long as their fastest, and the best of the first
@@ -221,6 +199,33 @@ def reads_beside(tile: Tile, problem: ConvProblem) -> tuple[bool, bool, bool]:
         size % side != 0 and at < within for size, side, at, within in zip(written, sides, first, read, strict=True)
     )
     return planes, rows, columns
+
+
+# What is launched.
+
+
+def blocks(problem: ConvProblem, tile: Tile) -> int:
+    """How many programs the launch of the product needs."""
+    return products_of(tile, problem) * tile.parts
+
+
+def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
+    """What the kernel of the product is compiled for."""
+    window = Window.of(problem)
+    told = window.constants(window.box(tile.pixels))
+    del told["FLIP"]  # which the kernel that adds the parts sees to
+    sides = dict(zip(("BESIDE_D", "BESIDE_H", "BESIDE_W"), reads_beside(tile, problem), strict=True))
+    return told | sides | {"PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn}
+
+
+def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
+    """What the copy engine is told of the operands."""
+    window = Window.of(problem)
+    box = window.box(tile.pixels)
+    return {
+        "x": window.read.map(problem.c, box, tile.bm, window.stride),
+        "dy": window.written.map(problem.k, box, tile.bn, (1, 1, 1)),
+    }
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:

@@ -49,42 +49,7 @@ def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
     return cycles(Strip.of(candidate), sweep_of(candidate.problem), device)
 
 
-def blocks(problem: ConvProblem, strip: Strip) -> int:
-    """How many programs one launch needs."""
-    return strip.blocks(sweep_of(problem))
-
-
-def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
-    """What the kernel is compiled for."""
-    sweep, backward = sweep_of(problem), problem.direction is Direction.BACKWARD_DATA
-    gap, apart = sweep.spacing
-    epilogue = Epilogue() if backward else problem.epilogue
-    told: dict[str, object] = {
-        "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs, "FLIP": sweep.mirrored,
-        "WIDE": offsets_are_wide(sweep.read, sweep.written),
-        "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
-        "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
-        "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,
-        "ACROSS": strip.across == 1, "CHANNELS_LAST": sweep.in_lanes_only, "OUTPUTS": strip.outputs,
-        "TOGETHER": sweep.columns_together, "LARGE": sweep.is_large,
-    }  # fmt: skip
-    lying = weight_lying(problem, packed=bool(strip.packed))
-    return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)
-
-
-def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, object]:
-    """Of each dimension its sizes and windows, and of a phase's taps how far they lie apart in the weight."""
-    told: dict[str, object] = {}
-    names = ("D", "Z", "T"), ("H", "P", "R"), ("W", "Q", "S")
-    for (read, written, taps), track in zip(names, sweep.tracks, strict=True):
-        stride = lying[f"W_{taps}"]
-        told |= {
-            read: track.read, written: track.written, f"W_{taps}": stride * track.step,
-            f"STRIDE_{read}": track.stride, f"DILATION_{read}": track.dilation,
-            f"PHASES_{read}": tuple((phase.taps, phase.before, phase.first * stride) for phase in track.phases),
-        }  # fmt: skip
-    return told
-
+# Configurations, and how long each should take.
 
 MOST_STRIPS = 8
 _MOST_WITH_ROWS, _MOST_WITH_THREADS = 3, 2  # of as many rows, and of threads that compute as many columns of them
@@ -229,6 +194,46 @@ def cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
         issuing = max(warps * read, -(-warps // _SCHEDULERS) * instructions)
         busy += -(-sweep.inputs // strip.split) * T * max(issuing, _WAITING_CYCLES + instructions)
     return busy
+
+
+# What is launched.
+
+
+def blocks(problem: ConvProblem, strip: Strip) -> int:
+    """How many programs one launch needs."""
+    return strip.blocks(sweep_of(problem))
+
+
+def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
+    """What the kernel is compiled for."""
+    sweep, backward = sweep_of(problem), problem.direction is Direction.BACKWARD_DATA
+    gap, apart = sweep.spacing
+    epilogue = Epilogue() if backward else problem.epilogue
+    told: dict[str, object] = {
+        "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs, "FLIP": sweep.mirrored,
+        "WIDE": offsets_are_wide(sweep.read, sweep.written),
+        "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
+        "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
+        "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,
+        "ACROSS": strip.across == 1, "CHANNELS_LAST": sweep.in_lanes_only, "OUTPUTS": strip.outputs,
+        "TOGETHER": sweep.columns_together, "LARGE": sweep.is_large,
+    }  # fmt: skip
+    lying = weight_lying(problem, packed=bool(strip.packed))
+    return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)
+
+
+def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, object]:
+    """Of each dimension its sizes and windows, and of a phase's taps how far they lie apart in the weight."""
+    told: dict[str, object] = {}
+    names = ("D", "Z", "T"), ("H", "P", "R"), ("W", "Q", "S")
+    for (read, written, taps), track in zip(names, sweep.tracks, strict=True):
+        stride = lying[f"W_{taps}"]
+        told |= {
+            read: track.read, written: track.written, f"W_{taps}": stride * track.step,
+            f"STRIDE_{read}": track.stride, f"DILATION_{read}": track.dilation,
+            f"PHASES_{read}": tuple((phase.taps, phase.before, phase.first * stride) for phase in track.phases),
+        }  # fmt: skip
+    return told
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:

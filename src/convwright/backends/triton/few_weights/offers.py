@@ -85,28 +85,7 @@ def _few_reason(problem: ConvProblem) -> str | None:
     return weight_reason(problem)
 
 
-def blocks(problem: ConvProblem, patch: Patch) -> int:
-    """How many programs the launch of the sums needs."""
-    return patch.blocks_of_a_part(problem) * patch.parts
-
-
-def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]:
-    """What the kernel of the sums is compiled for."""
-    (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
-    rows, columns = patch.taps(problem)
-    window = window_constants(problem) | group_constants(problem) | channel_constants(problem)
-    window |= depth_constants(problem) | weight_depth(problem)
-    return window | weight_strides(problem) | {
-        "GAP_H": gap_h, "GAP_W": gap_w, "APART_H": apart_h, "APART_W": apart_w,
-        "TAPS_H": rows, "TAPS_W": columns,
-        "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,
-        "PARTS": patch.parts, "STEPS": patch.steps(problem), "CHANNELS": patch.channels, "LANES": patch.lanes,
-        "ACROSS": patch.across,
-        "LEVELS": (patch.sums(problem) - 1).bit_length(),
-        "DERIVATIVE": problem.epilogue.activation.value, "WITH_BIAS": problem.epilogue.bias,
-        "BIAS_LEVELS": (patch.outputs - 1).bit_length(),
-    }  # fmt: skip
-
+# Configurations, and how long each should take.
 
 MOST_PATCHES = 8
 _MOST_ALIKE = 2  # in columns, taps and lanes of a thread
@@ -396,6 +375,32 @@ def _lines(patch: Patch, problem: ConvProblem, spec: TensorSpec) -> float:
         return min(_WARP, max(lanes * between / _LINE_BYTES, 1, _WARP / patch.channels))
     step = patch.columns * spec.strides[-1] * (problem.stride[-1] if spec is problem.x else 1)
     return min(_WARP, max(_WARP * step * problem.dtype.nbytes / _LINE_BYTES, 1) + 0.5)
+
+
+# What is launched.
+
+
+def blocks(problem: ConvProblem, patch: Patch) -> int:
+    """How many programs the launch of the sums needs."""
+    return patch.blocks_of_a_part(problem) * patch.parts
+
+
+def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]:
+    """What the kernel of the sums is compiled for."""
+    (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
+    rows, columns = patch.taps(problem)
+    window = window_constants(problem) | group_constants(problem) | channel_constants(problem)
+    window |= depth_constants(problem) | weight_depth(problem)
+    return window | weight_strides(problem) | {
+        "GAP_H": gap_h, "GAP_W": gap_w, "APART_H": apart_h, "APART_W": apart_w,
+        "TAPS_H": rows, "TAPS_W": columns,
+        "ROWS": patch.rows, "COLUMNS": patch.columns, "OUTPUTS": patch.outputs, "INPUTS": patch.inputs,
+        "PARTS": patch.parts, "STEPS": patch.steps(problem), "CHANNELS": patch.channels, "LANES": patch.lanes,
+        "ACROSS": patch.across,
+        "LEVELS": (patch.sums(problem) - 1).bit_length(),
+        "DERIVATIVE": problem.epilogue.activation.value, "WITH_BIAS": problem.epilogue.bias,
+        "BIAS_LEVELS": (patch.outputs - 1).bit_length(),
+    }  # fmt: skip
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:

@@ -144,40 +144,6 @@ def _folded_reason(problem: ConvProblem) -> str | None:
     return None if staged < MOST_ELEMENTS else f"stages inputs as at most 2^30 numbers, got {staged:,}"
 
 
-def laying_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
-    """What the kernel that lays the input and the weight is compiled for; a program lays a row of the input, or what
-    belongs to an output channel."""
-    told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
-    folding, rows = Folding.of(problem, algorithm), steps(problem)
-    needed = (
-        "C", "H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "TOP", "LEFT", "FRONT",
-        "R", "S", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP",
-    )  # fmt: skip
-    return {name: told[name] for name in needed} | folding.constants | {
-        "WIDE": offsets_are_wide(problem.x), "K": problem.k, "ROWS": rows, "STEP": folding.step,
-        "X_BLOCK": power_of_two(folding.width * folding.channels), "W_BLOCK": power_of_two(rows * folding.step),
-    }  # fmt: skip
-
-
-def constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for: as for any staged input, with the taps of a row as one."""
-    folding = Folding.of(problem, algorithm)
-    return product_constants(problem, tile) | folding.constants | {
-        "S": 1, "G": 1, "X_PIXEL": folding.channels, "X_LOW": folding.numbers,
-        "FOLDED": folding.taps * folding.channels, "WHOLE": folding.whole and not folding.scaled,
-    }  # fmt: skip
-
-
-def held_constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> dict[str, int | bool | str]:
-    """The same for the kernel that keeps the weight."""
-    told, folding = constants(problem, algorithm, tile), Folding.of(problem, algorithm)
-    unknown = ("S", "G", "DILATION_W", "X_PIXEL", "GROUP_M", "PARTS")
-    assert tile.programs is not None
-    return {name: value for name, value in told.items() if name not in unknown} | {
-        "WHOLE": folding.whole, "PROGRAMS": tile.programs, "STAGES": tile.stages,
-    }  # fmt: skip
-
-
 # How an image of few channels lies once it is staged: row by row, its channels filled up to a power of two, so that
 # all that the taps of one row read lies side by side.
 
@@ -251,6 +217,8 @@ class Folding:
 def _step(taps: int, channels: int) -> int:
     return max(power_of_two(taps * channels), _LEAST_STEP)
 
+
+# Configurations, and how long each should take.
 
 # Pixels, channels, warps and stages. Few steps are taken, and what is written takes longest: many small blocks hide it.
 _SHAPES = (
@@ -353,6 +321,43 @@ def cycles(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device:
     together = max(1, 16 // tile.warps)
     block = steps(problem) * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together
     return each * (block + written) + staging
+
+
+# What is launched.
+
+
+def laying_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
+    """What the kernel that lays the input and the weight is compiled for; a program lays a row of the input, or what
+    belongs to an output channel."""
+    told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
+    folding, rows = Folding.of(problem, algorithm), steps(problem)
+    needed = (
+        "C", "H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "TOP", "LEFT", "FRONT",
+        "R", "S", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP",
+    )  # fmt: skip
+    return {name: told[name] for name in needed} | folding.constants | {
+        "WIDE": offsets_are_wide(problem.x), "K": problem.k, "ROWS": rows, "STEP": folding.step,
+        "X_BLOCK": power_of_two(folding.width * folding.channels), "W_BLOCK": power_of_two(rows * folding.step),
+    }  # fmt: skip
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> dict[str, int | bool | str]:
+    """What the kernel of the products is compiled for: as for any staged input, with the taps of a row as one."""
+    folding = Folding.of(problem, algorithm)
+    return product_constants(problem, tile) | folding.constants | {
+        "S": 1, "G": 1, "X_PIXEL": folding.channels, "X_LOW": folding.numbers,
+        "FOLDED": folding.taps * folding.channels, "WHOLE": folding.whole and not folding.scaled,
+    }  # fmt: skip
+
+
+def held_constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> dict[str, int | bool | str]:
+    """The same for the kernel that keeps the weight."""
+    told, folding = constants(problem, algorithm, tile), Folding.of(problem, algorithm)
+    unknown = ("S", "G", "DILATION_W", "X_PIXEL", "GROUP_M", "PARTS")
+    assert tile.programs is not None
+    return {name: value for name, value in told.items() if name not in unknown} | {
+        "WHOLE": folding.whole, "PROGRAMS": tile.programs, "STAGES": tile.stages,
+    }  # fmt: skip
 
 
 _NUMBERS_OF_A_WARP = 256

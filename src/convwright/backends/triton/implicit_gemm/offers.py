@@ -135,56 +135,7 @@ def _architecture_reason(problem: ConvProblem, device: DeviceFacts) -> str | Non
     return f"computes {problem.dtype} from sm_{_OLDEST_WITH_FP8} on, {device.name} is {device.architecture}"
 
 
-def blocks(problem: ConvProblem, tile: Tile) -> int:
-    """How many programs one launch needs."""
-    return tiles_of(tile, problem) * (tile.parts or 1)
-
-
-def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel is compiled for."""
-    window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
-    multiplied = arithmetic_constants(algorithm, tile) | step_constants(algorithm)
-    return window | plane_constants(problem) | multiplied | {
-        "SCALE": problem.epilogue.scale, "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
-        "ACTIVATION": problem.epilogue.activation.value,
-        "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
-        "PARTS": tile.parts or 1, "WHOLE": problem.dtype is DType.INT8,
-    }  # fmt: skip
-
-
-def writing_sums(problem: ConvProblem) -> ConvProblem:
-    """What the product of one part computes: the sums alone, one behind the other."""
-    return replace(problem, y=problem.y.dense(Layout.NHWC), epilogue=Epilogue())
-
-
-def output_blocks(problem: ConvProblem) -> int:
-    bm, bn = _output_tile(problem)
-    return -(-pixel_count(problem) // bm) * -(-problem.k // bn)
-
-
-def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel that adds the parts is compiled for."""
-    bm, bn = _output_tile(problem)
-    told = constants(problem, algorithm, tile)
-    return {name: told[name] for name in _TOLD_OF_THE_OUTPUT} | {
-        "K": problem.k, "AT_ONCE": 1 if _is_many(problem) else min(_PARTS_AT_ONCE, power_of_two(tile.parts or 1)),
-        "BM": bm, "BN": bn,
-    }  # fmt: skip
-
-
-def _output_tile(problem: ConvProblem) -> tuple[int, int]:
-    """Pixels by channels: in planes, too, several pixels that lie side by side."""
-    if _is_many(problem):
-        outputs, widest = _OUTPUTS_OF_MANY, 16 if is_in_planes(problem.y) else 128
-    else:
-        outputs, widest = _OUTPUTS, 8 if is_in_planes(problem.y) else 64
-    bn = min(widest, power_of_two(problem.k))
-    return min(outputs // bn, power_of_two(pixel_count(problem))), bn
-
-
-def _is_many(problem: ConvProblem) -> bool:
-    return problem.y.numel >= _MANY_OUTPUTS
-
+# Configurations, and how long each should take.
 
 _MOST_STAGES = 6
 _FEWEST_STEPS_OF_A_PART = 4
@@ -295,6 +246,60 @@ def _adding_cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> flo
     moved = 2 * sums_bytes(tile, problem) + problem.y.nbytes
     adding = MORE_KERNEL_CYCLES + (tile.parts or 1) * _CYCLES_OF_A_PART
     return adding + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
+
+
+# What is launched.
+
+
+def blocks(problem: ConvProblem, tile: Tile) -> int:
+    """How many programs one launch needs."""
+    return tiles_of(tile, problem) * (tile.parts or 1)
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
+    """What the kernel is compiled for."""
+    window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
+    multiplied = arithmetic_constants(algorithm, tile) | step_constants(algorithm)
+    return window | plane_constants(problem) | multiplied | {
+        "SCALE": problem.epilogue.scale, "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
+        "ACTIVATION": problem.epilogue.activation.value,
+        "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
+        "PARTS": tile.parts or 1, "WHOLE": problem.dtype is DType.INT8,
+    }  # fmt: skip
+
+
+def writing_sums(problem: ConvProblem) -> ConvProblem:
+    """What the product of one part computes: the sums alone, one behind the other."""
+    return replace(problem, y=problem.y.dense(Layout.NHWC), epilogue=Epilogue())
+
+
+def output_blocks(problem: ConvProblem) -> int:
+    bm, bn = _output_tile(problem)
+    return -(-pixel_count(problem) // bm) * -(-problem.k // bn)
+
+
+def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
+    """What the kernel that adds the parts is compiled for."""
+    bm, bn = _output_tile(problem)
+    told = constants(problem, algorithm, tile)
+    return {name: told[name] for name in _TOLD_OF_THE_OUTPUT} | {
+        "K": problem.k, "AT_ONCE": 1 if _is_many(problem) else min(_PARTS_AT_ONCE, power_of_two(tile.parts or 1)),
+        "BM": bm, "BN": bn,
+    }  # fmt: skip
+
+
+def _output_tile(problem: ConvProblem) -> tuple[int, int]:
+    """Pixels by channels: in planes, too, several pixels that lie side by side."""
+    if _is_many(problem):
+        outputs, widest = _OUTPUTS_OF_MANY, 16 if is_in_planes(problem.y) else 128
+    else:
+        outputs, widest = _OUTPUTS, 8 if is_in_planes(problem.y) else 64
+    bn = min(widest, power_of_two(problem.k))
+    return min(outputs // bn, power_of_two(pixel_count(problem))), bn
+
+
+def _is_many(problem: ConvProblem) -> bool:
+    return problem.y.numel >= _MANY_OUTPUTS
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:

@@ -117,29 +117,6 @@ def _pixels_reason(problem: ConvProblem) -> str | None:
     return None if pixels < MOST_ELEMENTS else f"serves at most 2^30 input pixels, got {pixels:,}"
 
 
-def blocks(problem: ConvProblem, tile: Tile) -> int:
-    """How many programs one launch needs."""
-    return sum(blocks_of(phase, problem, tile) for phase in phases(problem))
-
-
-def _weight_strides(problem: ConvProblem, tile: Tile) -> dict[str, int]:
-    taps, c, k = prod(problem.taps), *group_sizes(problem)
-    if is_turned(problem, tile):
-        return {"W_C": taps * k, "W_TAP": k, "W_K": 1}
-    return {"W_K": taps * c, "W_TAP": c, "W_C": 1}
-
-
-def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, object]:
-    """What the kernel is compiled for."""
-    found = phases(problem)
-    begun = accumulate((blocks_of(phase, problem, tile) for phase in found), initial=0)
-    window = window_constants(problem) | depth_constants(problem) | group_constants(problem) | plane_constants(problem)
-    return window | _weight_strides(problem, tile) | arithmetic_constants(algorithm, tile) | {
-        "PADDED": reads_beyond(problem), "FLAT": tile.runs_across_taps(group_sizes(problem)[1], found[0].taps),
-        "PHASES": tuple((first, *phase.tap) for first, phase in zip(begun, found, strict=False)),
-    }  # fmt: skip
-
-
 # Which pixels of an input are reached by the same taps, where windows are more than one pixel apart.
 
 _ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
@@ -197,6 +174,9 @@ def _reads_beyond(axis: Axis, tap: int) -> bool:
     return first < (_taps(axis, tap) - 1) * axis.dilation or last >= axis.out
 
 
+# Configurations, and how long each should take.
+
+
 def best_tiles(
     problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
 ) -> tuple[Tile, ...]:
@@ -249,6 +229,32 @@ def cycles(
     begun = [sum(blocks[: place + 1]) for place in range(len(blocks))]
     whole = max(-(-count // sms) * cycles for count, cycles in zip(begun, of_block, strict=True))
     return max(whole, sum(count * cycles for count, cycles in zip(blocks, of_block, strict=True)) / sms)
+
+
+# What is launched.
+
+
+def blocks(problem: ConvProblem, tile: Tile) -> int:
+    """How many programs one launch needs."""
+    return sum(blocks_of(phase, problem, tile) for phase in phases(problem))
+
+
+def _weight_strides(problem: ConvProblem, tile: Tile) -> dict[str, int]:
+    taps, c, k = prod(problem.taps), *group_sizes(problem)
+    if is_turned(problem, tile):
+        return {"W_C": taps * k, "W_TAP": k, "W_K": 1}
+    return {"W_K": taps * c, "W_TAP": c, "W_C": 1}
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, object]:
+    """What the kernel is compiled for."""
+    found = phases(problem)
+    begun = accumulate((blocks_of(phase, problem, tile) for phase in found), initial=0)
+    window = window_constants(problem) | depth_constants(problem) | group_constants(problem) | plane_constants(problem)
+    return window | _weight_strides(problem, tile) | arithmetic_constants(algorithm, tile) | {
+        "PADDED": reads_beyond(problem), "FLAT": tile.runs_across_taps(group_sizes(problem)[1], found[0].taps),
+        "PHASES": tuple((first, *phase.tap) for first, phase in zip(begun, found, strict=False)),
+    }  # fmt: skip
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:

@@ -127,68 +127,6 @@ def _staged_reason(problem: ConvProblem) -> str | None:
     return None if packed < MOST_ELEMENTS else f"packs weights into at most 2^30 bytes, got {packed:,}"
 
 
-def staging_blocks(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
-    """How many programs the launch that stages the input needs."""
-    staging = Staging.of(problem, algorithm, tile)
-    return -(-staging.pixels // _pixels_at_once(tile)) * staging.blocks
-
-
-def staging_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel that stages the input is compiled for."""
-    told = window_of(problem)
-    needed = ("H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "X_PLANES", "TOP", "LEFT", "FRONT")
-    return {name: told[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
-        "C": group_sizes(problem)[0], "WIDE": offsets_are_wide(problem.x),
-        "BP": _pixels_at_once(tile), "BC": tile.bk,
-    }  # fmt: skip
-
-
-def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for."""
-    staging = Staging.of(problem, algorithm, tile)
-    return product_constants(problem, tile) | staging.constants | {
-        "X_PIXEL": staging.each * staging.groups * staging.pitch, "X_LOW": staging.block,
-        "FOLDED": 0, "WHOLE": False, "SCALED": True,
-    }  # fmt: skip
-
-
-def product_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
-    """The same, but for how the input is staged."""
-    told = window_of(problem)
-    needed = (
-        "R", "S", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
-        "STRIDE_D", "STRIDE_H", "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
-    )  # fmt: skip
-    return {name: told[name] for name in needed} | {
-        "K": group_sizes(problem)[1], "EXACT": problem.dtype is DType.FP32 and problem.reduction <= _SHORT,
-        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
-        "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
-        "GROUP_M": GROUP_M, "PARTS": tile.parts or 1,
-    }  # fmt: skip
-
-
-def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel that packs the weight is compiled for; a program of it takes one row."""
-    told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
-    staging = Staging.of(problem, algorithm, tile)
-    length = prod(problem.taps) * staging.pitch
-    needed = ("R", "S", "T", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
-    return {name: told[name] for name in needed} | {
-        "ROWS": problem.k, "C": group_sizes(problem)[0], "PITCH": staging.pitch, "EACH": staging.each,
-        "BC": tile.bk,
-        "BLOCK": min(max(power_of_two(length), _LEAST_WEIGHTS), _MOST_WEIGHTS),
-    }  # fmt: skip
-
-
-def window_of(problem: ConvProblem) -> dict[str, int | bool]:
-    """Sizes, strides and window in up to three dimensions, and which operands lie in planes."""
-    return window_constants(problem) | depth_constants(problem) | plane_constants(problem)
-
-
-def _pixels_at_once(tile: Tile) -> int:
-    return _STAGED_AT_ONCE // tile.bk
-
-
 # How an input lies once it is staged: pixel by pixel, with its borders, each number as one or two of fp16.
 
 
@@ -243,6 +181,8 @@ def packed_bytes(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
     row = prod(problem.taps) * padded(problem.w.shape[1], tile.bk)
     return problem.k * (numbers_of(algorithm) * row * NUMBER_BYTES + SCALE_BYTES)
 
+
+# Configurations, and how long each should take.
 
 # Of parts a thread holds three tiles of sums, so larger ones spill. Of 64x64 three blocks fit on a multiprocessor with
 # two stages, two with three.
@@ -329,6 +269,71 @@ def _adding_cycles(tile: Tile, problem: ConvProblem, sms: int) -> float:
     if not tile.in_parts:
         return 0
     return MORE_KERNEL_CYCLES + (2 * sums_bytes(tile, problem) + problem.y.nbytes) / (sms * CACHE_BYTES_PER_CYCLE)
+
+
+# What is launched.
+
+
+def staging_blocks(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
+    """How many programs the launch that stages the input needs."""
+    staging = Staging.of(problem, algorithm, tile)
+    return -(-staging.pixels // _pixels_at_once(tile)) * staging.blocks
+
+
+def staging_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
+    """What the kernel that stages the input is compiled for."""
+    told = window_of(problem)
+    needed = ("H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "X_PLANES", "TOP", "LEFT", "FRONT")
+    return {name: told[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
+        "C": group_sizes(problem)[0], "WIDE": offsets_are_wide(problem.x),
+        "BP": _pixels_at_once(tile), "BC": tile.bk,
+    }  # fmt: skip
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
+    """What the kernel of the products is compiled for."""
+    staging = Staging.of(problem, algorithm, tile)
+    return product_constants(problem, tile) | staging.constants | {
+        "X_PIXEL": staging.each * staging.groups * staging.pitch, "X_LOW": staging.block,
+        "FOLDED": 0, "WHOLE": False, "SCALED": True,
+    }  # fmt: skip
+
+
+def product_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
+    """The same, but for how the input is staged."""
+    told = window_of(problem)
+    needed = (
+        "R", "S", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
+        "STRIDE_D", "STRIDE_H", "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
+    )  # fmt: skip
+    return {name: told[name] for name in needed} | {
+        "K": group_sizes(problem)[1], "EXACT": problem.dtype is DType.FP32 and problem.reduction <= _SHORT,
+        "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
+        "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
+        "GROUP_M": GROUP_M, "PARTS": tile.parts or 1,
+    }  # fmt: skip
+
+
+def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
+    """What the kernel that packs the weight is compiled for; a program of it takes one row."""
+    told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
+    staging = Staging.of(problem, algorithm, tile)
+    length = prod(problem.taps) * staging.pitch
+    needed = ("R", "S", "T", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
+    return {name: told[name] for name in needed} | {
+        "ROWS": problem.k, "C": group_sizes(problem)[0], "PITCH": staging.pitch, "EACH": staging.each,
+        "BC": tile.bk,
+        "BLOCK": min(max(power_of_two(length), _LEAST_WEIGHTS), _MOST_WEIGHTS),
+    }  # fmt: skip
+
+
+def window_of(problem: ConvProblem) -> dict[str, int | bool]:
+    """Sizes, strides and window in up to three dimensions, and which operands lie in planes."""
+    return window_constants(problem) | depth_constants(problem) | plane_constants(problem)
+
+
+def _pixels_at_once(tile: Tile) -> int:
+    return _STAGED_AT_ONCE // tile.bk
 
 
 _NUMBERS = ("fp16", 16)  # where a kernel has laid them

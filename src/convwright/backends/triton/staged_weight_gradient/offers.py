@@ -116,28 +116,6 @@ def _staged_reason(problem: ConvProblem) -> str | None:
     return None if pixels < MOST_ELEMENTS else f"looks at at most 2^30 pixels of the input, got {pixels:,}"
 
 
-def blocks(problem: ConvProblem, tile: StagedTile) -> int:
-    """How many programs the launch of the product needs."""
-    return tile.tiles(problem) * tile.parts
-
-
-def constants(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> dict[str, int | bool]:
-    """What the kernel of the product is compiled for."""
-    x, y = staged_input(problem, algorithm), staged_gradient(problem, algorithm)
-    told = window_constants(problem) | depth_constants(problem) | weight_strides(problem) | weight_depth(problem)
-    named = (
-        "N", "T", "R", "S", "Z", "P", "Q", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP", "STRIDE_D", "STRIDE_H",
-        "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
-    )  # fmt: skip
-    return {name: told[name] for name in named} | group_constants(problem) | {
-        "DP": x.lying.deep, "HP": x.lying.high, "WP": x.lying.wide,
-        "X_PITCH": x.channels, "X_SCALES_AT": x.scales_at,
-        "Y_BEGINS": y.numbers_at, "Y_PITCH": y.channels, "Y_SCALES_AT": y.scales_at,
-        "EACH": x.each, "BC": BLOCK, "PARTS": tile.parts, "SUMMED": is_summed(problem, tile.parts),
-        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
-    }  # fmt: skip
-
-
 # How the input and the output's gradient lie once they are staged for a weight's gradient, in one workspace.
 
 BLOCK = 64  # of channels
@@ -254,6 +232,8 @@ def _staged(lying: Lying, groups: int, pixels: int, algorithm: Algorithm, begins
     return Staged(lying, pixels, channels, numbers_of(algorithm), chunks, begins)
 
 
+# Configurations, and how long each should take.
+
 # Tensor cores cut what they add to a running sum, at 2^-24 of it for each 16 pixels: with so many that shows less than
 # that numbers are rounded to 11 bits.
 _MOST_PIXELS_OF_A_PART = 2**15
@@ -346,6 +326,31 @@ def cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device:
     moved = 2 * (problem.x.nbytes + problem.y.nbytes) + staged_bytes(problem, algorithm)
     staging = 2 * MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
     return busy + staging + sum_cycles(problem, tile.parts, device)
+
+
+# What is launched.
+
+
+def blocks(problem: ConvProblem, tile: StagedTile) -> int:
+    """How many programs the launch of the product needs."""
+    return tile.tiles(problem) * tile.parts
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> dict[str, int | bool]:
+    """What the kernel of the product is compiled for."""
+    x, y = staged_input(problem, algorithm), staged_gradient(problem, algorithm)
+    told = window_constants(problem) | depth_constants(problem) | weight_strides(problem) | weight_depth(problem)
+    named = (
+        "N", "T", "R", "S", "Z", "P", "Q", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP", "STRIDE_D", "STRIDE_H",
+        "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
+    )  # fmt: skip
+    return {name: told[name] for name in named} | group_constants(problem) | {
+        "DP": x.lying.deep, "HP": x.lying.high, "WP": x.lying.wide,
+        "X_PITCH": x.channels, "X_SCALES_AT": x.scales_at,
+        "Y_BEGINS": y.numbers_at, "Y_PITCH": y.channels, "Y_SCALES_AT": y.scales_at,
+        "EACH": x.each, "BC": BLOCK, "PARTS": tile.parts, "SUMMED": is_summed(problem, tile.parts),
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
+    }  # fmt: skip
 
 
 _NUMBERS = ("fp16", 16)  # where a kernel has laid them

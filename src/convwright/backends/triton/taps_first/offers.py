@@ -101,48 +101,7 @@ def _sweep_reason(sweep: Sweep) -> str | None:
     return None if any(tiles(sweep)) else f"serves taps of a row that lie nearer to each other, got {reached} columns"
 
 
-def constants_of_sums(problem: ConvProblem, tile: Tile) -> dict[str, object]:
-    """What the kernel that sums up channels is compiled for."""
-    sweep, lying, rows = sweep_of(problem), weight_lying(problem, packed=False), Rows.of(tile, sweep_of(problem))
-    backward, (depth, high, columns) = problem.direction is Direction.BACKWARD_DATA, sweep.tracks
-    told: dict[str, object] = {
-        "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs,
-        "T": depth.most_taps, "R": high.most_taps, "S": columns.most_taps,
-        "D": depth.read, "H": high.read, "W": columns.read, "Q": columns.written,
-        "W_T": lying["W_T"], "W_R": lying["W_R"], "W_S": lying["W_S"],
-        "STRIDE_W": columns.stride, "LEFT": columns.phases[0].before, "DILATION_W": columns.dilation,
-        "FLIP": sweep.mirrored, "WIDE": _is_wide(sweep, tile),
-        "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
-        "PARTS": tile.parts, "AHEAD": tile.ahead, "KEPT": keeps(tile, sweep), "BLOCK": tile.block,
-        "WIDTH": rows.width, "COLUMNS": rows.columns, "BEFORE": rows.before,
-    }  # fmt: skip
-    return told | _strides("X", sweep) | weight_constants(problem, lying)
-
-
-def constants_of_outputs(problem: ConvProblem, tile: Tile, block: int) -> dict[str, object]:
-    """What the kernel that adds up rows of taps, a program for each ``block`` pixels, is compiled for."""
-    sweep = sweep_of(problem)
-    epilogue, (depth, high, columns) = problem.epilogue, sweep.tracks
-    if problem.direction is Direction.BACKWARD_DATA:
-        epilogue = Epilogue()
-    told: dict[str, object] = {
-        "N": problem.n, "G": sweep.groups, "K": sweep.outputs, "T": depth.most_taps, "R": high.most_taps,
-        "D": depth.read, "H": high.read, "Z": depth.written, "P": high.written, "Q": columns.written,
-        "STRIDE_D": depth.stride, "STRIDE_H": high.stride, "FRONT": depth.phases[0].before,
-        "TOP": high.phases[0].before, "DILATION_D": depth.dilation, "DILATION_H": high.dilation,
-        "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
-        "WIDE": _is_wide(sweep, tile), "PARTS": tile.parts, "BLOCK": block,
-    }  # fmt: skip
-    return told | _strides("Y", sweep)
-
-
-def _strides(operand: str, sweep: Sweep) -> dict[str, int]:
-    return {name: stride for name, stride in lying_constants(sweep).items() if name[0] == operand}
-
-
-def _is_wide(sweep: Sweep, tile: Tile) -> bool:
-    return offsets_are_wide(sweep.read, sweep.written) or tile.sums_bytes(sweep) // SUM_BYTES >= MOST_ELEMENTS
-
+# Configurations, and how long each should take.
 
 MOST_TILES = 8
 MOST_SUMS = 32  # of a pixel
@@ -255,6 +214,52 @@ def cycles(tile: Tile, sweep: Sweep, device: DeviceFacts) -> float:
     summing = waves * (steps * max(together * issuing, waiting) + _WAITING_CYCLES + _STARTING_CYCLES)
     moved = 2 * tile.sums_bytes(sweep) / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
     return summing + moved + MORE_KERNEL_CYCLES
+
+
+# What is launched.
+
+
+def constants_of_sums(problem: ConvProblem, tile: Tile) -> dict[str, object]:
+    """What the kernel that sums up channels is compiled for."""
+    sweep, lying, rows = sweep_of(problem), weight_lying(problem, packed=False), Rows.of(tile, sweep_of(problem))
+    backward, (depth, high, columns) = problem.direction is Direction.BACKWARD_DATA, sweep.tracks
+    told: dict[str, object] = {
+        "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs,
+        "T": depth.most_taps, "R": high.most_taps, "S": columns.most_taps,
+        "D": depth.read, "H": high.read, "W": columns.read, "Q": columns.written,
+        "W_T": lying["W_T"], "W_R": lying["W_R"], "W_S": lying["W_S"],
+        "STRIDE_W": columns.stride, "LEFT": columns.phases[0].before, "DILATION_W": columns.dilation,
+        "FLIP": sweep.mirrored, "WIDE": _is_wide(sweep, tile),
+        "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
+        "PARTS": tile.parts, "AHEAD": tile.ahead, "KEPT": keeps(tile, sweep), "BLOCK": tile.block,
+        "WIDTH": rows.width, "COLUMNS": rows.columns, "BEFORE": rows.before,
+    }  # fmt: skip
+    return told | _strides("X", sweep) | weight_constants(problem, lying)
+
+
+def constants_of_outputs(problem: ConvProblem, tile: Tile, block: int) -> dict[str, object]:
+    """What the kernel that adds up rows of taps, a program for each ``block`` pixels, is compiled for."""
+    sweep = sweep_of(problem)
+    epilogue, (depth, high, columns) = problem.epilogue, sweep.tracks
+    if problem.direction is Direction.BACKWARD_DATA:
+        epilogue = Epilogue()
+    told: dict[str, object] = {
+        "N": problem.n, "G": sweep.groups, "K": sweep.outputs, "T": depth.most_taps, "R": high.most_taps,
+        "D": depth.read, "H": high.read, "Z": depth.written, "P": high.written, "Q": columns.written,
+        "STRIDE_D": depth.stride, "STRIDE_H": high.stride, "FRONT": depth.phases[0].before,
+        "TOP": high.phases[0].before, "DILATION_D": depth.dilation, "DILATION_H": high.dilation,
+        "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
+        "WIDE": _is_wide(sweep, tile), "PARTS": tile.parts, "BLOCK": block,
+    }  # fmt: skip
+    return told | _strides("Y", sweep)
+
+
+def _strides(operand: str, sweep: Sweep) -> dict[str, int]:
+    return {name: stride for name, stride in lying_constants(sweep).items() if name[0] == operand}
+
+
+def _is_wide(sweep: Sweep, tile: Tile) -> bool:
+    return offsets_are_wide(sweep.read, sweep.written) or tile.sums_bytes(sweep) // SUM_BYTES >= MOST_ELEMENTS
 
 
 _OUTPUT_BLOCK, _OUTPUT_WARPS = 256, 4  # of the kernel that adds up taps

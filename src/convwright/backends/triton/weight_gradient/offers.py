@@ -159,32 +159,7 @@ def _size_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
     return weight_reason(problem)
 
 
-def blocks(problem: ConvProblem, tile: PartedTile) -> int:
-    """How many programs the launch of the product needs."""
-    return tile.tiles(problem) * tile.parts
-
-
-def constants(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> dict[str, int | bool]:
-    """What the kernel of the product is compiled for."""
-    window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
-    return window | weight_strides(problem) | weight_depth(problem) | {
-        "SPLIT": algorithm.split, "PITCH": pitch(problem) if algorithm.packed else 0,
-        "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
-        "PARTS": tile.parts, "SUMMED": tile.summed(problem),
-        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group(algorithm),
-    }  # fmt: skip
-
-
-def pack_blocks(problem: ConvProblem) -> int:
-    return pitch(problem) // _PACK_TILE["PIXELS"] * -(-problem.k // _PACK_TILE["CHANNELS"])
-
-
-def pack_constants(problem: ConvProblem) -> dict[str, int | bool]:
-    """What the kernel that packs dy is compiled for."""
-    needed = ("N", "K", "Z", "P", "Q", "Y_N", "Y_Z", "Y_P", "Y_Q", "WIDE")
-    window = window_constants(problem) | depth_constants(problem)
-    return {name: window[name] for name in needed} | {"PITCH": pitch(problem)} | _PACK_TILE
-
+# Configurations, and how long each should take.
 
 _SCATTERED_CYCLES = 2.7  # for each number that is written into a line of its own (H100)
 _MOST_REGISTERS, _SPILLED_AHEAD = 255, 32  # of a thread
@@ -365,6 +340,36 @@ def _blocks_together(tile: PartedTile, problem: ConvProblem, algorithm: Algorith
     by_shared = shared_limit(device) // tile.shared_bytes(algorithm, problem.dtype.nbytes)
     registers = min(tile.regs or _MOST_REGISTERS, tile.registers(problem, algorithm))
     return max(1, min(by_shared, REGISTERS // (32 * tile.warps * registers), MOST_WARPS // tile.warps))
+
+
+# What is launched.
+
+
+def blocks(problem: ConvProblem, tile: PartedTile) -> int:
+    """How many programs the launch of the product needs."""
+    return tile.tiles(problem) * tile.parts
+
+
+def constants(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> dict[str, int | bool]:
+    """What the kernel of the product is compiled for."""
+    window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
+    return window | weight_strides(problem) | weight_depth(problem) | {
+        "SPLIT": algorithm.split, "PITCH": pitch(problem) if algorithm.packed else 0,
+        "FLAT": tile.runs_across_taps(problem.w.shape[1], prod(problem.taps)),
+        "PARTS": tile.parts, "SUMMED": tile.summed(problem),
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group(algorithm),
+    }  # fmt: skip
+
+
+def pack_blocks(problem: ConvProblem) -> int:
+    return pitch(problem) // _PACK_TILE["PIXELS"] * -(-problem.k // _PACK_TILE["CHANNELS"])
+
+
+def pack_constants(problem: ConvProblem) -> dict[str, int | bool]:
+    """What the kernel that packs dy is compiled for."""
+    needed = ("N", "K", "Z", "P", "Q", "Y_N", "Y_Z", "Y_P", "Y_Q", "WIDE")
+    window = window_constants(problem) | depth_constants(problem)
+    return {name: window[name] for name in needed} | {"PITCH": pitch(problem)} | _PACK_TILE
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:

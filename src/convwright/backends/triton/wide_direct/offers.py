@@ -66,6 +66,9 @@ def _patch_reason(sweep: Sweep) -> str | None:
     return None
 
 
+# What is launched.
+
+
 def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
     """What the kernel is compiled for."""
     sweep, backward = sweep_of(problem), problem.direction is Direction.BACKWARD_DATA

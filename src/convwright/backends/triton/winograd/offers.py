@@ -128,6 +128,89 @@ def _slow_reason(problem: ConvProblem, device: DeviceFacts, algorithm: Algorithm
     return f"takes {ratio:.1f} times as long as an implicit GEMM may, by estimate, in {tiles_of(best, problem)} tiles"
 
 
+# The patches of 2x2 output pixels that Winograd's transforms take an image apart into, and what they take.
+
+POINTS = 16  # of a patch, each of which is a product of its own
+_CHANNELS_AT_ONCE = 4
+
+
+def rows_and_columns(problem: ConvProblem) -> tuple[int, int]:
+    """Of patches in an image, where the last of them may reach beyond it."""
+    rows, columns = (-(-size // 2) for size in problem.y.shape[2:])
+    return rows, columns
+
+
+def patch_count(problem: ConvProblem) -> int:
+    """Of the whole batch."""
+    rows, columns = rows_and_columns(problem)
+    return problem.n * rows * columns
+
+
+def pitch(problem: ConvProblem) -> int:
+    """Input channels of a point, padded with zeros."""
+    return -(-problem.c // _CHANNELS_AT_ONCE) * _CHANNELS_AT_ONCE
+
+
+def points_bytes(problem: ConvProblem) -> int:
+    """What the transformed input takes."""
+    return POINTS * patch_count(problem) * pitch(problem) * 4
+
+
+def prepared_numbers(problem: ConvProblem) -> int:
+    """Most that a prepared weight has: both parts of the transformed one, and the weight itself."""
+    return problem.k * (2 * POINTS * pitch(problem) + 9 * problem.c)
+
+
+def products(problem: ConvProblem) -> int:
+    """Multiplications of the products. Patches are counted whole; the transforms are not counted."""
+    return POINTS * patch_count(problem) * problem.c * problem.k
+
+
+# Configurations, and how long each should take.
+
+_MOST_OF_A_THREAD = 256  # registers
+
+# A thread holds six tiles of sums, so larger tiles spill. The limit lets a third block fit on a multiprocessor.
+TILES = (
+    Tile(128, 64, 32, 8, 3), Tile(64, 64, 32, 4, 3), Tile(64, 32, 32, 4, 4, regs=168), Tile(32, 64, 32, 4, 3),
+)  # fmt: skip
+
+
+def tiles_of(tile: Tile, problem: ConvProblem) -> int:
+    """How many blocks compute the output."""
+    return -(-patch_count(problem) // tile.bm) * -(-problem.k // tile.bn)
+
+
+def best_tiles(problem: ConvProblem, device: DeviceFacts, *, packed: bool, count: int) -> tuple[Tile, ...]:
+    """The ``count`` tiles that should be fastest, by estimate, the best first."""
+    limit = shared_limit(device)
+    fitting = [tile for tile in TILES if tile.shared_bytes(4, split=packed) <= limit]
+    return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, device, packed=packed))[:count])
+
+
+def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts, *, packed: bool) -> float:
+    """A rough time of both kernels: good enough to drop what cannot win."""
+    sms = sm_count(device)
+    each = -(-tiles_of(tile, problem) // sms)
+    fitting = max(1, shared_limit(device) // tile.shared_bytes(4, split=packed))
+    together = min(each, fitting, REGISTERS // (32 * tile.warps * (tile.regs or _MOST_OF_A_THREAD)))
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(Arithmetic.TF32X3, tile.bm)
+    loads = (tile.bm + tile.bn * (1 + packed)) * tile.bk * 4 / CACHE_BYTES_PER_CYCLE
+    steps = POINTS * -(-pitch(problem) // tile.bk)
+    block = steps * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together
+    transform = (points_bytes(problem) + problem.x.nbytes) / (sms * CACHE_BYTES_PER_CYCLE) + MORE_KERNEL_CYCLES
+    return each * block + transform
+
+
+def implicit_gemm_cycles(problem: ConvProblem, device: DeviceFacts) -> float:
+    """What the same arithmetic takes without transforms, were all multiprocessors busy with nothing else."""
+    products = 9 * pixel_count(problem) * problem.c * problem.k
+    return products / (sm_count(device) * products_per_cycle(Arithmetic.TF32X3, 64)) + BLOCK_CYCLES
+
+
+# What is launched.
+
+
 def transform_blocks(problem: ConvProblem) -> int:
     """How many programs the launch that transforms the input needs."""
     bt, bc = _transform_tile(problem)
@@ -171,84 +254,6 @@ def _transform_tile(problem: ConvProblem) -> tuple[int, int]:
     points, most = (_POINTS_OF_PLANES, _CHANNELS_OF_PLANES) if planes else (_POINTS, _CHANNELS)
     bc = min(most, power_of_two(pitch(problem)))
     return points // bc, bc
-
-
-# The patches of 2x2 output pixels that Winograd's transforms take an image apart into, and what they take.
-
-POINTS = 16  # of a patch, each of which is a product of its own
-_CHANNELS_AT_ONCE = 4
-
-
-def rows_and_columns(problem: ConvProblem) -> tuple[int, int]:
-    """Of patches in an image, where the last of them may reach beyond it."""
-    rows, columns = (-(-size // 2) for size in problem.y.shape[2:])
-    return rows, columns
-
-
-def patch_count(problem: ConvProblem) -> int:
-    """Of the whole batch."""
-    rows, columns = rows_and_columns(problem)
-    return problem.n * rows * columns
-
-
-def pitch(problem: ConvProblem) -> int:
-    """Input channels of a point, padded with zeros."""
-    return -(-problem.c // _CHANNELS_AT_ONCE) * _CHANNELS_AT_ONCE
-
-
-def points_bytes(problem: ConvProblem) -> int:
-    """What the transformed input takes."""
-    return POINTS * patch_count(problem) * pitch(problem) * 4
-
-
-def prepared_numbers(problem: ConvProblem) -> int:
-    """Most that a prepared weight has: both parts of the transformed one, and the weight itself."""
-    return problem.k * (2 * POINTS * pitch(problem) + 9 * problem.c)
-
-
-def products(problem: ConvProblem) -> int:
-    """Multiplications of the products. Patches are counted whole; the transforms are not counted."""
-    return POINTS * patch_count(problem) * problem.c * problem.k
-
-
-_MOST_OF_A_THREAD = 256  # registers
-
-# A thread holds six tiles of sums, so larger tiles spill. The limit lets a third block fit on a multiprocessor.
-TILES = (
-    Tile(128, 64, 32, 8, 3), Tile(64, 64, 32, 4, 3), Tile(64, 32, 32, 4, 4, regs=168), Tile(32, 64, 32, 4, 3),
-)  # fmt: skip
-
-
-def tiles_of(tile: Tile, problem: ConvProblem) -> int:
-    """How many blocks compute the output."""
-    return -(-patch_count(problem) // tile.bm) * -(-problem.k // tile.bn)
-
-
-def best_tiles(problem: ConvProblem, device: DeviceFacts, *, packed: bool, count: int) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best first."""
-    limit = shared_limit(device)
-    fitting = [tile for tile in TILES if tile.shared_bytes(4, split=packed) <= limit]
-    return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, device, packed=packed))[:count])
-
-
-def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts, *, packed: bool) -> float:
-    """A rough time of both kernels: good enough to drop what cannot win."""
-    sms = sm_count(device)
-    each = -(-tiles_of(tile, problem) // sms)
-    fitting = max(1, shared_limit(device) // tile.shared_bytes(4, split=packed))
-    together = min(each, fitting, REGISTERS // (32 * tile.warps * (tile.regs or _MOST_OF_A_THREAD)))
-    products = tile.bm * tile.bn * tile.bk / products_per_cycle(Arithmetic.TF32X3, tile.bm)
-    loads = (tile.bm + tile.bn * (1 + packed)) * tile.bk * 4 / CACHE_BYTES_PER_CYCLE
-    steps = POINTS * -(-pitch(problem) // tile.bk)
-    block = steps * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together
-    transform = (points_bytes(problem) + problem.x.nbytes) / (sms * CACHE_BYTES_PER_CYCLE) + MORE_KERNEL_CYCLES
-    return each * block + transform
-
-
-def implicit_gemm_cycles(problem: ConvProblem, device: DeviceFacts) -> float:
-    """What the same arithmetic takes without transforms, were all multiprocessors busy with nothing else."""
-    products = 9 * pixel_count(problem) * problem.c * problem.k
-    return products / (sm_count(device) * products_per_cycle(Arithmetic.TF32X3, 64)) + BLOCK_CYCLES
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCall]:
