@@ -14,10 +14,8 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.banded_gemm_cases import ALGORITHM, SERVED, every_tile, offered
 from backends.triton_interpreted.cases import listed
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
-from convwright.backends.triton.banded_gemm.forward import forward_of
-from convwright.backends.triton.banded_gemm.offers import candidate_of
+from convwright.backends.triton.banded_gemm.offers import MOST_TILES, Tile, candidate_of, forward_of, together
 from convwright.backends.triton.banded_gemm.plan import BandedGemmPlan
-from convwright.backends.triton.banded_gemm.tiles import MOST_TILES, Tile, together
 from convwright.backends.triton.launching import launch
 from convwright.core.candidate import Refusal, Source
 from convwright.core.direction import Direction

@@ -13,7 +13,7 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.boxed_gemm_cases import ALGORITHM, SERVED
 from backends.triton_interpreted.cases import listed
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
-from convwright.backends.triton.boxed_gemm.tiles import TILES, Tile, tiles_of
+from convwright.backends.triton.boxed_gemm.offers import TILES, Tile, tiles_of
 from convwright.backends.triton.boxes.window import Window
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.launching import launch

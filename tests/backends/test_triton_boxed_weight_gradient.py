@@ -10,7 +10,7 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.boxed_weight_gradient_cases import ALGORITHM
 from backends.triton_interpreted.cases import listed
 from convwright.backends.triton.backend import kernel_calls
-from convwright.backends.triton.boxed_weight_gradient.tiles import TILES, Tile, boxes_of
+from convwright.backends.triton.boxed_weight_gradient.offers import TILES, Tile, boxes_of
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit

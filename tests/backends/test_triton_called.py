@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
+from convwright.backends.triton import kernels
 from convwright.backends.triton.backend import TritonKernels
 from convwright.core.plan import Selective
 from convwright.core.policy import Policy
@@ -33,18 +35,18 @@ def test_each_candidate_that_is_listed_is_found_by_its_id(text: str) -> None:
 
 
 def test_what_is_called_otherwise_is_not_listed() -> None:
-    problem, kernels = ConvProblem.parse(PROBLEMS[0]), TritonKernels()
-    assert isinstance(kernels, Selective)
-    called = listing.candidates(kernels.called("triton/folded-gemm-3xfp16[bm=1]", problem, H200, POLICY))
+    problem, backend = ConvProblem.parse(PROBLEMS[0]), TritonKernels()
+    assert isinstance(backend, Selective)
+    called = listing.candidates(backend.called("triton/folded-gemm-3xfp16[bm=1]", problem, H200, POLICY))
     assert {candidate.algorithm for candidate in called} == {"folded-gemm-3xfp16", "folded-gemm-scaled-fp16"}
-    assert not [*kernels.called("triton/magic[rows=1]", problem, H200, POLICY)]
+    assert not [*backend.called("triton/magic[rows=1]", problem, H200, POLICY)]
     assert listing.with_id("triton/magic[rows=1]", problem, H200, POLICY) is None
 
 
 def test_a_process_that_takes_one_by_its_id_loads_no_other_kernel_and_no_compiler() -> None:
     script = f"""
 import sys
-from convwright.backends.triton.backend import TritonKernels, _plan_class
+from convwright.backends.triton.backend import TritonKernels, plan_class
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
@@ -52,7 +54,7 @@ from convwright.core.profiles import profile
 problem = ConvProblem.parse({PROBLEMS[1]!r})
 called = TritonKernels().called("triton/implicit-gemm[bm=128]", problem, profile("h200"), Policy())
 candidate = next(called)
-_plan_class(candidate)
+plan_class(candidate)
 assert candidate.algorithm == "implicit-gemm"
 loaded = {{name.split(".")[3] for name in sys.modules if name.startswith("convwright.backends.triton.")}}
 assert not loaded & {{"boxed_gemm", "folded_gemm", "direct", "wide_direct", "winograd"}}, loaded
@@ -61,17 +63,36 @@ assert "triton" not in sys.modules
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_plans_load_nothing_that_lists_configurations() -> None:
-    """They are read in a process that asks nobody what there is."""
+def test_plans_load_no_kernel_and_no_compiler() -> None:
+    """They are read in a process that has no use for either."""
     script = """
 import sys
-from importlib import import_module
-from convwright.backends.triton.backend import _KERNELS
+from convwright.backends.triton import kernels
 
-for kernel in {kernel for kernels in _KERNELS.values() for kernel in kernels}:
-    import_module(f"convwright.backends.triton.{kernel}.plan")
+for names in kernels.OFFERED.values():
+    for name in names:
+        kernels.plans(name)
 loaded = {name for name in sys.modules if name.startswith("convwright.backends.triton.")}
-assert not {name for name in loaded if name.endswith((".offers", ".call", ".kernel"))}, loaded
+assert not {name for name in loaded if name.endswith(".kernel")}, loaded
 assert "triton" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_what_kernels_serve_loads_neither_pytorch_nor_a_compiler() -> None:
+    script = """
+import sys
+from convwright.backends.triton import kernels
+
+for names in kernels.OFFERED.values():
+    for name in names:
+        assert kernels.kernel(name).NAME.startswith(f"triton/{name}")
+assert not {"torch", "triton"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_source_of_every_kernel_is_loaded_ahead_of_the_first_one_that_is_compiled() -> None:
+    offered = {name.replace("-", "_") for names in kernels.OFFERED.values() for name in names}
+    assert {module.__name__.split(".")[-2] for module in kernels.sources()} == offered
+    assert {name.replace("-", "_") for name in get_args(kernels.KernelName)} == offered

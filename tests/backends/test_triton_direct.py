@@ -9,9 +9,7 @@ import pytest
 
 from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.direct.call import kernel_calls
-from convwright.backends.triton.direct.offers import ALGORITHM, NAME
-from convwright.backends.triton.direct.tiles import MOST_STRIPS, Strip, best_strips
+from convwright.backends.triton.direct.offers import ALGORITHM, MOST_STRIPS, NAME, Strip, best_strips, kernel_calls
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.sweep import sweep_of
 from convwright.core.candidate import Candidate, Refusal

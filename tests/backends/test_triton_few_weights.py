@@ -12,10 +12,16 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.few_weights_cases import FEW, LAYOUTS, MIXED, all_patches, offered
 from backends.triton_interpreted.weight_gradient_cases import gradient
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.few_weights.call import kernel_calls
-from convwright.backends.triton.few_weights.offers import NAME, blocks
+from convwright.backends.triton.few_weights.offers import (
+    MOST_PATCHES,
+    NAME,
+    Patch,
+    best_patches,
+    blocks,
+    kernel_calls,
+    spacings,
+)
 from convwright.backends.triton.few_weights.plan import FewWeightsPlan
-from convwright.backends.triton.few_weights.tiles import MOST_PATCHES, Patch, best_patches, spacings
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.parts.sums import sum_cycles

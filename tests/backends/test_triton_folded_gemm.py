@@ -13,10 +13,8 @@ from backends.interpreted import passes_in_the_interpreter
 from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS, Case, listed
 from backends.triton_interpreted.folded_gemm_cases import ALGORITHM, SERVED, every_tile
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
-from convwright.backends.triton.folded_gemm.algorithms import algorithm_of, algorithms_of
-from convwright.backends.triton.folded_gemm.folding import Folding
+from convwright.backends.triton.folded_gemm.offers import FoldedTile, Folding, algorithm_of, algorithms_of, steps
 from convwright.backends.triton.folded_gemm.plan import FoldedGemmPlan
-from convwright.backends.triton.folded_gemm.tiles import FoldedTile, steps
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit

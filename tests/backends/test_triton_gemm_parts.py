@@ -14,10 +14,8 @@ from backends.triton_interpreted.gemm_parts_cases import of_parts
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithm_of, algorithms_of
 from convwright.backends.triton.gemm.tiles import TILES, Tile
-from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
-from convwright.backends.triton.implicit_gemm.call import kernel_calls
+from convwright.backends.triton.implicit_gemm.offers import KERNEL, best_tiles, kernel_calls, tiles_of
 from convwright.backends.triton.implicit_gemm.plan import ImplicitGemmPlan, PartedGemmPlan, plan_class
-from convwright.backends.triton.implicit_gemm.tiles import best_tiles, tiles_of
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.core.candidate import Candidate, Source

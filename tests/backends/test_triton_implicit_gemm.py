@@ -19,15 +19,12 @@ from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUP
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithm_of, algorithms_of
 from convwright.backends.triton.gemm.tiles import TILES, Tile
-from convwright.backends.triton.gemm.weight import channels_last_of
-from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
-from convwright.backends.triton.implicit_gemm.call import kernel_calls
-from convwright.backends.triton.implicit_gemm.offers import blocks
-from convwright.backends.triton.implicit_gemm.tiles import sums_bytes
+from convwright.backends.triton.implicit_gemm.offers import KERNEL, blocks, kernel_calls, sums_bytes
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.launching.launch import Binary, launch_of
 from convwright.backends.triton.multiprocessor import shared_limit
+from convwright.backends.triton.packing.weight import channels_last_of
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType

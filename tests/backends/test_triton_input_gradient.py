@@ -19,9 +19,7 @@ from backends.triton_interpreted.input_gradient_cases import STRIDED, all_tiles,
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import MOST_TILES, algorithms_of
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.input_gradient.algorithms import KERNEL
-from convwright.backends.triton.input_gradient.call import kernel_calls
-from convwright.backends.triton.input_gradient.phases import Phase, phases, reads_beyond
+from convwright.backends.triton.input_gradient.offers import KERNEL, Phase, kernel_calls, phases, reads_beyond
 from convwright.backends.triton.input_gradient.plan import InputGradientPlan
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.launching.launch import Launch

@@ -10,7 +10,7 @@ import torch
 
 from backends.fake_cuda_driver import FakeCudaDriver
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
-from convwright.backends.triton.few_weights.tiles import Patch
+from convwright.backends.triton.few_weights.offers import Patch
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.launching.launch import Binary, launch_of

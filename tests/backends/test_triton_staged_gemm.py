@@ -16,13 +16,11 @@ from backends.triton_interpreted.staged_gemm_cases import ALGORITHM, SAME, SERVE
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
 from convwright.backends.triton.gemm.algorithms import MOST_TILES
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.implicit_gemm.tiles import sums_bytes, tiles_of
+from convwright.backends.triton.implicit_gemm.offers import sums_bytes, tiles_of
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
-from convwright.backends.triton.staged_gemm.algorithms import SPLIT
+from convwright.backends.triton.staged_gemm.offers import SPLIT, Staging, shared_bytes
 from convwright.backends.triton.staged_gemm.plan import StagedGemmPlan
-from convwright.backends.triton.staged_gemm.staging import Staging
-from convwright.backends.triton.staged_gemm.tiles import shared_bytes
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType

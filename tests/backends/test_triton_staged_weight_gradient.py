@@ -21,10 +21,16 @@ from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.operands import pixel_count
 from convwright.backends.triton.parts.sums import sums_bytes
-from convwright.backends.triton.staged_weight_gradient.algorithms import SCALED, SPLIT, algorithm_of
+from convwright.backends.triton.staged_weight_gradient.offers import (
+    SCALED,
+    SPLIT,
+    StagedTile,
+    algorithm_of,
+    staged_bytes,
+    staged_gradient,
+    staged_input,
+)
 from convwright.backends.triton.staged_weight_gradient.plan import StagedWeightGradientPlan
-from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes, staged_gradient, staged_input
-from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType

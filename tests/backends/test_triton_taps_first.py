@@ -10,9 +10,16 @@ from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.sweep import sweep_of
-from convwright.backends.triton.taps_first.call import kernel_calls
-from convwright.backends.triton.taps_first.offers import ALGORITHM, NAME, candidate_of
-from convwright.backends.triton.taps_first.tiles import MOST_TILES, Rows, Tile, best_tiles
+from convwright.backends.triton.taps_first.offers import (
+    ALGORITHM,
+    MOST_TILES,
+    NAME,
+    Rows,
+    Tile,
+    best_tiles,
+    candidate_of,
+    kernel_calls,
+)
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy

@@ -16,10 +16,16 @@ from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
 from convwright.backends.triton.parts.sums import sums_bytes
-from convwright.backends.triton.weight_gradient.algorithms import MOST_CONFIGURATIONS, algorithms, packed_bytes, pitch
-from convwright.backends.triton.weight_gradient.call import kernel_calls
+from convwright.backends.triton.weight_gradient.offers import (
+    MOST_CONFIGURATIONS,
+    PartedTile,
+    algorithms,
+    kernel_calls,
+    packed_bytes,
+    pitch,
+    tiles,
+)
 from convwright.backends.triton.weight_gradient.plan import WeightGradientPlan
-from convwright.backends.triton.weight_gradient.tiles import PartedTile, tiles
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType

@@ -10,10 +10,17 @@ from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.sweep import sweep_of
-from convwright.backends.triton.wide_direct.call import kernel_calls
-from convwright.backends.triton.wide_direct.offers import ALGORITHM, NAME
-from convwright.backends.triton.wide_direct.reading import Reading, columns_at_once, groups_at_once, reading
-from convwright.backends.triton.wide_direct.tiles import MOST_PATCHES, Patch, best_patches, turns
+from convwright.backends.triton.wide_direct.offers import ALGORITHM, NAME, kernel_calls
+from convwright.backends.triton.wide_direct.patches import (
+    MOST_PATCHES,
+    Patch,
+    Reading,
+    best_patches,
+    columns_at_once,
+    groups_at_once,
+    reading,
+    turns,
+)
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy

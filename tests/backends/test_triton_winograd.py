@@ -16,7 +16,7 @@ from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.multiprocessor import shared_limit
-from convwright.backends.triton.winograd.algorithms import ALGORITHMS, KERNEL
+from convwright.backends.triton.winograd.offers import ALGORITHMS, KERNEL
 from convwright.backends.triton.winograd.plan import WinogradPlan
 from convwright.core.candidate import Candidate, Refusal, Source
 from convwright.core.device import DeviceFacts

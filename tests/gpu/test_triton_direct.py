@@ -10,8 +10,7 @@ import torch
 import problem_space
 from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.direct.offers import ALGORITHM, candidate_of
-from convwright.backends.triton.direct.tiles import STRIPS, Strip
+from convwright.backends.triton.direct.offers import ALGORITHM, STRIPS, Strip, candidate_of
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

@@ -14,7 +14,7 @@ from backends.triton_interpreted.cases import Case
 from backends.triton_interpreted.few_weights_cases import FEW, LAYOUTS, MIXED, WINDOWS, all_patches, offered, ragged
 from backends.triton_interpreted.weight_gradient_cases import Operands, gradient, with_gaps
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.parts.call import sum_call
+from convwright.backends.triton.parts.sums import sum_call
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

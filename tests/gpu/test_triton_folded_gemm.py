@@ -23,7 +23,7 @@ from backends.triton_interpreted.fp16_parts_cases import (
     of_one_sign,
 )
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.folded_gemm.algorithms import algorithms_of
+from convwright.backends.triton.folded_gemm.offers import algorithms_of
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

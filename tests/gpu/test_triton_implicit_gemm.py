@@ -12,7 +12,7 @@ from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUP
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithms_of
 from convwright.backends.triton.gemm.tiles import TILES
-from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
+from convwright.backends.triton.implicit_gemm.offers import KERNEL
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType

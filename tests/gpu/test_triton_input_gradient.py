@@ -12,7 +12,7 @@ import convwright as cw
 from backends.triton_interpreted.cases import PLANES, Case
 from backends.triton_interpreted.input_gradient_cases import STRIDED, Operands, all_tiles, gradient
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.input_gradient.algorithms import KERNEL
+from convwright.backends.triton.input_gradient.offers import KERNEL
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

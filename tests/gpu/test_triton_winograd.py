@@ -12,7 +12,7 @@ import convwright as cw
 from backends.triton_interpreted.cases import PLANES, Case, Operands, exact, oracle
 from backends.triton_interpreted.winograd_cases import SAME, SERVED, computed, computed_once, every_tile
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.winograd.algorithms import KERNEL
+from convwright.backends.triton.winograd.offers import KERNEL
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from convwright.backends.registry import backend, backends
 from convwright.core.device import DeviceFacts
-from convwright.core.plan import Switched
+from convwright.core.plan import Backend, FingerprintsCandidates, SeveralFingerprints
 from convwright.measuring.hardware.machine import device_facts
 from convwright.store.store import Store
 from convwright.tuning import counting as module
@@ -43,22 +44,29 @@ def test_any_setting_of_a_flag_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counting([CPU.key]) == {CPU.key: {"plain on cpu", "cpu, on", "cpu, off"}}
 
 
+def found_under(member: Backend) -> Iterable[str]:
+    """What findings on a CPU have as their fingerprints."""
+    return member.fingerprints(CPU) if isinstance(member, FingerprintsCandidates) else (member.fingerprint(CPU),)
+
+
 def test_what_was_found_under_any_of_pytorchs_flags_outlives_pruning() -> None:
     keep = counting([CPU.key])
     with torch.backends.mkldnn.flags(enabled=False):
         assert counting([CPU.key]) == keep
-        without = {member.name: member.fingerprint(CPU) for member in backends()}
-    assert without["torch"] != backend("torch").fingerprint(CPU)
+        without = {member.name: [*found_under(member)] for member in backends()}
+    (of_torch,) = without["torch"]
+    assert of_torch != backend("torch").fingerprint(CPU)
     with Store.open(None) as store:
-        for name, fingerprint in without.items():
-            store.record("ic8ih9oc8kh3", CPU.key, name, fingerprint, None, "ran out of memory")
-        store.record("ic8ih9oc8kh3", CPU.key, "older", f"{without['torch']} and older", None, "ran out of memory")
+        for name, fingerprints in without.items():
+            for place, fingerprint in enumerate(fingerprints):
+                store.record("ic8ih9oc8kh3", CPU.key, f"{name}/{place}", fingerprint, None, "ran out of memory")
+        store.record("ic8ih9oc8kh3", CPU.key, "older", f"{of_torch} and older", None, "ran out of memory")
         assert store.prune(keep_fingerprints=keep) == 1
 
 
 def test_pytorchs_own_call_tells_all_that_its_flags_can_make_of_its_fingerprint() -> None:
     torchs = backend("torch")
-    assert isinstance(torchs, Switched)
+    assert isinstance(torchs, SeveralFingerprints)
     met: dict[str, set[str]] = {"cpu": set(), "cuda": set()}
     for enabled, benchmark, deterministic, onednn in product((False, True), repeat=4):
         with (

@@ -88,7 +88,7 @@ def test_a_kernel_of_tritons_is_compiled_for_a_gpu_that_is_elsewhere(
 
 
 def test_the_process_that_compiles_loads_no_pytorch() -> None:
-    code = "import sys; import convwright.tuning.worker, convwright.backends.triton.implicit_gemm.call; "
+    code = "import sys; import convwright.tuning.worker, convwright.backends.triton.implicit_gemm.offers; "
     code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
@@ -298,7 +298,7 @@ load_compilers(print, [("torch", "conv")])
 assert "triton" not in sys.modules
 load_compilers(print, [("triton", "conv")])
 before = {name for name in sys.modules if name.startswith("triton")}
-import convwright.backends.triton.implicit_gemm.call, convwright.backends.triton.weight_gradient.call
+import convwright.backends.triton.implicit_gemm.offers, convwright.backends.triton.weight_gradient.offers
 print(len(before) > 50, {name for name in sys.modules if name.startswith("triton")} - before)
 """
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)

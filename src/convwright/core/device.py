@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from reprlib import repr as brief
 from typing import Any, ClassVar
 
+from convwright import strict_json
 from convwright.core.dtype import Arithmetic
 from convwright.core.record import Record
 from convwright.core.window import is_whole
@@ -118,7 +118,7 @@ def _check_properties(given: object) -> None:
     if given is None:
         return
     try:
-        record = json.loads(given) if isinstance(given, str) else None
+        record = strict_json.loads(given) if isinstance(given, str) else None
     except ValueError:
         record = None
     if not isinstance(record, dict):

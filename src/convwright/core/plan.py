@@ -78,11 +78,22 @@ class RestsOn(Protocol):
 
 
 @runtime_checkable
-class Switched(Protocol):
-    """A backend whose fingerprint tells of switches that are a user's to change from one run to the next."""
+class SeveralFingerprints(Protocol):
+    """A backend whose findings have different fingerprints, which all count: they tell of switches that a user may
+    change from one run to the next, or candidates have fingerprints of their own."""
 
     def fingerprints(self, device: DeviceFacts) -> frozenset[str]:
-        """All that it can be as long as the libraries are the same."""
+        """All that count as long as libraries and sources are the same."""
+        ...
+
+
+@runtime_checkable
+class FingerprintsCandidates(SeveralFingerprints, Protocol):
+    """A backend whose candidates have fingerprints of their own. The backend's fingerprint covers all of them: when it
+    changes, searches are made again, and findings of candidates that are the same still count."""
+
+    def fingerprint_of(self, candidate: Candidate, device: DeviceFacts) -> str:
+        """What must be the same for an old finding about ``candidate`` to count."""
         ...
 
 

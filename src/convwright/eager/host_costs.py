@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from convwright import strict_json
 from convwright.backends.registry import backend
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.candidate import Candidate
@@ -61,11 +61,11 @@ def host_costs(device: DeviceFacts) -> HostCosts:
     kept = store.fact(device.key, name)
     try:
         if kept is not None:
-            return HostCosts.from_json(json.loads(kept))
+            return HostCosts.from_json(strict_json.loads(kept))
     except (TypeError, ValueError, AttributeError):
         pass  # another version wrote it
     costs = measured(device)
-    store.record_fact(device.key, name, json.dumps(costs.to_json()))
+    store.record_fact(device.key, name, strict_json.dumps(costs.to_json()))
     return costs
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -13,12 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
+from convwright import strict_json
 from convwright.core.finding import Measurement
 from convwright.errors import BadInput, StoreError
 from convwright.naming import check_not_below_0
 from convwright.settings import store_place
 from convwright.store import quarantine, upkeep
 from convwright.store.database import Database
+from convwright.store.measurement_text import measurement_text, record_of
 from convwright.store.quarantine import Place, Quarantined
 from convwright.store.schema import SCHEMA_VERSION
 from convwright.store.streams import reading, writing
@@ -106,7 +107,7 @@ class Store:
         failure: str | None,
     ) -> None:
         """Keep what was found out about one candidate, in place of what was known of it before."""
-        body = None if measurement is None else json.dumps(measurement.to_json())
+        body = None if measurement is None else measurement_text(measurement)
         place = (problem_key, device_key, candidate_id)
 
         def write(connection: sqlite3.Connection) -> None:
@@ -175,7 +176,7 @@ class Store:
         quarantine.tidy(self._database)
         self._database.execute(
             "INSERT OR REPLACE INTO search VALUES (?, ?, ?, ?, ?)",
-            (problem_key, device_key, scope, json.dumps(list(candidate_ids)), time.time()),
+            (problem_key, device_key, scope, strict_json.dumps(list(candidate_ids)), time.time()),
         )
 
     def search(self, problem_key: str, device_key: str, scope: str) -> tuple[str, ...] | None:
@@ -185,7 +186,7 @@ class Store:
             f"SELECT candidates FROM search {_OF_SUBJECT} AND scope = ?", (problem_key, device_key, scope)
         )
         try:
-            return tuple(json.loads(rows[0][0])) if rows else None
+            return tuple(strict_json.loads(rows[0][0])) if rows else None
         except ValueError:  # a damaged row is as good as none
             return None
 
@@ -351,7 +352,7 @@ def is_readable(measurement: str | None) -> bool:
 def _stored(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored | None:
     """None where the measurement is not such as this version of convwright keeps."""
     try:
-        body = None if measurement is None else Measurement.from_json(json.loads(measurement))
+        body = None if measurement is None else Measurement.from_json(record_of(measurement))
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
         return None
     return Stored(fingerprint, body, failure, created)

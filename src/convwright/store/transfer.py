@@ -6,15 +6,16 @@ words "inf", "-inf" and "nan".
 
 from __future__ import annotations
 
-import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from typing import Any, NamedTuple
 
+from convwright import strict_json
 from convwright.core.finding import Interval, Measurement
 from convwright.errors import BadInput, StoreError
 from convwright.naming import printable
+from convwright.store.measurement_text import measurement_text, record_of
 from convwright.store.schema import SCHEMA_VERSION
 
 _FIRST_SCHEMA = 2  # version 1 could not be exported
@@ -56,17 +57,20 @@ class Rows(NamedTuple):
 def to_lines(rows: Rows) -> Iterator[str]:
     """One line for the schema, and one for each finding and search, without line ends; one sentence where one of them
     was changed by hand to what is no JSON."""
-    yield _line({"schema": SCHEMA_VERSION})
+    yield strict_json.dumps({"schema": SCHEMA_VERSION})
     for finding in rows.findings:
-        body = None if finding.measurement is None else _in_words(_kept(finding.measurement, finding))
-        yield _line({"kind": "finding", **finding._asdict(), "measurement": body})
+        body = None
+        if finding.measurement is not None:
+            body = strict_json.in_words(_kept(finding.measurement, finding, record_of))
+        yield strict_json.dumps({"kind": "finding", **finding._asdict(), "measurement": body})
     for search in rows.searches:
-        yield _line({"kind": "search", **search._asdict(), "candidates": _kept(search.candidates, search)})
+        candidates = _kept(search.candidates, search, strict_json.loads)
+        yield strict_json.dumps({"kind": "search", **search._asdict(), "candidates": candidates})
 
 
-def _kept(text: str, row: FindingRow | SearchRow) -> Any:
+def _kept(text: str, row: FindingRow | SearchRow, read: Callable[[str], Any]) -> Any:
     try:
-        return json.loads(text)
+        return read(text)
     except ValueError as error:
         kind = f"the finding about {row.candidate}" if isinstance(row, FindingRow) else "a search"
         raise StoreError(f"{kind} for {row.problem} on {row.device} is damaged in the store: {error}") from None
@@ -85,7 +89,8 @@ def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
         except BadInput:
             raise
         except (ValueError, RecursionError) as error:
-            raise BadInput(f"line {number} of {name} is no line of exported findings: {_mistake(error)}") from None
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise BadInput(f"line {number} of {name} is no line of exported findings: {why}") from None
         first = False
     if first:
         raise BadInput(f"{name} is empty; exported findings begin with a line that names their schema")
@@ -97,28 +102,12 @@ def _without_mark(line: str | bytes) -> str | bytes:
     return line.removeprefix(BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
 
 
-def _mistake(error: ValueError | RecursionError) -> str:
-    if isinstance(error, json.JSONDecodeError):  # whose own words count lines anew
-        return f"{error.msg} at character {error.pos + 1}"
-    if isinstance(error, UnicodeDecodeError):
-        return f"the byte 0x{error.object[error.start]:02x} at character {error.start + 1} is no text in UTF-8"
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, allow_nan=False)
-
-
 def _object(line: str | bytes) -> dict[str, Any]:
-    text = line.decode() if isinstance(line, bytes) else line
-    record = json.loads(text, parse_constant=_no_constant)
+    record = strict_json.loads(line)
     if not isinstance(record, dict):
+        text = line.decode() if isinstance(line, bytes) else line
         raise ValueError(f"expected an object, got {text.strip()[:40]!r}")
     return record
-
-
-def _no_constant(word: str) -> float:
-    raise ValueError(f"JSON has no {word}")
 
 
 def _check_schema(record: dict[str, Any], name: str) -> None:
@@ -144,13 +133,13 @@ def _add(record: dict[str, Any], rows: Rows) -> None:
 
 def _finding(record: dict[str, Any]) -> FindingRow:
     _check(record, FindingRow._fields)
-    body = None if record["measurement"] is None else json.dumps(_measurement(record["measurement"]).to_json())
+    body = None if record["measurement"] is None else measurement_text(_measurement(record["measurement"]))
     return FindingRow(**(_printable(record) | {"measurement": body}))
 
 
 def _search(record: dict[str, Any]) -> SearchRow:
     _check(record, SearchRow._fields)
-    return SearchRow(**(_printable(record) | {"candidates": json.dumps(_printable(record["candidates"]))}))
+    return SearchRow(**(_printable(record) | {"candidates": strict_json.dumps(_printable(record["candidates"]))}))
 
 
 def _check(record: dict[str, Any], fields: tuple[str, ...]) -> None:
@@ -253,19 +242,11 @@ def _printable(data: Any) -> Any:
 
 
 def _sorted(data: Any) -> str:
-    return json.dumps(data, sort_keys=True)
-
-
-def _in_words(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {name: _in_words(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_in_words(value) for value in data]
-    return str(data) if isinstance(data, float) and not isfinite(data) else data
+    return strict_json.dumps(strict_json.in_words(data), sort_keys=True)
 
 
 def _in_numbers(data: Any) -> Any:
-    """``_in_words`` undone, where there are figures by nature."""
+    """``strict_json.in_words`` undone, where there are figures by nature."""
     if isinstance(data, dict):
         return {name: _figure(value) if name in _FIGURES else _in_numbers(value) for name, value in data.items()}
     return [_in_numbers(value) for value in data] if isinstance(data, list) else data

@@ -8,7 +8,7 @@ import torch
 
 from convwright.backends.registry import backends, kinds
 from convwright.core.device import DeviceFacts
-from convwright.core.plan import Backend, Switched
+from convwright.core.plan import Backend, SeveralFingerprints
 from convwright.measuring.hardware.machine import device_facts
 
 
@@ -40,4 +40,6 @@ def _fingerprints(facts: DeviceFacts) -> frozenset[str]:
 
 
 def _of(member: Backend, facts: DeviceFacts) -> frozenset[str]:
-    return member.fingerprints(facts) if isinstance(member, Switched) else frozenset({member.fingerprint(facts)})
+    if isinstance(member, SeveralFingerprints):
+        return member.fingerprints(facts)
+    return frozenset({member.fingerprint(facts)})

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import cast
 
 from convwright.backends import registry
 from convwright.backends.registry import backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
-from convwright.core.plan import Backend, Configurable, Plan, Selective
+from convwright.core.plan import Backend, Configurable, FingerprintsCandidates, Plan, Selective
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
@@ -177,7 +178,16 @@ def fingerprints(device: DeviceFacts, kind: str = "conv") -> list[str]:
 
 def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:
     """What must be the same for a finding about this candidate to count."""
-    return member_of(candidate.leaf).fingerprint(device)
+    member = member_of(candidate.leaf)
+    if _fingerprints_candidates(type(member)):
+        return cast(FingerprintsCandidates, member).fingerprint_of(candidate.leaf, device)
+    return member.fingerprint(device)
+
+
+@cache
+def _fingerprints_candidates(backend_type: type) -> bool:
+    """Whether candidates of such a backend have fingerprints of their own. Looking for methods takes 10 µs."""
+    return issubclass(backend_type, FingerprintsCandidates)
 
 
 def names(listed: Iterable[Candidate]) -> str:

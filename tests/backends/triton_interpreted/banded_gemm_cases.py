@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backends.triton_interpreted.cases import Case, listed
-from convwright.backends.triton.banded_gemm.offers import ALGORITHM, candidate_of
-from convwright.backends.triton.banded_gemm.tiles import best_tiles
+from convwright.backends.triton.banded_gemm.offers import ALGORITHM, best_tiles, candidate_of
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem

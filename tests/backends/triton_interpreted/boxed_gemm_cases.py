@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backends.triton_interpreted.cases import Case
-from convwright.backends.triton.boxed_gemm.offers import candidate_of
-from convwright.backends.triton.boxed_gemm.tiles import TILES, tiles_of
+from convwright.backends.triton.boxed_gemm.offers import TILES, candidate_of, tiles_of
 from convwright.backends.triton.boxes.window import Window
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem

@@ -7,8 +7,7 @@ from dataclasses import replace
 from backends.triton_interpreted.boxed_gemm_cases import SAME, sliced
 from backends.triton_interpreted.cases import Case
 from backends.triton_interpreted.weight_gradient_cases import gradient
-from convwright.backends.triton.boxed_weight_gradient.offers import candidate_of
-from convwright.backends.triton.boxed_weight_gradient.tiles import TILES
+from convwright.backends.triton.boxed_weight_gradient.offers import TILES, candidate_of
 from convwright.core.candidate import Candidate
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem

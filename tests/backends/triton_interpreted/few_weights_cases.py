@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from backends.triton_interpreted.cases import CASES, GROUPED, VOLUMES, Case, listed
 from backends.triton_interpreted.weight_gradient_cases import gradient
-from convwright.backends.triton.few_weights.offers import ALGORITHM, candidate_of
-from convwright.backends.triton.few_weights.tiles import PATCHES, filled_patch, tap_block
+from convwright.backends.triton.few_weights.offers import ALGORITHM, PATCHES, candidate_of, filled_patch, tap_block
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType

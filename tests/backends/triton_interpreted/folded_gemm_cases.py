@@ -6,10 +6,8 @@ from dataclasses import replace
 from itertools import product
 
 from backends.triton_interpreted.cases import CASES, Case
-from convwright.backends.triton.folded_gemm.algorithms import KERNEL, algorithms_of
-from convwright.backends.triton.folded_gemm.offers import candidate_of
-from convwright.backends.triton.folded_gemm.tiles import FoldedTile, steps, tiles
-from convwright.backends.triton.implicit_gemm.tiles import tiles_of
+from convwright.backends.triton.folded_gemm.offers import KERNEL, FoldedTile, algorithms_of, candidate_of, steps, tiles
+from convwright.backends.triton.implicit_gemm.offers import tiles_of
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from convwright.backends.triton.gemm.algorithms import algorithms_of
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
-from convwright.backends.triton.implicit_gemm.offers import candidate_of
+from convwright.backends.triton.implicit_gemm.offers import KERNEL, candidate_of
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 

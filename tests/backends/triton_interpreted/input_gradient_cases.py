@@ -10,8 +10,7 @@ from torch import Tensor
 from backends.triton_interpreted.cases import Case
 from convwright.backends.triton.gemm.algorithms import algorithms_of
 from convwright.backends.triton.gemm.tiles import tiles
-from convwright.backends.triton.input_gradient.algorithms import KERNEL
-from convwright.backends.triton.input_gradient.offers import candidate_of
+from convwright.backends.triton.input_gradient.offers import KERNEL, candidate_of
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType

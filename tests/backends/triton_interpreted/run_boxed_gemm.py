@@ -16,7 +16,7 @@ from backends.triton_interpreted.boxed_gemm_cases import ALGORITHM, SAME, SERVED
 from backends.triton_interpreted.cases import Case, Operands, exact, listed, oracle
 from backends.triton_interpreted.drawn_cases import drawn_case
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.boxed_gemm.tiles import Tile, tiles_of
+from convwright.backends.triton.boxed_gemm.offers import Tile, tiles_of
 from convwright.backends.triton.boxes.window import Window
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Role

@@ -18,7 +18,7 @@ from backends.triton_interpreted.cases import Case, listed
 from backends.triton_interpreted.drawn_cases import drawn_case
 from backends.triton_interpreted.weight_gradient_cases import Operands, with_gaps
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.boxed_weight_gradient.tiles import Tile, products_of, reads_beside, steps
+from convwright.backends.triton.boxed_weight_gradient.offers import Tile, products_of, reads_beside, steps
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import DType
 from convwright.core.error_rule import absolute_objection

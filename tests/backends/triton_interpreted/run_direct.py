@@ -24,8 +24,7 @@ from backends.triton_interpreted.cases import (
     oracle,
 )
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.direct.offers import ALGORITHM, candidate_of
-from convwright.backends.triton.direct.tiles import STRIPS, Strip
+from convwright.backends.triton.direct.offers import ALGORITHM, STRIPS, Strip, candidate_of
 from convwright.backends.triton.sweep import sweep_of
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role

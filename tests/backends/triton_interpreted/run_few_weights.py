@@ -17,8 +17,8 @@ from backends.triton_interpreted.cases import GROUPED, Case
 from backends.triton_interpreted.few_weights_cases import FEW, LAYOUTS, MIXED, all_patches, offered, ragged
 from backends.triton_interpreted.weight_gradient_cases import Operands, gradient, with_gaps
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.few_weights.tiles import Patch
-from convwright.backends.triton.parts.call import sum_call
+from convwright.backends.triton.few_weights.offers import Patch
+from convwright.backends.triton.parts.sums import sum_call
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType

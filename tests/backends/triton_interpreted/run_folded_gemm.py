@@ -27,9 +27,7 @@ from backends.triton_interpreted.fp16_parts_cases import (
     of_one_sign,
 )
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.folded_gemm.algorithms import algorithm_of, algorithms_of
-from convwright.backends.triton.folded_gemm.folding import Folding
-from convwright.backends.triton.folded_gemm.offers import refusal_reason
+from convwright.backends.triton.folded_gemm.offers import Folding, algorithm_of, algorithms_of, refusal_reason
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Role
 from convwright.core.dtype import Arithmetic, DType

@@ -14,22 +14,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
-from backends.triton_interpreted.cases import (
-    CASES,
-    PLANES,
-    VOLUMES,
-    WIDE_GROUPS,
-    Case,
-    Operands,
-    exact,
-    listed,
-    oracle,
-)
+from backends.triton_interpreted.cases import CASES, PLANES, VOLUMES, WIDE_GROUPS, Case, Operands, exact, listed, oracle
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithms_of, algorithms_to_be_named
 from convwright.backends.triton.gemm.tiles import TILES, Tile
-from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
-from convwright.backends.triton.implicit_gemm.tiles import tiles_of
+from convwright.backends.triton.implicit_gemm.offers import KERNEL, tiles_of
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType

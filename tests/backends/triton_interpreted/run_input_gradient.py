@@ -15,10 +15,7 @@ from backends.triton_interpreted.input_gradient_cases import STRIDED, Operands, 
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithms_of
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.input_gradient.algorithms import KERNEL
-from convwright.backends.triton.input_gradient.offers import refusal_reason
-from convwright.backends.triton.input_gradient.phases import phases
-from convwright.backends.triton.input_gradient.tiles import blocks_of
+from convwright.backends.triton.input_gradient.offers import KERNEL, blocks_of, phases, refusal_reason
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType

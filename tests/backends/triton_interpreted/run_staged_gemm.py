@@ -30,9 +30,7 @@ from backends.triton_interpreted.staged_gemm_cases import (
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm import offers as implicit_gemm_offers
-from convwright.backends.triton.staged_gemm.algorithms import SPLIT
-from convwright.backends.triton.staged_gemm.offers import refusal_reason
-from convwright.backends.triton.staged_gemm.staging import Staging
+from convwright.backends.triton.staged_gemm.offers import SPLIT, Staging, refusal_reason
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType

@@ -28,11 +28,13 @@ from backends.triton_interpreted.fp16_parts_cases import (
 from backends.triton_interpreted.staged_weight_gradient_cases import ALGORITHM, NAMES, SAME, SERVED, all_tiles, least
 from backends.triton_interpreted.weight_gradient_cases import Operands, gradient, with_gaps
 from convwright.backends.triton.backend import TritonKernels, kernel_calls
-from convwright.backends.triton.parts.call import sum_call
-from convwright.backends.triton.parts.sums import is_turned
-from convwright.backends.triton.staged_weight_gradient.algorithms import SPLIT
-from convwright.backends.triton.staged_weight_gradient.offers import refusal_reason
-from convwright.backends.triton.staged_weight_gradient.staging import staged_gradient, staged_input
+from convwright.backends.triton.parts.sums import is_turned, sum_call
+from convwright.backends.triton.staged_weight_gradient.offers import (
+    SPLIT,
+    refusal_reason,
+    staged_gradient,
+    staged_input,
+)
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic, DType

@@ -18,8 +18,7 @@ pytest.importorskip("triton")
 from backends.triton_interpreted.cases import listed
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.sweep import sweep_of
-from convwright.backends.triton.taps_first.offers import ALGORITHM, candidate_of, refusal_reason
-from convwright.backends.triton.taps_first.tiles import Tile, tiles
+from convwright.backends.triton.taps_first.offers import ALGORITHM, Tile, candidate_of, refusal_reason, tiles
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
 from convwright.core.dtype import DType

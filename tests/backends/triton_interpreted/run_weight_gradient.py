@@ -25,9 +25,7 @@ from backends.triton_interpreted.weight_gradient_cases import (
 )
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.operands import pixel_count
-from convwright.backends.triton.weight_gradient.algorithms import algorithms, pitch
-from convwright.backends.triton.weight_gradient.offers import candidate_of
-from convwright.backends.triton.weight_gradient.tiles import PartedTile
+from convwright.backends.triton.weight_gradient.offers import PartedTile, algorithms, candidate_of, pitch
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType

@@ -16,7 +16,7 @@ from backends.triton_interpreted.cases import BEFORE_ACTIVATIONS
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.sweep import sweep_of
 from convwright.backends.triton.wide_direct.offers import candidate_of
-from convwright.backends.triton.wide_direct.tiles import Patch, patches
+from convwright.backends.triton.wide_direct.patches import Patch, patches
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
 from convwright.core.problem import ConvProblem

@@ -19,9 +19,7 @@ from backends.triton_interpreted.winograd_cases import SAME, SERVED, computed, c
 from convwright.backends.triton.backend import TritonKernels
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.winograd.algorithms import KERNEL
-from convwright.backends.triton.winograd.offers import refusal_reason
-from convwright.backends.triton.winograd.tiles import tiles_of
+from convwright.backends.triton.winograd.offers import KERNEL, refusal_reason, tiles_of
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType

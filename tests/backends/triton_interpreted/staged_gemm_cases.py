@@ -9,9 +9,7 @@ from torch import Tensor
 
 from backends.triton_interpreted.cases import CASES, VOLUMES, WIDE_GROUPS, Case, Operands
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.staged_gemm.algorithms import SPLIT
-from convwright.backends.triton.staged_gemm.offers import candidate_of
-from convwright.backends.triton.staged_gemm.tiles import tiles
+from convwright.backends.triton.staged_gemm.offers import SPLIT, candidate_of, tiles
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backends.triton_interpreted.cases import CASES, Case
-from convwright.backends.triton.staged_weight_gradient.algorithms import ALGORITHMS, KERNEL
-from convwright.backends.triton.staged_weight_gradient.offers import candidate_of
-from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile, tiles
+from convwright.backends.triton.staged_weight_gradient.offers import ALGORITHMS, KERNEL, StagedTile, candidate_of, tiles
 from convwright.core.candidate import Candidate
 from convwright.core.problem import ConvProblem
 

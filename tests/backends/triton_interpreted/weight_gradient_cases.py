@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from backends.triton_interpreted.cases import CASES, VOLUMES, WIDE_GROUPS, Case
-from convwright.backends.triton.weight_gradient.algorithms import algorithms
-from convwright.backends.triton.weight_gradient.offers import candidate_of
-from convwright.backends.triton.weight_gradient.tiles import tiles
+from convwright.backends.triton.weight_gradient.offers import algorithms, candidate_of, tiles
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from backends.triton_interpreted.cases import Case, Operands
-from convwright.backends.triton.winograd.algorithms import ALGORITHMS
-from convwright.backends.triton.winograd.offers import candidate_of
-from convwright.backends.triton.winograd.tiles import TILES
+from convwright.backends.triton.winograd.offers import ALGORITHMS, TILES, candidate_of
 from convwright.core.candidate import Candidate
 from convwright.core.plan import Plan
 from convwright.core.problem import ConvProblem

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from typing import Protocol, cast
+from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 
@@ -16,6 +15,7 @@ from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.errors import BackendError
 
 VERSION = "3"
 
@@ -30,15 +30,8 @@ class Algorithm(Protocol):
         """One of those candidates made ready."""
 
 
-# In the order in which they are offered: the module of each, which is imported when it is first asked.
-ALGORITHMS: Mapping[str, str] = {
-    "kn2row": "kn2row",
-    "gemm": "gemm",
-    "direct": "direct",
-    "winograd": "winograd",
-    "fft": "fft",
-    "fft-tiled": "fft_tiled",
-}
+# In the order in which they are offered.
+ALGORITHMS = ("kn2row", "gemm", "direct", "winograd", "fft", "fft-tiled")
 
 
 class Reference:
@@ -64,7 +57,34 @@ class Reference:
 
 
 def _algorithm(name: str) -> Algorithm:
-    return cast(Algorithm, import_module(f"{__package__}.{ALGORITHMS[name]}"))
+    """Its module, which is imported when it is first asked for."""
+    match name:
+        case "kn2row":
+            from convwright.backends.reference import kn2row
+
+            return kn2row
+        case "gemm":
+            from convwright.backends.reference import gemm
+
+            return gemm
+        case "direct":
+            from convwright.backends.reference import direct
+
+            return direct
+        case "winograd":
+            from convwright.backends.reference import winograd
+
+            return winograd
+        case "fft":
+            from convwright.backends.reference import fft
+
+            return fft
+        case "fft-tiled":
+            from convwright.backends.reference import fft_tiled
+
+            return fft_tiled
+        case _:
+            raise BackendError(f"reference has the algorithms {', '.join(ALGORITHMS)}, got {name!r}")
 
 
 def _too_narrow(problem: ConvProblem, name: str) -> str | None:

@@ -3,37 +3,39 @@ them is compiled."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from convwright.backends.triton.kernels import KernelName
 from convwright.backends.triton.operands import is_in_planes
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 
 # How many times what its tiles estimate, or what moving its operands takes, a kernel took on an H200: in planes, and
 # with channels last. Medians over 1,513 configurations for layers of known networks, of which 93 in a hundred took
-# between half and twice that (`benchmarks/kernel_estimates.py`); of `taps_first` over 223 for seven layers, all of
+# between half and twice that (`benchmarks/kernel_estimates.py`); of `taps-first` over 223 for seven layers, all of
 # which did.
-_TIMES = {
-    "staged_gemm": (1.25, 1.25),
-    "boxed_gemm": (1.0, 1.0),
-    "folded_gemm": (2.2, 1.8),
-    "implicit_gemm": (2.6, 1.2),
-    "banded_gemm": (1.2, 1.2),
-    "wide_direct": (1.35, 1.5),
-    "taps_first": (1.6, 1.6),
+_TIMES: Mapping[KernelName, tuple[float, float]] = {
+    "staged-gemm": (1.25, 1.25),
+    "boxed-gemm": (1.0, 1.0),
+    "folded-gemm": (2.2, 1.8),
+    "implicit-gemm": (2.6, 1.2),
+    "banded-gemm": (1.2, 1.2),
+    "wide-direct": (1.35, 1.5),
+    "taps-first": (1.6, 1.6),
     "direct": (2.3, 2.0),
     "winograd": (1.7, 1.7),
-    "input_gradient": (4.0, 3.0),
-    "staged_weight_gradient": (1.6, 1.6),
-    "boxed_weight_gradient": (0.7, 0.7),
-    "weight_gradient": (2.5, 2.5),
-    "few_weights": (1.6, 1.9),
+    "input-gradient": (4.0, 3.0),
+    "staged-weight-gradient": (1.6, 1.6),
+    "boxed-weight-gradient": (0.7, 0.7),
+    "weight-gradient": (2.5, 2.5),
+    "few-weights": (1.6, 1.9),
 }
 _LEAST_US = 2.0  # from a kernel's start to its end, with nothing to do
 _CLOCK_MHZ = 1500.0  # of a device that does not tell
 
 
-def estimated(candidate: Candidate, kernel: str, cycles: float, device: DeviceFacts) -> Candidate:
+def estimated(candidate: Candidate, kernel: KernelName, cycles: float, device: DeviceFacts) -> Candidate:
     """The candidate with what it should take, where the busiest multiprocessor should be at it for so many cycles."""
     problem = candidate.problem
     busy_us = cycles / (device.clock_mhz or _CLOCK_MHZ)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from math import gcd
+from math import gcd, prod
 
+from convwright.backends.triton.operands import moves, pair, weight_depth, weight_strides
 from convwright.core.direction import Direction
 from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem
@@ -177,3 +178,32 @@ def _reaching(axis: Axis, element: int, flip: bool) -> Phase:
     # What the last tap has taken to an element was computed first.
     before = (reaching[-1] * axis.dilation - place) // axis.stride
     return Phase(len(reaching), before, axis.taps - 1 - reaching[-1] if flip else reaching[0])
+
+
+def lying_constants(sweep: Sweep) -> dict[str, int]:
+    """Strides of what is read and written."""
+    ahead = (0,) * (5 - len(sweep.read.shape))
+    told: dict[str, int] = {}
+    for spec, names in (sweep.read, "X_N X_C X_D X_H X_W"), (sweep.written, "Y_N Y_K Y_Z Y_P Y_Q"):
+        images, channels, *pixels = moves(spec)
+        told |= dict(zip(names.split(), (images, channels, *ahead, *pixels), strict=True))
+    return told
+
+
+def weight_lying(problem: ConvProblem, *, packed: bool) -> dict[str, int]:
+    """Strides of the weight: as it lies, or packed with its groups last."""
+    outputs = problem.k // problem.groups
+    if not packed:
+        told = weight_strides(problem) | {"W_T": weight_depth(problem)["W_T"]}
+        return told | {"W_G": outputs * told["W_K"]}
+    _, channels, *taps = problem.w.shape
+    R, S = pair(tuple(taps), 1)
+    tap = problem.groups
+    told = {"W_G": 1, "W_S": tap, "W_R": S * tap, "W_T": R * S * tap, "W_C": prod(taps) * tap}
+    return told | {"W_K": channels * told["W_C"]}
+
+
+def weight_constants(problem: ConvProblem, lying: dict[str, int]) -> dict[str, int]:
+    """Strides along the groups and along the channels that are outputs and inputs here."""
+    K, C = ("W_C", "W_K") if problem.direction is Direction.BACKWARD_DATA else ("W_K", "W_C")
+    return {"W_G": lying["W_G"], "W_K": lying[K], "W_C": lying[C]}

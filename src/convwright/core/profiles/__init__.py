@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from convwright import strict_json
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.errors import BadInput
@@ -23,7 +23,7 @@ def record(name: str) -> dict[str, Any]:
     the property record that cuDNN plans from."""
     if name not in names():
         raise BadInput(f"device must be cpu, cuda, cuda:1, … or one of {', '.join(names())}, got {name!r}")
-    read: dict[str, Any] = json.loads((resources.files(__name__) / f"{name}.json").read_text())
+    read: dict[str, Any] = strict_json.loads((resources.files(__name__) / f"{name}.json").read_text())
     return read
 
 
@@ -51,7 +51,7 @@ def profile(name: str) -> DeviceFacts:
         peak_flops_per_us=tuple(
             (Arithmetic(rate), tera * 1e6 * clock_mhz / written["peak_clock_mhz"][rate]) for rate, tera in rates.items()
         ),
-        properties_json=json.dumps(properties, separators=(",", ":")),
+        properties_json=strict_json.dumps(properties, compact=True),
         source=written["source"],
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from convwright import strict_json
 from convwright.core.device import DeviceFacts
 from convwright.core.profiles import names, profile, profile_for
 from convwright.errors import BadInput
@@ -109,14 +109,14 @@ def with_rates_of(known: DeviceFacts, live: DeviceFacts) -> DeviceFacts:
     of one name are clocked differently.
     """
     sm_count, clock_mhz = live.sm_count or known.sm_count or 0, live.clock_mhz or known.clock_mhz or 0
-    properties = json.loads(known.properties_json or "{}")
+    properties = strict_json.loads(known.properties_json or "{}")
     properties |= {"multiProcessorCount": sm_count, "totalGlobalMem": live.memory_bytes, "deviceName": live.name}
     return replace(
         live,
         clock_mhz=clock_mhz or None,
         bandwidth_bytes_per_us=known.bandwidth_bytes_per_us,
         peak_flops_per_us=known.peaks_with(sm_count, clock_mhz),
-        properties_json=json.dumps(properties, separators=(",", ":")),
+        properties_json=strict_json.dumps(properties, compact=True),
     )
 
 

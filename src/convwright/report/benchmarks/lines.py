@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from convwright import strict_json
 from convwright.errors import BadInput
-from convwright.report.words.plain import as_json
 
 _STDOUT = 1
 # No line of results is as long; so much is read to see whether a file holds any.
@@ -24,7 +23,7 @@ def as_line(data: Any) -> str:
     >>> as_line({"low": float("-inf"), "names": ["a", "b"]})
     '{"low": "-inf", "names": ["a", "b"]}'
     """
-    return json.dumps(json.loads(as_json(data)))
+    return strict_json.dumps(strict_json.in_words(data))
 
 
 class Lines:
@@ -64,7 +63,7 @@ class Lines:
 
     def _record(self, line: str, number: int) -> dict[str, Any]:
         try:
-            record = json.loads(line)
+            record = strict_json.loads(line)
         except ValueError:
             record = None
         if not isinstance(record, dict):
@@ -95,7 +94,7 @@ def _holds_records(first: bytes) -> bool:
     if not first.endswith(b"\n"):
         return b'{"'.startswith(first[:2])
     try:
-        record = json.loads(first)
+        record = strict_json.loads(first)
     except ValueError:
         return False
     return isinstance(record, dict) and "benchmark" in record
@@ -107,7 +106,7 @@ def _mend(file: BinaryIO) -> None:
     if not last:
         return
     try:
-        json.loads(last)
+        strict_json.loads(last)
         file.write(b"\n")
     except ValueError:
         file.truncate(start)

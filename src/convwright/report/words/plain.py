@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from math import isfinite
 from typing import Any
+
+from convwright import strict_json
 
 
 def as_json(data: Any) -> str:
@@ -16,12 +16,4 @@ def as_json(data: Any) -> str:
      "relative_l2": 1e-07
     }
     """
-    return json.dumps(_plain(data), indent=1, allow_nan=False)
-
-
-def _plain(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {name: _plain(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_plain(value) for value in data]
-    return str(data) if isinstance(data, float) and not isfinite(data) else data
+    return strict_json.dumps(strict_json.in_words(data), indent=1)

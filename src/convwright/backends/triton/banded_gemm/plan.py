@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from convwright.backends.triton.banded_gemm.forward import forward_of
-from convwright.backends.triton.banded_gemm.tiles import Tile
+from convwright.backends.triton.banded_gemm.offers import Tile, forward_of
 from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 

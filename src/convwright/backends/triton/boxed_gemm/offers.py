@@ -1,25 +1,37 @@
-"""Products of boxes: what they serve, and what their kernel is told about a problem."""
+"""Products of boxes: what they serve, their tiles, and what is launched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
 
-from convwright.backends.triton.boxed_gemm.tiles import Tile, best_tiles, cycles, tiled_products
 from convwright.backends.triton.boxes.copying import (
+    BARRIERS_BYTES,
     DTYPES,
+    NUMBER_BYTES,
     aligned_reason,
     architecture_reason,
+    blocks_together,
     copying_reason,
     stride_reason,
 )
 from convwright.backends.triton.boxes.window import Window
+from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.gemm.algorithms import GROUP_M, MOST_TILES
-from convwright.backends.triton.launching.kernel_call import TensorMap
+from convwright.backends.triton.launching.kernel_call import KernelCall, TensorMap
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    STEP_CYCLES,
+    products_per_cycle,
+    sm_count,
+)
 from convwright.backends.triton.operands import OFFSETS_32_BITS, operand_reason, shape_reason, span
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.dtype import native_arithmetic
+from convwright.core.dtype import Arithmetic, native_arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
@@ -84,6 +96,88 @@ def _written_reason(problem: ConvProblem) -> str | None:
     return f"writes outputs by offsets below 2^31 where the copy engine cannot take them, got {spanned:,} elements"
 
 
+# Configurations, and how long each should take.
+
+_MORE_REGISTERS = 56  # than those of the sums
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(Configuration):
+    """What a program computes at a time: ``bn`` channels by so many pixels, ``bk`` of the sum at a step; and how many
+    programs there are."""
+
+    bn: int
+    pixels: int
+    bk: int
+    warps: int
+    stages: int
+    programs: int = 0
+
+    def shared_bytes(self, *, residual: bool) -> int:
+        """An upper bound."""
+        staged = self.stages * (self.bn + self.pixels) * self.bk
+        stored = self.bn * self.pixels * (1 + residual)
+        return (staged + stored) * NUMBER_BYTES + BARRIERS_BYTES
+
+    def together(self, device: DeviceFacts, *, residual: bool) -> int:
+        """How many programs a multiprocessor holds."""
+        registers = self.bn * self.pixels // (32 * self.warps) + _MORE_REGISTERS
+        return blocks_together(device, self.shared_bytes(residual=residual), registers, self.warps)
+
+
+TILES = (
+    Tile(128, 256, 64, 8, 3), Tile(256, 128, 64, 8, 3), Tile(128, 256, 64, 8, 2),
+    Tile(128, 128, 64, 8, 4), Tile(128, 128, 64, 4, 4), Tile(128, 128, 64, 4, 2),
+    Tile(64, 256, 64, 4, 4), Tile(64, 256, 64, 4, 2), Tile(64, 128, 64, 4, 4), Tile(128, 64, 64, 4, 4),
+    Tile(64, 64, 64, 4, 5),
+    Tile(128, 128, 32, 8, 4), Tile(64, 256, 32, 4, 4), Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4),
+    Tile(64, 64, 32, 4, 6),
+    Tile(128, 128, 16, 8, 6), Tile(64, 256, 16, 4, 6), Tile(64, 128, 16, 4, 6),
+)  # fmt: skip
+
+
+def tiles_of(tile: Tile, window: Window) -> int:
+    """How many there are to compute."""
+    return window.box(tile.pixels).count(window.written.sizes) * -(-window.outputs // tile.bn)
+
+
+def steps(tile: Tile, window: Window) -> int:
+    """Of one tile's sum."""
+    return -(-window.channels // tile.bk) * prod(window.taps)
+
+
+def tiled_products(tile: Tile, window: Window) -> int:
+    """How many products all programs multiply, idle ones too."""
+    return tiles_of(tile, window) * steps(tile, window) * tile.bn * tile.pixels * tile.bk
+
+
+def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
+    """The ``count`` that should be fastest, by estimate."""
+    window = Window.of(problem)
+    held = ((tile, tile.together(device, residual=problem.epilogue.residual)) for tile in TILES)
+    placed = [replace(tile, programs=_programs(tile, window, device, together)) for tile, together in held if together]
+    return tuple(sorted(placed, key=lambda tile: cycles(tile, window, device))[:count])
+
+
+def _programs(tile: Tile, window: Window, device: DeviceFacts, together: int) -> int:
+    """As many as the device holds, or one for each tile."""
+    return min(tiles_of(tile, window), together * sm_count(device))
+
+
+def cycles(tile: Tile, window: Window, device: DeviceFacts) -> float:
+    """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
+    turns = -(-tiles_of(tile, window) // tile.programs)
+    together = -(-tile.programs // sm_count(device))
+    products = tile.bn * tile.pixels * tile.bk / products_per_cycle(Arithmetic.FP16_ACC32, tile.bn)
+    loads = (tile.bn + tile.pixels) * tile.bk * NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
+    stored = tile.bn * tile.pixels * NUMBER_BYTES / CACHE_BYTES_PER_CYCLE
+    summed = steps(tile, window) * (max(products, loads) + STEP_CYCLES / together)
+    return BLOCK_CYCLES + turns * together * (summed + stored)
+
+
+# What is launched.
+
+
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
     """What the kernel is compiled for."""
     window, boxes = Window.of(problem), _writes_boxes(problem)
@@ -106,3 +200,18 @@ def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
     elif problem.epilogue.residual:
         told["residual"] = told["y"]
     return told
+
+
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+    """What the driver is asked to launch for ``candidate``."""
+    from convwright.backends.triton.boxed_gemm.kernel import boxed_gemm
+
+    problem, tile = candidate.problem, Tile.of(candidate)
+    x, w, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.w, problem.y))
+    bias = (problem.dtype.added.value, problem.dtype.added.nbytes)
+    return (
+        KernelCall(
+            boxed_gemm, {"x": x, "w": w, "bias": bias, "residual": y, "y": y}, constants(problem, tile),
+            tile.programs, tile.warps, tile.stages, maps=maps(problem, tile),
+        ),
+    )  # fmt: skip

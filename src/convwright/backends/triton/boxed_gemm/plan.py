@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.gemm.weight import channels_last_of
 from convwright.backends.triton.launching.single_plan import SingleKernelPlan
+from convwright.backends.triton.packing.weight import channels_last_of
 from convwright.core.candidate import Candidate
 
 

@@ -1,10 +1,11 @@
-"""What Hopper's copy engine can bring."""
+"""What Hopper's copy engine can bring, and how many blocks of such products fit on a multiprocessor."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from convwright.backends.triton.boxes.box import APART_BYTES, Images
+from convwright.backends.triton.boxes.window import APART_BYTES, Images
+from convwright.backends.triton.multiprocessor import REGISTERS, shared_limit
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
@@ -47,3 +48,14 @@ def aligned_reason(name: str, spec: TensorSpec) -> str | None:
     if spec.alignment >= APART_BYTES:
         return None
     return f"needs that `{name}` begins at a multiple of {APART_BYTES} bytes, got {spec.alignment}"
+
+
+NUMBER_BYTES = 2
+BARRIERS_BYTES = 2048  # and what is lost where buffers begin at a multiple of 1024 bytes
+_OWN_BYTES = 1024  # that a multiprocessor keeps of each block
+
+
+def blocks_together(device: DeviceFacts, shared_bytes: int, registers: int, warps: int) -> int:
+    """How many fit that take so much shared memory, and so many registers a thread; 0 where not one does."""
+    by_shared = (shared_limit(device) + _OWN_BYTES) // (shared_bytes + _OWN_BYTES)
+    return min(REGISTERS // (32 * warps * registers), by_shared)

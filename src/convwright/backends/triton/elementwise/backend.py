@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from convwright.backends.triton.backend import TritonKernels, device_reason
-from convwright.backends.triton.elementwise.offers import NAME, kernel_call, offers
+from convwright.backends.triton.elementwise.offers import ALGORITHM, NAME, kernel_call, offers
+from convwright.backends.triton.fingerprints import source_hash, triton_version
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Plan
@@ -16,6 +17,15 @@ from convwright.errors import BackendError
 
 class TritonElementwise(TritonKernels):
     """One kernel for each expression, or copy, whose source is generated."""
+
+    def fingerprint(self, device: DeviceFacts) -> str:
+        return f"triton {triton_version()}, {ALGORITHM} {source_hash(ALGORITHM)}"
+
+    def fingerprint_of(self, candidate: Candidate, device: DeviceFacts) -> str:
+        return self.fingerprint(device)
+
+    def fingerprints(self, device: DeviceFacts) -> frozenset[str]:
+        return frozenset({self.fingerprint(device)})
 
     def candidates(self, problem: Any, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         reason = device_reason(device)

@@ -1,18 +1,31 @@
-"""Products on folded rows of taps, for images of few channels: what they serve, and what their kernels are told."""
+"""Products on folded rows of taps, for images of few channels: what they serve, how images are staged, the tiles, and
+what is launched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf, prod
 
-from convwright.backends.triton.folded_gemm.algorithms import DTYPES, KERNEL, algorithm_of, algorithms_of
-from convwright.backends.triton.folded_gemm.folding import Folding
-from convwright.backends.triton.folded_gemm.tiles import FoldedTile, best_tiles, cycles, steps
 from convwright.backends.triton.gemm.algorithms import Algorithm
-from convwright.backends.triton.implicit_gemm.tiles import tiles_of
+from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.implicit_gemm.offers import tiles_of
+from convwright.backends.triton.launching.kernel_call import KernelCall
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MORE_KERNEL_CYCLES,
+    MOST_WARPS,
+    STEP_CYCLES,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     lying_reason,
     offsets_are_wide,
+    pair,
     power_of_two,
     shape_reason,
     size_reason,
@@ -20,14 +33,43 @@ from convwright.backends.triton.operands import (
     weight_reason,
     weight_strides,
 )
-from convwright.backends.triton.staged_gemm.offers import product_constants, window_of
+from convwright.backends.triton.staged_gemm.offers import product_constants, shared_bytes, window_of
+from convwright.backends.triton.staging.fp16_numbers import (
+    NUMBER_BYTES,
+    SCALE_BYTES,
+    aligned,
+    extents,
+    numbers_of,
+    padded,
+    scaled,
+    split,
+)
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
+from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
+KERNEL = "folded-gemm"
 NAME = f"triton/{KERNEL}"
+_OF_DTYPE = {
+    DType.FP16: (Algorithm(KERNEL, Arithmetic.FP16_ACC32),),
+    DType.BF16: (Algorithm(KERNEL, Arithmetic.BF16_ACC32),),
+    DType.FP32: (split(KERNEL), scaled(KERNEL)),
+}
+DTYPES = tuple(_OF_DTYPE)
+
+
+def algorithms_of(dtype: DType) -> tuple[Algorithm, ...]:
+    """Those for a storage type; for one that none serves, the first, to refuse by its name."""
+    return _OF_DTYPE.get(dtype, _OF_DTYPE[DType.FP16])
+
+
+def algorithm_of(candidate: Candidate) -> Algorithm:
+    return {each.name: each for each in algorithms_of(candidate.problem.dtype)}[candidate.algorithm]
+
+
 # Of more channels each tap fills a step by itself.
 _MOST_CHANNELS, _LEAST_OUTPUTS = 8, 8
 _MOST_OF_A_STEP, _MOST_OF_A_ROW = 64, 32_768
@@ -102,6 +144,188 @@ def _folded_reason(problem: ConvProblem) -> str | None:
     return None if staged < MOST_ELEMENTS else f"stages inputs as at most 2^30 numbers, got {staged:,}"
 
 
+# How an image of few channels lies once it is staged: row by row, its channels filled up to a power of two, so that
+# all that the taps of one row read lies side by side.
+
+_LEAST_CHANNELS = 4  # of a pixel: of fewer too few bytes lie side by side
+_LEAST_STEP = 16  # that tensor cores take
+_WHOLE_LOADS = 8  # numbers that one instruction loads, of which a row has a multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """``rows`` of ``width`` pixels of ``channels``; ``taps`` side by side are a step of ``step`` numbers.
+
+    ``whole`` steps are read, with what lies behind the taps in a row, where whole loads would find the numbers of a
+    step but for its end. Twice as many of half the length kept shared memory busy for 83 % of the 85 µs that a first
+    layer of 7x7 took (H200, under a profiler).
+    """
+
+    images: int
+    depth: int
+    height: int
+    width: int
+    channels: int
+    taps: int
+    each: int
+    scaled: bool
+    whole: bool
+
+    @classmethod
+    def of(cls, problem: ConvProblem, algorithm: Algorithm) -> Folding:
+        channels = max(power_of_two(problem.c), _LEAST_CHANNELS)
+        deep, high, wide = extents(problem)
+        taps, axis, scaled = pair(problem.taps, 1)[1], problem.axes[-1], problem.dtype is DType.FP32
+        whole = axis.stride * channels % _WHOLE_LOADS == 0 and taps * channels % _WHOLE_LOADS != 0
+        if whole:
+            wide = max(wide, (axis.out - 1) * axis.stride + _step(taps, channels) // channels)
+        wide = padded(wide, max(_WHOLE_LOADS // channels, 1))
+        return cls(problem.n, deep, high, wide, channels, taps, numbers_of(algorithm), scaled, whole)
+
+    @property
+    def rows(self) -> int:
+        return self.images * self.depth * self.height
+
+    @property
+    def step(self) -> int:
+        return _step(self.taps, self.channels)
+
+    @property
+    def numbers(self) -> int:
+        """Of one part."""
+        return self.rows * self.width * self.channels
+
+    @property
+    def nbytes(self) -> int:
+        """Numbers, and behind them a scale for each row; what follows is aligned."""
+        return aligned(self.each * self.numbers * NUMBER_BYTES + self.rows * SCALE_BYTES * self.scaled)
+
+    @property
+    def constants(self) -> dict[str, int | bool]:
+        """What kernels are told that write it or read it."""
+        return {
+            "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "PITCH": self.channels,
+            "EACH": self.each, "SCALED": self.scaled,
+            "SCALES_AT": self.each * self.numbers * NUMBER_BYTES // SCALE_BYTES,
+        }  # fmt: skip
+
+    def packed_bytes(self, rows: int, outputs: int) -> int:
+        """What a weight of so many rows of taps takes, with a scale for each output channel."""
+        return outputs * (self.each * rows * self.step * NUMBER_BYTES + SCALE_BYTES)
+
+
+def _step(taps: int, channels: int) -> int:
+    return max(power_of_two(taps * channels), _LEAST_STEP)
+
+
+# Configurations, and how long each should take.
+
+# Pixels, channels, warps and stages. Few steps are taken, and what is written takes longest: many small blocks hide it.
+_SHAPES = (
+    (128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 3), (128, 32, 4, 3), (256, 32, 8, 3), (256, 64, 8, 3),
+    (64, 32, 4, 3), (128, 128, 8, 3), (128, 16, 4, 3), (64, 128, 4, 3),
+)  # fmt: skip
+_REGISTERS = 128  # of a thread whose numbers need no scales, so that a multiprocessor has four of its warps' blocks
+# Of programs that keep the weight. In one stage the rows of a tile are read through the nearest cache, in which
+# windows of neighbouring pixels overlap; copies of 16 bytes ahead of time pass it by, and fetch 6 times as much (H100).
+_HELD_SHAPES = (
+    (128, 64, 8, 1), (64, 64, 4, 1), (128, 64, 4, 1), (64, 32, 4, 1), (128, 32, 8, 1), (256, 64, 8, 1),
+    (128, 64, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3),
+)  # fmt: skip
+_RESERVED_BYTES = 1024  # of shared memory for each block, beyond what it asks for
+# Rows of taps, all of which stand in the code.
+_MOST_HELD = 11
+_MOST_SCALED = 1024  # sums of a warp
+_HELD_BYTES_PER_CYCLE, _TIMES_PAST_THE_CACHE = 64, 2
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedTile(Tile):
+    """``programs`` keep the weight and take one tile after another; None where each tile has a program of its own."""
+
+    programs: int | None = None
+
+
+def tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[FoldedTile, ...]:
+    """All that there are for it: a step is one row of taps."""
+    folding = Folding.of(problem, algorithm)
+    regs = None if folding.scaled else _REGISTERS
+    own = [FoldedTile(bm, bn, folding.step, warps, stages, regs) for bm, bn, warps, stages in _SHAPES]
+    held = [FoldedTile(bm, bn, folding.step, warps, stages, programs=1) for bm, bn, warps, stages in _HELD_SHAPES]
+    # Beside scaled sums stand those of a step and of its low parts: of more than 32 a thread, they spill.
+    most = _MOST_SCALED if folding.scaled else inf
+    fitting = [tile for tile in held if steps(problem) <= _MOST_HELD and tile.bm * tile.bn <= most * tile.warps]
+    return *own, *(held_by(device, tile, problem, algorithm) for tile in fitting)
+
+
+def held_by(device: DeviceFacts, tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm) -> FoldedTile:
+    """With as many programs as multiprocessors have room for, each block of channels as many as the others."""
+    columns = -(-problem.k // tile.bn)
+    at_once = sm_count(device) * _together(tile, problem, algorithm, device)
+    each = min(max(at_once // columns, 1), tiles_of(tile, problem) // columns)
+    return replace(tile, programs=each * columns)
+
+
+def held_bytes(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm) -> int:
+    """Shared memory for rows of tiles, the weight, and either a tile on its way to the output or a step of one that is
+    computed again, which in one stage is where the rows were; with the scales of rows."""
+    rows, each = steps(problem), numbers_of(algorithm) * tile.bk * NUMBER_BYTES
+    again = max(tile.bm * tile.bn * problem.y.dtype.nbytes, (tile.bm + tile.bn) * each)
+    scales = rows * tile.stages * tile.bm * SCALE_BYTES if Folding.of(problem, algorithm).scaled else 0
+    held, read = rows * each * tile.bn, rows * each * tile.stages * tile.bm
+    return held + scales + (max(read, again) if tile.stages == 1 else read + again)
+
+
+def _together(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> int:
+    """How many programs that keep the weight fit on a multiprocessor."""
+    shared_bytes = held_bytes(tile, problem, algorithm) + _RESERVED_BYTES
+    return max(1, min((shared_limit(device) + _RESERVED_BYTES) // shared_bytes, MOST_WARPS // tile.warps))
+
+
+def steps(problem: ConvProblem) -> int:
+    """Rows of taps."""
+    return prod(problem.taps) // problem.taps[-1]
+
+
+def best_tiles(
+    problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, *, count: int
+) -> tuple[FoldedTile, ...]:
+    """The ``count`` tiles that should be fastest, by estimate, the best first; half of them keep the weight, where some
+    can."""
+    limit = shared_limit(device)
+
+    def needed(tile: FoldedTile) -> int:
+        return shared_bytes(algorithm, tile) if tile.programs is None else held_bytes(tile, problem, algorithm)
+
+    def best(among: Sequence[FoldedTile], most: int) -> list[FoldedTile]:
+        return sorted(among, key=lambda tile: cycles(tile, problem, algorithm, device))[:most]
+
+    fitting = [tile for tile in tiles(problem, algorithm, device) if needed(tile) <= limit]
+    held = best([tile for tile in fitting if tile.programs is not None], count // 2)
+    own = best([tile for tile in fitting if tile.programs is None], count - len(held))
+    return tuple(best([*held, *own], count))
+
+
+def cycles(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
+    """A rough time: good enough to drop what cannot win."""
+    sms, folding = sm_count(device), Folding.of(problem, algorithm)
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
+    written = tile.bm * tile.bn * problem.y.dtype.nbytes / CACHE_BYTES_PER_CYCLE
+    staging = (problem.x.nbytes + folding.nbytes) / (sms * CACHE_BYTES_PER_CYCLE) + MORE_KERNEL_CYCLES
+    each = -(-tiles_of(tile, problem) // sms)
+    if tile.programs is not None:
+        loads = tile.bm * tile.bk * NUMBER_BYTES * folding.each / _HELD_BYTES_PER_CYCLE
+        loads *= _TIMES_PAST_THE_CACHE if tile.stages > 1 and folding.whole else 1
+        return each * (steps(problem) * (products + loads) + written) + BLOCK_CYCLES + staging
+    loads = (tile.bm + tile.bn) * tile.bk * NUMBER_BYTES * folding.each / CACHE_BYTES_PER_CYCLE
+    together = max(1, 16 // tile.warps)
+    block = steps(problem) * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together
+    return each * (block + written) + staging
+
+
+# What is launched.
+
+
 def laying_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
     """What the kernel that lays the input and the weight is compiled for; a program lays a row of the input, or what
     belongs to an output channel."""
@@ -134,3 +358,36 @@ def held_constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile)
     return {name: value for name, value in told.items() if name not in unknown} | {
         "WHOLE": folding.whole, "PROGRAMS": tile.programs, "STAGES": tile.stages,
     }  # fmt: skip
+
+
+_NUMBERS_OF_A_WARP = 256
+
+
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
+    """What the driver is asked to launch for ``candidate``: what lays the input and the weight, and the products."""
+    from convwright.backends.triton.folded_gemm.kernel import folded_operands, held_gemm
+    from convwright.backends.triton.staged_gemm.kernel import staged_gemm
+
+    problem, algorithm, tile = candidate.problem, algorithm_of(candidate), FoldedTile.of(candidate)
+    x, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
+    of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, of whose address nothing is assumed
+    numbers = (DType.FP16 if problem.dtype is DType.FP32 else problem.dtype).value, 16  # where a kernel has laid them
+    told = laying_constants(problem, algorithm)
+    warps = _warps(max(told["X_BLOCK"], told["W_BLOCK"]))
+    laid = KernelCall(
+        folded_operands, {"x": x, "staged": numbers, "w": of_any, "packed": numbers}, told,
+        Folding.of(problem, algorithm).rows + problem.k, warps, 1,
+    )  # fmt: skip
+    pointers = {"staged": numbers, "w": numbers, "bias": of_any, "residual": y, "y": y}
+    if tile.programs is None:
+        product, blocks = constants(problem, algorithm, tile), tiles_of(tile, problem)
+        products = KernelCall(staged_gemm, pointers, product, blocks, tile.warps, tile.stages, tile.regs)
+    else:  # whose one long loop has its stages, and no other
+        product = held_constants(problem, algorithm, tile)
+        products = KernelCall(held_gemm, pointers, product, tile.programs, tile.warps, 1, tile.regs)
+    return laid, products
+
+
+def _warps(numbers: int) -> int:
+    """Of a program that lays so many."""
+    return min(max(numbers // _NUMBERS_OF_A_WARP, 1), 16)

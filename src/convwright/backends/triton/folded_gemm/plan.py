@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.folded_gemm.algorithms import algorithm_of
-from convwright.backends.triton.folded_gemm.folding import Folding
+from convwright.backends.triton.folded_gemm.offers import Folding, algorithm_of
 from convwright.backends.triton.launching.sequence_plan import Operand, SequencePlan
 from convwright.core.candidate import Candidate
 

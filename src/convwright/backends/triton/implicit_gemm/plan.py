@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.gemm.weight import channels_last_of
-from convwright.backends.triton.implicit_gemm.algorithms import KERNEL
+from convwright.backends.triton.implicit_gemm.offers import KERNEL
 from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan, SequencePlan
 from convwright.backends.triton.launching.single_plan import SingleKernelPlan
+from convwright.backends.triton.packing.weight import channels_last_of
 from convwright.core.candidate import Candidate
 
 

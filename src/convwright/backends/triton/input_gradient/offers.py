@@ -1,9 +1,10 @@
-"""An input's gradient as a matrix product for each phase: what it serves, and what its kernel is told of a problem."""
+"""An input's gradient as a matrix product for each phase: what it serves, phases, tiles, and what is launched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, product
 from math import gcd, prod
 
 from convwright.backends.triton.gemm.algorithms import (
@@ -13,10 +14,17 @@ from convwright.backends.triton.gemm.algorithms import (
     algorithms_of,
     arithmetic_constants,
 )
-from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.input_gradient.algorithms import KERNEL, is_turned
-from convwright.backends.triton.input_gradient.phases import phases, reads_beyond
-from convwright.backends.triton.input_gradient.tiles import best_tiles, blocks_of, cycles, tiled_products
+from convwright.backends.triton.gemm.tiles import Tile, shapes_first, tiles
+from convwright.backends.triton.launching.kernel_call import KernelCall
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MOST_WARPS,
+    STEP_CYCLES,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     depth_constants,
@@ -30,12 +38,26 @@ from convwright.backends.triton.operands import (
     weight_reason,
     window_constants,
 )
+from convwright.backends.triton.packing.call import turned_rows_call
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic, DType
+from convwright.core.geometry import Axis
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
+KERNEL = "input-gradient"
 NAME = f"triton/{KERNEL}"
+
+
+def is_turned(problem: ConvProblem, tile: Tile) -> bool:
+    """Whether the weight is laid as C T R S K, along the sum, and not as K T R S C, as it lies with channels last.
+
+    Of fp32 tensor cores take nothing else; of the others only where whole tiles can be read along the channels.
+    """
+    return problem.dtype is DType.FP32 or group_sizes(problem)[0] % tile.bn > 0
+
+
 # A program looks for its own among them.
 _MOST_PHASES = 64
 
@@ -95,6 +117,123 @@ def _pixels_reason(problem: ConvProblem) -> str | None:
     return None if pixels < MOST_ELEMENTS else f"serves at most 2^30 input pixels, got {pixels:,}"
 
 
+# Which pixels of an input are reached by the same taps, where windows are more than one pixel apart.
+
+_ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The pixels that a tap reaches, and with it those that lie multiples of the strides behind it.
+
+    ``tap`` is the first of them in three dimensions, which need not be there: then none reaches these pixels, and
+    ``taps`` is 0. ``pixels`` are those of the whole batch.
+    """
+
+    tap: tuple[int, int, int]
+    pixels: int
+    taps: int
+
+
+def phases(problem: ConvProblem) -> tuple[Phase, ...]:
+    """All that have pixels, those that most taps reach first. Dimensions that the problem has not come first."""
+    axes = _axes(problem)
+    every = (
+        Phase(
+            (t, r, s),
+            problem.n * prod(map(len, map(_pixels, axes, (t, r, s)))),
+            prod(map(_taps, axes, (t, r, s))),
+        )
+        for t, r, s in product(*(range(axis.stride) for axis in axes))
+    )
+    return tuple(sorted((phase for phase in every if phase.pixels), key=lambda phase: -phase.taps))
+
+
+def reads_beyond(problem: ConvProblem) -> bool:
+    """Whether a tap that reaches a pixel would have done so from outside of the output."""
+    return any(_reads_beyond(axis, tap) for axis in _axes(problem) for tap in range(min(axis.stride, axis.taps)))
+
+
+def _axes(problem: ConvProblem) -> tuple[Axis, ...]:
+    return (_ONE,) * (3 - problem.rank) + problem.axes
+
+
+def _pixels(axis: Axis, tap: int) -> range:
+    return range((tap * axis.dilation - axis.pad[0]) % axis.stride, axis.size, axis.stride)
+
+
+def _taps(axis: Axis, tap: int) -> int:
+    return len(range(tap, axis.taps, axis.stride))
+
+
+def _reads_beyond(axis: Axis, tap: int) -> bool:
+    pixels = _pixels(axis, tap)
+    if not pixels:
+        return False
+    first, last = ((pixel + axis.pad[0] - tap * axis.dilation) // axis.stride for pixel in (pixels[0], pixels[-1]))
+    return first < (_taps(axis, tap) - 1) * axis.dilation or last >= axis.out
+
+
+# Configurations, and how long each should take.
+
+
+def best_tiles(
+    problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
+) -> tuple[Tile, ...]:
+    """The ``count`` tiles that should be fastest, by estimate, the best of each shape first."""
+    limit, nbytes, all_phases = shared_limit(device), problem.dtype.nbytes, phases(problem)
+
+    def taken(tile: Tile) -> float:
+        return cycles(tile, problem, all_phases, arithmetic, device, split=split)
+
+    fitting = [tile for tile in tiles(arithmetic, split=split) if tile.shared_bytes(nbytes, split=split) <= limit]
+    return shapes_first(sorted(fitting, key=taken)[:count])
+
+
+def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
+    """How many programs compute a phase."""
+    return -(-phase.pixels // tile.bm) * -(-group_sizes(problem)[0] // tile.bn) * problem.groups
+
+
+def tiled_products(tile: Tile, problem: ConvProblem) -> int:
+    """How many products the blocks of all phases multiply, idle ones too."""
+    channels = group_sizes(problem)[1]
+    return sum(
+        blocks_of(phase, problem, tile) * tile.products(tile.steps(channels, phase.taps)) for phase in phases(problem)
+    )
+
+
+def cycles(
+    tile: Tile,
+    problem: ConvProblem,
+    all_phases: tuple[Phase, ...],
+    arithmetic: Arithmetic,
+    device: DeviceFacts,
+    *,
+    split: bool,
+) -> float:
+    """A rough time of all multiprocessors: good enough to drop the tiles that cannot win."""
+    sms = sm_count(device)
+    blocks = [blocks_of(phase, problem, tile) for phase in all_phases]
+    fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, split=split))
+    together = min(-(-sum(blocks) // sms), fitting, MOST_WARPS // tile.warps)
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
+    loads = (tile.bm + tile.bn * (1 + split)) * tile.bk * problem.dtype.nbytes / CACHE_BYTES_PER_CYCLE
+    step = max(products, loads) + STEP_CYCLES / together
+    of_block = [
+        tile.steps(group_sizes(problem)[1], phase.taps) * step + BLOCK_CYCLES / together for phase in all_phases
+    ]
+
+    # Blocks of the heaviest phases come first. What is lighter fills the gaps that they leave, but makes none of them
+    # shorter: the busiest multiprocessor has its share of all, and of the heavy ones whole blocks.
+    begun = [sum(blocks[: place + 1]) for place in range(len(blocks))]
+    whole = max(-(-count // sms) * cycles for count, cycles in zip(begun, of_block, strict=True))
+    return max(whole, sum(count * cycles for count, cycles in zip(blocks, of_block, strict=True)) / sms)
+
+
+# What is launched.
+
+
 def blocks(problem: ConvProblem, tile: Tile) -> int:
     """How many programs one launch needs."""
     return sum(blocks_of(phase, problem, tile) for phase in phases(problem))
@@ -116,3 +255,17 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
         "PADDED": reads_beyond(problem), "FLAT": tile.runs_across_taps(group_sizes(problem)[1], found[0].taps),
         "PHASES": tuple((first, *phase.tap) for first, phase in zip(begun, found, strict=False)),
     }  # fmt: skip
+
+
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+    """What the driver is asked to launch for ``candidate``: the product, and what packs the weight."""
+    from convwright.backends.triton.input_gradient.kernel import input_gradient
+
+    problem, tile = candidate.problem, Tile.of(candidate)
+    specs = {"dy": problem.y, "w": problem.w, "dx": problem.x}
+    pointers = {name: (problem.dtype.value, spec.alignment) for name, spec in specs.items()}
+    algorithm = algorithm_of(candidate, KERNEL)
+    packing = (turned_rows_call(problem, split=algorithm.split),) if algorithm.packed else ()
+    told = constants(problem, algorithm, tile)
+    product = KernelCall(input_gradient, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
+    return product, *packing

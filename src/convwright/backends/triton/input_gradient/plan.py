@@ -6,10 +6,10 @@ from torch import Tensor
 
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.gemm.weight import channels_last_of
-from convwright.backends.triton.input_gradient.algorithms import KERNEL, is_turned
+from convwright.backends.triton.input_gradient.offers import KERNEL, is_turned
 from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 from convwright.backends.triton.operands import group_sizes
+from convwright.backends.triton.packing.weight import channels_last_of
 from convwright.core.candidate import Candidate
 
 

@@ -3,7 +3,6 @@ prepared."""
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -11,6 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from convwright import strict_json
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.launching.launch import Binary, DriverLaunch, Launch, launch_of
 from convwright.backends.triton.packing.weight import Packing
@@ -68,7 +68,7 @@ class KernelPlan(ABC):
     def text(self) -> str | None:
         """The compiled kernels and how they are launched; None in the interpreter."""
         ready = [launch.binary.text for launch in self._launches if isinstance(launch, DriverLaunch)]
-        return json.dumps(ready) if ready else None
+        return strict_json.dumps(ready) if ready else None
 
 
 def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
@@ -79,7 +79,7 @@ def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
 
 def _texts(text: str, count: int) -> list[str]:
     try:
-        texts = json.loads(text)
+        texts = strict_json.loads(text)
     except ValueError as error:
         raise BackendError(f"kernels that were kept cannot be read: {error}") from error
     if not isinstance(texts, list) or len(texts) != count or not all(isinstance(each, str) for each in texts):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import struct
 import threading
 import zlib
@@ -16,6 +15,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from convwright import strict_json as json
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
 from convwright.backends.triton.launching.tensor_map import SCRATCH_POINTERS, EncodedMaps, Mapped, mapped_operands
 from convwright.core.device import DeviceFacts

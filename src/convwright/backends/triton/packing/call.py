@@ -5,14 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
-from convwright.backends.triton.operands import (
-    group_sizes,
-    moves,
-    power_of_two,
-    weight_depth,
-    weight_strides,
-)
-from convwright.backends.triton.winograd.patches import pitch
+from convwright.backends.triton.operands import group_sizes, moves, power_of_two, weight_depth, weight_strides
 from convwright.core.problem import ConvProblem
 
 # Elements of a program.
@@ -34,15 +27,15 @@ def turned_rows_call(problem: ConvProblem, *, split: bool) -> KernelCall:
     return _rows_call(problem, problem.groups * inputs, inputs, strides, outputs, w_k, split=split)
 
 
-def transformed_call(problem: ConvProblem, *, packed: bool) -> KernelCall:
-    """What transforms a weight as Winograd's products read it."""
+def transformed_call(problem: ConvProblem, *, pitch: int, packed: bool) -> KernelCall:
+    """What transforms a weight as Winograd's products read it, with ``pitch`` input channels for each point."""
     from convwright.backends.triton.packing.kernel import transformed_weight
 
     told = weight_strides(problem) | {
-        "C": problem.c, "K": problem.k, "FLIP": problem.flip, "PITCH": pitch(problem), "PACKED": packed,
+        "C": problem.c, "K": problem.k, "FLIP": problem.flip, "PITCH": pitch, "PACKED": packed,
         "BLOCK": _POINTS,
     }  # fmt: skip
-    blocks = -(-problem.k * pitch(problem) // _POINTS)
+    blocks = -(-problem.k * pitch // _POINTS)
     return KernelCall(transformed_weight, _pointers(problem), told, blocks, _WARPS, 1)
 
 

@@ -1,4 +1,4 @@
-"""A weight packed by a kernel."""
+"""Weights as kernels read them: packed by a kernel, or with their channels last."""
 
 from __future__ import annotations
 
@@ -34,3 +34,13 @@ class Packing:
     def _into(self, packed: Tensor, weight: Tensor) -> Tensor:
         self.launch(weight, packed)
         return packed
+
+
+def channels_last_of(weight: Tensor) -> Tensor:
+    """The weight with its channels last in memory, in whatever order its sizes are told."""
+    if weight.dim() == 4:
+        return weight.contiguous(memory_format=torch.channels_last)
+    if weight.dim() == 5:
+        return weight.contiguous(memory_format=torch.channels_last_3d)
+    laid = weight.movedim(1, -1)
+    return weight if laid.is_contiguous() else laid.contiguous()

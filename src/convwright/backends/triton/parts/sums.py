@@ -1,10 +1,13 @@
-"""Sums of a weight's gradient in parts, PARTS K T R S C, behind each of them perhaps those of a bias's: their size,
-what adding them up takes, and is told."""
+"""Sums of a weight's gradient in parts, PARTS K T R S C, each followed by those of a bias's gradient if there are any:
+their size, the time to add them up, which numbers of parts are worth trying, and what is launched."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from math import prod
+from typing import TypeVar
 
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
 from convwright.backends.triton.multiprocessor import CACHE_BYTES_PER_CYCLE, MORE_KERNEL_CYCLES, sm_count
 from convwright.backends.triton.operands import pair, power_of_two, weight_depth, weight_strides
 from convwright.core.device import DeviceFacts
@@ -94,3 +97,38 @@ def _tile(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
         return 1, min(parts, _MOST_AHEAD), _BLOCK_OF_MANY
     rows = min(_MOST_ROWS, power_of_two(parts))
     return rows, 1, min(max(_TILE // rows, _LEAST_BLOCK), _MOST_BLOCK)
+
+
+# Tensor cores sum a part of fp16, bf16 or TF32 without ever rounding it. Each 16 pixels are cut at 2^-24 of the sum:
+# with so many pixels that is at most a quarter of fp16's roundoff.
+MOST_PIXELS_OF_A_PART = 2**15
+# Blocks for each multiprocessor. Between these numbers some of them would wait for others.
+BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
+
+Tile = TypeVar("Tile")
+
+
+def promising(partings: Iterable[Iterable[Tile]], taken: Callable[[Tile], float], count: int) -> list[Tile]:
+    """Of tiles, each with several numbers of parts, so many that should be fastest by what they are ``taken`` to need.
+
+    They are of different tiles but for the best one, which comes with two numbers of parts: how well a tile uses a
+    multiprocessor is what an estimate knows least.
+    """
+    ranked = sorted((sorted(each, key=taken) for each in partings), key=lambda parted: taken(parted[0]))
+    return [*ranked[0][:2], *(parted[0] for parted in ranked[1:])][:count]
+
+
+def sum_call(problem: ConvProblem, parts: int) -> KernelCall:
+    """What the driver is asked to launch behind the kernel that writes so many ``parts``."""
+    from convwright.backends.triton.parts.kernel import sum_of_parts, turned_sum_of_parts
+
+    dtype = problem.dtype
+    pointers = {"sums": WORKSPACE, "dw": (dtype.value, problem.w.alignment)}
+    told: dict[str, object] = {**sum_constants(problem, parts)}
+    if is_turned(problem, parts):
+        return KernelCall(turned_sum_of_parts, pointers, told, sum_blocks(problem, parts), SUM_WARPS, 1)
+    if problem.epilogue.bias:
+        pointers["db"] = (dtype.value, dtype.nbytes)
+    else:
+        told["db"] = None
+    return KernelCall(sum_of_parts, pointers, told, sum_blocks(problem, parts), SUM_WARPS, 1)

@@ -17,16 +17,19 @@ import triton.language as tl
 from convwright.backends.triton.gemm.kernel import any_of
 from convwright.backends.triton.implicit_gemm.kernel import write_tile
 from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
-from convwright.backends.triton.staging.fp16_parts import (
+from convwright.backends.triton.staging.kernel import (
+    block_of_pixels,
     dot_3xfp16,
     exponent_of,
     lowering,
     magnitude,
     raising,
+    scales_behind,
     shared_exponent,
+    store_raised,
+    tile_and_block,
     times_power,
 )
-from convwright.backends.triton.staging.kernel import block_of_pixels, scales_behind, store_raised, tile_and_block
 
 
 # fmt: off

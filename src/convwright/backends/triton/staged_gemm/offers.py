@@ -1,13 +1,30 @@
-"""Products on a staged input: what they serve, and what their kernels are told about a problem."""
+"""Products on a staged input: what they serve, how the input is staged, the tiles, and what is launched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import prod
 
 from convwright.backends.triton.gemm.algorithms import GROUP_M, Algorithm
-from convwright.backends.triton.gemm.tiles import Tile
-from convwright.backends.triton.implicit_gemm.tiles import sums_bytes, tiles_of
+from convwright.backends.triton.gemm.tiles import Tile, shapes_first
+from convwright.backends.triton.implicit_gemm.offers import (
+    blocks,
+    output_blocks,
+    output_constants,
+    sums_bytes,
+    tiles_of,
+    writing_sums,
+)
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MORE_KERNEL_CYCLES,
+    parts_that_fill,
+    shared_limit,
+    sm_count,
+)
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     depth_constants,
@@ -23,10 +40,20 @@ from convwright.backends.triton.operands import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.staged_gemm.algorithms import ALGORITHMS, KERNEL, algorithm_of
-from convwright.backends.triton.staged_gemm.staging import Staging, packed_bytes
-from convwright.backends.triton.staged_gemm.tiles import best_tiles, cycles, steps, tiles
-from convwright.backends.triton.staging.extents import channels_reason
+from convwright.backends.triton.staging.fp16_numbers import (
+    NUMBER_BYTES,
+    SCALE_BYTES,
+    aligned,
+    blocks_together,
+    channels_reason,
+    extents,
+    loaded_bytes,
+    numbers_of,
+    padded,
+    scaled,
+    split,
+    step_cycles,
+)
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -34,7 +61,17 @@ from convwright.core.dtype import DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
+KERNEL = "staged-gemm"
 NAME = f"triton/{KERNEL}"
+SPLIT, SCALED = split(KERNEL), scaled(KERNEL)
+ALGORITHMS = (SPLIT, SCALED)
+_BY_NAME = {algorithm.name: algorithm for algorithm in ALGORITHMS}
+
+
+def algorithm_of(candidate: Candidate) -> Algorithm:
+    return _BY_NAME[candidate.algorithm]
+
+
 _LEAST_OUTPUTS = 8
 # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
 _SHORT = 32
@@ -88,6 +125,153 @@ def _staged_reason(problem: ConvProblem) -> str | None:
         return f"stages inputs as at most 2^30 numbers, got {staged:,}"
     packed = max(packed_bytes(problem, *one) for one in each)
     return None if packed < MOST_ELEMENTS else f"packs weights into at most 2^30 bytes, got {packed:,}"
+
+
+# How an input lies once it is staged: pixel by pixel, with its borders, each number as one or two of fp16.
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """``images`` of ``depth`` x ``height`` x ``width`` pixels, all that some tap reads; a pixel has ``pitch`` channels
+    in each of its ``groups``, each as so many numbers, and ``block`` channels share a scale."""
+
+    images: int
+    depth: int
+    height: int
+    width: int
+    groups: int
+    pitch: int
+    block: int
+    each: int
+
+    @classmethod
+    def of(cls, problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Staging:
+        pitch = padded(group_sizes(problem)[0], tile.bk)
+        return cls(problem.n, *extents(problem), problem.groups, pitch, tile.bk, numbers_of(algorithm))
+
+    @property
+    def pixels(self) -> int:
+        return self.images * self.depth * self.height * self.width
+
+    @property
+    def numbers(self) -> int:
+        return self.each * self.pixels * self.groups * self.pitch
+
+    @property
+    def blocks(self) -> int:
+        """Of channels that share a scale."""
+        return self.groups * self.pitch // self.block
+
+    @property
+    def nbytes(self) -> int:
+        """Numbers, and behind them scales; what follows is aligned."""
+        return aligned(self.numbers * NUMBER_BYTES + self.pixels * self.blocks * SCALE_BYTES)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """What kernels are told that write it or read it."""
+        return {
+            "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "G": self.groups,
+            "PITCH": self.pitch, "EACH": self.each, "SCALES_AT": self.numbers * NUMBER_BYTES // SCALE_BYTES,
+        }  # fmt: skip
+
+
+def packed_bytes(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
+    """What a packed weight takes, with a scale for each of its output channels."""
+    row = prod(problem.taps) * padded(problem.w.shape[1], tile.bk)
+    return problem.k * (numbers_of(algorithm) * row * NUMBER_BYTES + SCALE_BYTES)
+
+
+# Configurations, and how long each should take.
+
+# Of parts a thread holds three tiles of sums, so larger ones spill. Of 64x64 three blocks fit on a multiprocessor with
+# two stages, two with three.
+_SPLIT = (
+    Tile(128, 128, 64, 8, 3), Tile(128, 64, 64, 8, 2), Tile(128, 64, 64, 8, 3), Tile(64, 128, 64, 4, 3),
+    Tile(64, 64, 64, 4, 2), Tile(64, 64, 64, 4, 3), Tile(64, 32, 64, 4, 3), Tile(64, 16, 64, 4, 3),
+    Tile(128, 64, 32, 8, 4), Tile(64, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4), Tile(64, 16, 32, 4, 4),
+)  # fmt: skip
+_SCALED = (
+    Tile(128, 128, 128, 8, 3), Tile(128, 128, 64, 8, 4), Tile(128, 128, 64, 8, 3), Tile(256, 64, 64, 8, 4),
+    Tile(128, 64, 128, 4, 3), Tile(128, 64, 64, 4, 4), Tile(64, 128, 128, 4, 3), Tile(64, 128, 64, 4, 4),
+    Tile(64, 64, 128, 4, 3), Tile(64, 64, 64, 4, 4), Tile(64, 32, 64, 4, 4), Tile(64, 16, 64, 4, 4),
+    Tile(128, 64, 32, 4, 4), Tile(64, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4),
+)  # fmt: skip
+_TILES = {SPLIT: _SPLIT, SCALED: _SCALED}
+_FEWEST_STEPS_OF_A_PART = 4
+_ROUNDS = (1, 2, 3, 4)  # of blocks, of which parts fill the last one too
+_MOST_SUMS_BYTES = 2**26
+
+
+def tiles(algorithm: Algorithm) -> tuple[Tile, ...]:
+    """All that there are for it."""
+    return _TILES[algorithm]
+
+
+def shared_bytes(algorithm: Algorithm, tile: Tile) -> int:
+    return tile.stages * loaded_bytes(tile.bm, tile.bn, tile.bk, algorithm)
+
+
+def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
+    """The ``count`` tiles that should be fastest, by estimate, the best of each shape first; some in parts where
+    multiprocessors would be idle."""
+    limit = shared_limit(device)
+
+    def taken(tile: Tile) -> float:
+        return cycles(tile, problem, algorithm, device)
+
+    whole = [tile for tile in tiles(algorithm) if shared_bytes(algorithm, tile) <= limit]
+    partings = [list(_parted(tile, problem, algorithm, device)) for tile in whole]
+    parted = [min(each, key=taken) for each in partings if each]
+    best = sorted(whole, key=taken)
+    ahead = [tile for tile in sorted(parted, key=taken) if taken(tile) < taken(best[0])][: count // 2]
+    return shapes_first(sorted([*best[: count - len(ahead)], *ahead], key=taken))
+
+
+def _parted(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[Tile]:
+    """The tile in several parts that fill all multiprocessors."""
+    tiles, at_once = tiles_of(tile, problem), together(algorithm, tile, device) * sm_count(device)
+    blocks = [rounds * at_once for rounds in _ROUNDS]
+    for parts in parts_that_fill(tiles, steps(tile, problem), blocks, fewest_steps=_FEWEST_STEPS_OF_A_PART):
+        parted = replace(tile, parts=parts)
+        if parts > 1 and sums_bytes(parted, problem) <= _MOST_SUMS_BYTES:
+            yield parted
+
+
+def steps(tile: Tile, problem: ConvProblem) -> int:
+    return prod(problem.taps) * padded(group_sizes(problem)[0], tile.bk) // tile.bk
+
+
+def together(algorithm: Algorithm, tile: Tile, device: DeviceFacts) -> int:
+    """How many blocks fit on a multiprocessor."""
+    sums = (1 + numbers_of(algorithm)) * tile.bm * tile.bn
+    return blocks_together(sums, tile.warps, shared_bytes(algorithm, tile), device)
+
+
+def cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
+    """A rough time of all kernels: good enough to drop what cannot win."""
+    sms, parts = sm_count(device), tile.parts or 1
+    each = -(-tiles_of(tile, problem) * parts // sms)
+    at_once = min(each, together(algorithm, tile, device))
+    step = step_cycles(tile.bm, tile.bn, tile.bk, algorithm, at_once)
+    block = -(-steps(tile, problem) // parts) * step + BLOCK_CYCLES / at_once
+    written = problem.y.nbytes / (sms * CACHE_BYTES_PER_CYCLE)
+    return each * block + written + _staging_cycles(tile, problem, algorithm, sms) + _adding_cycles(tile, problem, sms)
+
+
+def _staging_cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, sms: int) -> float:
+    moved = problem.x.nbytes + Staging.of(problem, algorithm, tile).nbytes
+    return MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
+
+
+def _adding_cycles(tile: Tile, problem: ConvProblem, sms: int) -> float:
+    """Of the kernel that adds the parts, and of writing what it reads."""
+    if not tile.in_parts:
+        return 0
+    return MORE_KERNEL_CYCLES + (2 * sums_bytes(tile, problem) + problem.y.nbytes) / (sms * CACHE_BYTES_PER_CYCLE)
+
+
+# What is launched.
 
 
 def staging_blocks(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
@@ -150,3 +334,40 @@ def window_of(problem: ConvProblem) -> dict[str, int | bool]:
 
 def _pixels_at_once(tile: Tile) -> int:
     return _STAGED_AT_ONCE // tile.bk
+
+
+_NUMBERS = ("fp16", 16)  # where a kernel has laid them
+_WARPS = 4
+_WEIGHTS_OF_A_WARP = 512
+
+
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+    """What the driver is asked to launch for ``candidate``: what stages the input, the products, where they are
+    computed in parts their sum, and what packs the weight."""
+    from convwright.backends.triton.implicit_gemm.kernel import output_of_parts
+    from convwright.backends.triton.staged_gemm.kernel import packed_weight, staged_gemm, staged_input
+
+    problem, algorithm, tile = candidate.problem, algorithm_of(candidate), Tile.of(candidate)
+    x, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
+    of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, of whose address nothing is assumed
+    packing = packing_constants(problem, algorithm, tile)
+    staged = KernelCall(
+        staged_input, {"x": x, "staged": _NUMBERS}, staging_constants(problem, algorithm, tile),
+        staging_blocks(problem, algorithm, tile), _WARPS, 1,
+    )  # fmt: skip
+    packed = KernelCall(
+        packed_weight, {"w": of_any, "packed": _NUMBERS}, packing, problem.k,
+        max(packing["BLOCK"] // _WEIGHTS_OF_A_WARP, 1), 1,
+    )  # fmt: skip
+
+    summed, out = (writing_sums(problem), WORKSPACE) if tile.in_parts else (problem, y)
+    pointers = {"staged": _NUMBERS, "w": _NUMBERS, "bias": of_any, "residual": y, "y": out}
+    told = constants(summed, algorithm, tile)
+    products = KernelCall(staged_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
+    if not tile.in_parts:
+        return staged, products, packed
+    summing = KernelCall(
+        output_of_parts, {"sums": WORKSPACE, "bias": of_any, "residual": y, "y": y},
+        output_constants(problem, algorithm, tile) | {"scale": None}, output_blocks(problem), _WARPS, 1,
+    )  # fmt: skip
+    return staged, products, summing, packed

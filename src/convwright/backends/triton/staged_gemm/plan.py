@@ -6,8 +6,7 @@ import torch
 
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.launching.sequence_plan import Operand, SequencePlan
-from convwright.backends.triton.staged_gemm.algorithms import algorithm_of
-from convwright.backends.triton.staged_gemm.staging import Staging, packed_bytes
+from convwright.backends.triton.staged_gemm.offers import Staging, algorithm_of, packed_bytes
 from convwright.core.candidate import Candidate
 
 

@@ -14,16 +14,18 @@ import triton.language as tl
 
 from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.parts.kernel import weight_at
-from convwright.backends.triton.staging.fp16_parts import (
+from convwright.backends.triton.staging.kernel import (
+    block_of_pixels,
     dot_3xfp16,
     exponent_of,
     lowering,
     magnitude,
     raising,
     shared_exponent,
+    store_raised,
+    tile_and_block,
     times_power,
 )
-from convwright.backends.triton.staging.kernel import block_of_pixels, store_raised, tile_and_block
 
 
 @triton.jit

@@ -1,16 +1,33 @@
-"""The weight's gradient on staged operands: what it serves, and what its kernels are told about a problem."""
+"""The weight's gradient on staged operands: what it serves, how operands lie, the tiles, and what is launched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
+from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.gemm.algorithms import Algorithm
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MORE_KERNEL_CYCLES,
+    parts_that_fill,
+    shared_limit,
+    sm_count,
+)
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     depth_constants,
     group_constants,
+    group_sizes,
     lying_reason,
+    offsets_are_wide,
+    pixel_count,
+    plane_constants,
+    power_of_two,
     shape_reason,
     size_reason,
     weight_depth,
@@ -18,16 +35,21 @@ from convwright.backends.triton.operands import (
     weight_strides,
     window_constants,
 )
-from convwright.backends.triton.parts.sums import is_summed, sums_bytes
-from convwright.backends.triton.staged_weight_gradient.algorithms import ALGORITHMS, KERNEL, algorithm_of
-from convwright.backends.triton.staged_weight_gradient.staging import (
-    BLOCK,
-    staged_bytes,
-    staged_gradient,
-    staged_input,
+from convwright.backends.triton.parts.sums import is_summed, promising, sum_call, sum_cycles, sums_bytes
+from convwright.backends.triton.staging.fp16_numbers import (
+    NUMBER_BYTES,
+    SCALE_BYTES,
+    aligned,
+    blocks_together,
+    channels_reason,
+    extents,
+    loaded_bytes,
+    numbers_of,
+    padded,
+    scaled,
+    split,
+    step_cycles,
 )
-from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile, best_configurations, cycles
-from convwright.backends.triton.staging.extents import channels_reason
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -35,7 +57,15 @@ from convwright.core.dtype import DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
+KERNEL = "staged-weight-gradient"
 NAME = f"triton/{KERNEL}"
+SPLIT, SCALED = split(KERNEL), scaled(KERNEL)
+ALGORITHMS = (SPLIT, SCALED)
+_BY_NAME = {algorithm.name: algorithm for algorithm in ALGORITHMS}
+
+
+def algorithm_of(candidate: Candidate) -> Algorithm:
+    return _BY_NAME[candidate.algorithm]
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -86,6 +116,221 @@ def _staged_reason(problem: ConvProblem) -> str | None:
     return None if pixels < MOST_ELEMENTS else f"looks at at most 2^30 pixels of the input, got {pixels:,}"
 
 
+# How the input and the output's gradient lie once they are staged for a weight's gradient, in one workspace.
+
+BLOCK = 64  # of channels
+PIXELS_AT_ONCE = 128
+_MOST_READ_BEHIND = 256 * 2 * NUMBER_BYTES
+# Programs that look for the largest number of channels, each of some of them among as many pixels: enough to keep all
+# of a device busy, and few for those that read again what they found.
+_SEARCHERS, _MOST_CHUNKS = 512, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """Where an operand's numbers lie, its channels being ``channels`` in a group: sizes and strides of images, planes,
+    rows and columns; which of them are staged, ``deep`` by ``high`` by ``wide`` from ``front``, ``top`` and ``left``
+    ahead of the first on; whether it lies in planes, and needs offsets of 64 bits."""
+
+    channels: int
+    n: int
+    d: int
+    h: int
+    w: int
+    stride_n: int
+    stride_c: int
+    stride_d: int
+    stride_h: int
+    stride_w: int
+    deep: int
+    high: int
+    wide: int
+    front: int
+    top: int
+    left: int
+    in_planes: bool
+    far: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """One operand, as kernels are told of it: how it lies, and as how many ``pixels`` and ``channels`` it is staged. Of
+    each channel all pixels share a power of two, so that sums over pixels can be taken."""
+
+    lying: Lying
+    pixels: int
+    channels: int
+    each: int
+    chunks: int
+    begins: int
+    # What follows from these and kernels are told of: in fields of its own, since compiled kernels are known by fields.
+    numbers_at: int = field(init=False)  # in numbers from the workspace's start
+    scales_at: int = field(init=False)  # in numbers of fp32; behind scales lie the largest numbers of each chunk
+    searchers: int = field(init=False)  # programs that look for the largest numbers, in one chunk of some channels each
+    stagers: int = field(init=False)  # programs that stage it
+    chunks_at_once: int = field(init=False)  # a power of two of at least as many chunks as there are
+
+    def __post_init__(self) -> None:
+        told = {
+            "numbers_at": self.begins // NUMBER_BYTES,
+            "scales_at": (self.begins + aligned(self.numbers * NUMBER_BYTES)) // SCALE_BYTES,
+            "searchers": self.chunks * self.channels // BLOCK,
+            "stagers": -(-self.pixels // PIXELS_AT_ONCE) * self.channels // BLOCK,
+            "chunks_at_once": power_of_two(self.chunks),
+        }
+        for name, value in told.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def numbers(self) -> int:
+        return self.each * self.pixels * self.channels
+
+    @property
+    def ends(self) -> int:
+        return aligned((self.scales_at + (1 + self.chunks) * self.channels) * SCALE_BYTES)
+
+
+@lru_cache(maxsize=256)
+def staged_input(problem: ConvProblem, algorithm: Algorithm) -> Staged:
+    """What some tap reads of it."""
+    told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
+    deep, high, wide = extents(problem)
+    lying = Lying(
+        channels=group_sizes(problem)[0], n=problem.n, d=told["D"], h=told["H"], w=told["W"],
+        stride_n=told["X_N"], stride_c=told["X_C"], stride_d=told["X_D"], stride_h=told["X_H"], stride_w=told["X_W"],
+        deep=deep, high=high, wide=wide, front=told["FRONT"], top=told["TOP"], left=told["LEFT"],
+        in_planes=bool(told["X_PLANES"]), far=offsets_are_wide(problem.x),
+    )  # fmt: skip
+    return _staged(lying, problem.groups, problem.n * deep * high * wide, algorithm, 0)
+
+
+@lru_cache(maxsize=256)
+def staged_gradient(problem: ConvProblem, algorithm: Algorithm) -> Staged:
+    """All of it, behind the input, and with zeros behind the last pixel."""
+    told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
+    deep, high, wide = told["Z"], told["P"], told["Q"]
+    lying = Lying(
+        channels=group_sizes(problem)[1], n=problem.n, d=deep, h=high, w=wide,
+        stride_n=told["Y_N"], stride_c=told["Y_K"], stride_d=told["Y_Z"], stride_h=told["Y_P"], stride_w=told["Y_Q"],
+        deep=deep, high=high, wide=wide, front=0, top=0, left=0,
+        in_planes=bool(told["Y_PLANES"]), far=offsets_are_wide(problem.y),
+    )  # fmt: skip
+    begins = staged_input(problem, algorithm).ends
+    return _staged(lying, problem.groups, padded(pixel_count(problem), PIXELS_AT_ONCE), algorithm, begins)
+
+
+def staged_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
+    """Of both, and of what the widest tile reads behind the last channel."""
+    return staged_gradient(problem, algorithm).ends + _MOST_READ_BEHIND
+
+
+def _staged(lying: Lying, groups: int, pixels: int, algorithm: Algorithm, begins: int) -> Staged:
+    channels = groups * padded(lying.channels, BLOCK)
+    most = min(_MOST_CHUNKS, max(_SEARCHERS * BLOCK // channels, 1))
+    blocks = -(-lying.n * lying.d * lying.h * lying.w // PIXELS_AT_ONCE)
+    chunks = -(-blocks // -(-blocks // most))  # of as many blocks each
+    return Staged(lying, pixels, channels, numbers_of(algorithm), chunks, begins)
+
+
+# Configurations, and how long each should take.
+
+# Tensor cores cut what they add to a running sum, at 2^-24 of it for each 16 pixels: with so many that shows less than
+# that numbers are rounded to 11 bits.
+_MOST_PIXELS_OF_A_PART = 2**15
+_BLOCKS_EACH = (1, 2, 3, 4, 5, 6)  # for each multiprocessor: the more, the less of the last ones' time is left idle
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTile(Configuration):
+    """What one block computes: ``bm`` input channels of a tap by ``bn`` output channels, ``bk`` pixels at a step, over
+    one of ``parts`` of all pixels."""
+
+    bm: int
+    bn: int
+    bk: int
+    parts: int
+    warps: int
+    stages: int
+
+    def tiles(self, problem: ConvProblem) -> int:
+        """How many blocks compute one part."""
+        inputs, outputs = group_sizes(problem)
+        return prod(problem.taps) * problem.groups * -(-inputs // self.bm) * -(-outputs // self.bn)
+
+    def steps(self, problem: ConvProblem) -> int:
+        """Of one part."""
+        return -(-pixel_count(problem) // (self.bk * self.parts))
+
+    def products(self, problem: ConvProblem) -> int:
+        """How many all blocks multiply, idle ones too."""
+        return self.tiles(problem) * self.parts * self.steps(problem) * self.bm * self.bn * self.bk
+
+    def shared_bytes(self, algorithm: Algorithm) -> int:
+        return self.stages * loaded_bytes(self.bm, self.bn, self.bk, algorithm)
+
+    def together(self, algorithm: Algorithm, device: DeviceFacts) -> int:
+        """How many blocks fit on a multiprocessor."""
+        sums = (3 if algorithm is SPLIT else 1) * self.bm * self.bn
+        return blocks_together(sums, self.warps, self.shared_bytes(algorithm), device)
+
+
+def _tile(bm: int, bn: int, bk: int, warps: int, stages: int) -> StagedTile:
+    return StagedTile(bm, bn, bk, 1, warps, stages)
+
+
+_TILES = (
+    _tile(128, 128, 64, 8, 3), _tile(128, 64, 64, 8, 2), _tile(128, 64, 64, 8, 3), _tile(64, 128, 64, 4, 3),
+    _tile(64, 64, 64, 4, 2), _tile(64, 64, 64, 4, 3), _tile(64, 32, 64, 4, 3), _tile(64, 16, 64, 4, 3),
+)  # fmt: skip
+_SCALED = (
+    _tile(128, 256, 64, 8, 3), _tile(128, 128, 64, 8, 4), _tile(128, 128, 64, 8, 3), _tile(256, 64, 64, 8, 4),
+    _tile(128, 64, 64, 4, 4), _tile(64, 128, 64, 4, 4), _tile(64, 64, 64, 4, 4), _tile(64, 32, 64, 4, 4),
+    _tile(64, 16, 64, 4, 4),
+)  # fmt: skip
+
+
+def tiles(algorithm: Algorithm) -> tuple[StagedTile, ...]:
+    """All that there are for it, in one part."""
+    return _TILES if algorithm is SPLIT else _SCALED
+
+
+def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[StagedTile, ...]:
+    """As many as ``algorithm`` offers that should be fastest, by estimate, the best first."""
+
+    def taken(tile: StagedTile) -> float:
+        return cycles(tile, problem, algorithm, device)
+
+    fitting = [
+        _parted(tile, problem, algorithm, device)
+        for tile in tiles(algorithm)
+        if tile.shared_bytes(algorithm) <= shared_limit(device)
+    ]
+    return tuple(sorted(promising(fitting, taken, algorithm.tiles), key=taken))
+
+
+def _parted(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[StagedTile]:
+    """The tile with the numbers of parts that fill all multiprocessors."""
+    pixels, blocks = pixel_count(problem), [each * sm_count(device) for each in _BLOCKS_EACH]
+    least = 1 if algorithm is SPLIT else -(-pixels // _MOST_PIXELS_OF_A_PART)
+    for parts in parts_that_fill(tile.tiles(problem), -(-pixels // tile.bk), blocks, least=least):
+        yield replace(tile, parts=parts)
+
+
+def cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
+    """A rough time of all kernels: good enough to drop what cannot win."""
+    sms = sm_count(device)
+    mine = -(-tile.tiles(problem) * tile.parts // sms)
+    at_once = min(mine, tile.together(algorithm, device))
+    step = step_cycles(tile.bm, tile.bn, tile.bk, algorithm, at_once)
+    busy = mine * (tile.steps(problem) * step + BLOCK_CYCLES / at_once)
+    moved = 2 * (problem.x.nbytes + problem.y.nbytes) + staged_bytes(problem, algorithm)
+    staging = 2 * MORE_KERNEL_CYCLES + moved / (sms * CACHE_BYTES_PER_CYCLE)
+    return busy + staging + sum_cycles(problem, tile.parts, device)
+
+
+# What is launched.
+
+
 def blocks(problem: ConvProblem, tile: StagedTile) -> int:
     """How many programs the launch of the product needs."""
     return tile.tiles(problem) * tile.parts
@@ -106,3 +351,32 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> d
         "EACH": x.each, "BC": BLOCK, "PARTS": tile.parts, "SUMMED": is_summed(problem, tile.parts),
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
     }  # fmt: skip
+
+
+_NUMBERS = ("fp16", 16)  # where a kernel has laid them
+_WARPS = 8
+
+
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+    """What the driver is asked to launch for ``candidate``, in this order: what looks for the largest numbers of the
+    input and of the output's gradient, what stages both, the product, and what sums up its parts."""
+    from convwright.backends.triton.staged_weight_gradient.kernel import (
+        largest_of_channels,
+        staged_by_channels,
+        staged_weight_gradient,
+    )
+
+    problem, algorithm, tile = candidate.problem, algorithm_of(candidate), StagedTile.of(candidate)
+    x, dy = staged_input(problem, algorithm), staged_gradient(problem, algorithm)
+    dtype = problem.dtype.value
+    operands = {"x": (dtype, problem.x.alignment), "dy": (dtype, problem.y.alignment), "workspace": _NUMBERS}
+    told = {"X": x, "DY": dy, "BP": PIXELS_AT_ONCE, "BC": BLOCK}
+    largest = KernelCall(largest_of_channels, operands, told, x.searchers + dy.searchers, _WARPS, 1)
+    staged = KernelCall(staged_by_channels, operands, told, x.stagers + dy.stagers, _WARPS, 1)
+    summed = is_summed(problem, tile.parts)
+    product = KernelCall(
+        staged_weight_gradient,
+        {"workspace": _NUMBERS, "out": WORKSPACE if summed else (dtype, problem.w.alignment)},
+        constants(problem, algorithm, tile), blocks(problem, tile), tile.warps, tile.stages,
+    )  # fmt: skip
+    return (largest, staged, product, *[sum_call(problem, tile.parts)] * summed)

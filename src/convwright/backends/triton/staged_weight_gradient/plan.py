@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.triton.launching.sequence_plan import Operand, SequencePlan
 from convwright.backends.triton.parts.sums import is_summed
-from convwright.backends.triton.staged_weight_gradient.algorithms import algorithm_of
-from convwright.backends.triton.staged_weight_gradient.staging import staged_bytes
-from convwright.backends.triton.staged_weight_gradient.tiles import StagedTile
+from convwright.backends.triton.staged_weight_gradient.offers import StagedTile, algorithm_of, staged_bytes
 from convwright.core.candidate import Candidate
 
 

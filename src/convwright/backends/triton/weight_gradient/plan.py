@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from convwright.backends.triton.launching.sequence_plan import Operand, SequencePlan
-from convwright.backends.triton.weight_gradient.algorithms import algorithm_named, packed_bytes
-from convwright.backends.triton.weight_gradient.tiles import PartedTile
+from convwright.backends.triton.weight_gradient.offers import PartedTile, algorithm_named, packed_bytes
 from convwright.core.candidate import Candidate
 
 

@@ -17,10 +17,141 @@ import triton
 import triton.language as tl
 
 from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
-from convwright.backends.triton.wide_direct.kept import write_channels
-from convwright.backends.triton.wide_direct.patch import summed_up
-from convwright.backends.triton.wide_direct.rows import write_row
-from convwright.backends.triton.wide_direct.strip import write_strips
+from convwright.backends.triton.wide_direct.rows import row_inside, weights_read, write_row, write_strips
+
+# What a thread sums up where all products of its patch with a plane of taps, or a row of them, are written out.
+
+
+# fmt: off
+@triton.jit
+def added(
+    sums, columns, taps, PLACES: tl.constexpr, READ: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUTPUTS: tl.constexpr, GROUPS: tl.constexpr,
+):
+    # fmt: on
+    """The sums, (row, k, column, group), with what was read of row READ, (column, group); ``taps`` is what they weigh,
+    (r, s, k, group)."""
+    more = ()
+    for row in tl.static_range(ROWS):
+        for k in tl.static_range(OUTPUTS):
+            for column in tl.static_range(COLS):
+                for group in tl.static_range(GROUPS):
+                    total = sums[((row * OUTPUTS + k) * COLS + column) * GROUPS + group]
+                    if row * APART <= READ and row * APART + R > READ:
+                        for s in tl.static_range(S):
+                            weight = taps[(((READ - row * APART) * S + s) * OUTPUTS + k) * GROUPS + group]
+                            total = tl.fma(columns[PLACES[s][column] * GROUPS + group], weight, total)
+                    more += (total,)
+    return more
+
+
+# fmt: off
+@triton.jit
+def summed_up(
+    x, z, w, k_first, group, d, h, v, there, RAGGED: tl.constexpr, LAST_H: tl.constexpr, LAST_V: tl.constexpr,
+    DEPTH: tl.constexpr, C: tl.constexpr, D: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr,
+    T: tl.constexpr, R: tl.constexpr, S: tl.constexpr, X_C: tl.constexpr, X_D: tl.constexpr,
+    X_H: tl.constexpr, X_W: tl.constexpr, W_G: tl.constexpr, W_K: tl.constexpr, W_C: tl.constexpr, W_T: tl.constexpr,
+    W_R: tl.constexpr, W_S: tl.constexpr, STRIDE_D: tl.constexpr, FRONT: tl.constexpr, TOP: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, FLIP: tl.constexpr, DERIVATIVE: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUTPUTS: tl.constexpr,
+    PIECES: tl.constexpr, PLACES: tl.constexpr, BY_ROW: tl.constexpr, SPLIT: tl.constexpr, VECTOR: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    # fmt: on
+    """The patch's sums in fp32 over every SPLIT-th input channel, of which ``group`` is the first. (d, h, v) is where
+    the patch's first tap reads without padding, and ``x`` that place in the first channel."""
+    GROUPS: tl.constexpr = 1 if VECTOR == 0 else VECTOR
+    ROWS_OF_TAPS: tl.constexpr = 1 if BY_ROW else R
+    STEPS: tl.constexpr = R if BY_ROW else 1
+    PADDED_D: tl.constexpr = FRONT > 0 or (DEPTH - 1) * STRIDE_D - FRONT + (T - 1) * DILATION_D >= D
+
+    sums = ()
+    for _ in tl.static_range(ROWS * OUTPUTS * COLS * GROUPS):
+        sums += (tl.zeros((LANES,), tl.float32),)
+    for step in tl.range((C + SPLIT - 1) // SPLIT * T * STEPS):
+        offset = 0
+        w_plane = w
+        real = there
+        if C > 1:
+            c = step // (T * STEPS) * SPLIT + group
+            offset += c * X_C
+            w_plane += c * W_C
+            if C % SPLIT:
+                real = real & (c < C)
+        if T > 1:
+            t = step // STEPS % T
+            offset += t * (DILATION_D * X_D)
+            w_plane += (T - 1 - t if FLIP else t) * W_T
+        if PADDED_D:
+            d_read = d + step // STEPS % T * DILATION_D
+            real = real & (d_read >= 0) & (d_read < D)
+        r = 0
+        if BY_ROW:
+            r = step % R
+            offset += r * (DILATION_H * X_H)
+            w_plane += (R - 1 - r if FLIP else r) * W_R
+        taps = weights_read(
+            w_plane, k_first, real, ROWS_OF_TAPS, S, K, W_G, W_K, W_R, W_S, FLIP, OUTPUTS, SPLIT, VECTOR
+        )
+        for row in tl.static_range((ROWS - 1) * APART + ROWS_OF_TAPS):
+            at = offset + row * DILATION_H * X_H
+            columns = row_inside(
+                x + at, z + at if DERIVATIVE != "none" else x, h + (row + r) * DILATION_H, v, real,
+                RAGGED or C % SPLIT > 0 or PADDED_D, row * DILATION_H < TOP,
+                LAST_H + (row + R - ROWS_OF_TAPS) * DILATION_H >= H, H, PIECES, W, LAST_V, X_C, X_W, VECTOR, DERIVATIVE,
+            )  # fmt: skip
+            sums = added(sums, columns, taps, PLACES, row, ROWS_OF_TAPS, S, APART, ROWS, COLS, OUTPUTS, GROUPS)
+    return sums
+
+
+# What a thread computes where it keeps all that its patch reads of few input channels: output channels are a loop.
+#
+# Each turn computes some output channels of the patch. Memory is waited for once, and not for each input channel, and
+# a pixel is read once, and not for each few output channels.
+
+# fmt: off
+@triton.jit
+def write_channels(
+    x, z, w, y, bias, residual, there, n, g, k_first, h, v, p, q, RAGGED: tl.constexpr, LAST_H: tl.constexpr,
+    LAST_V: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
+    Q: tl.constexpr, R: tl.constexpr, S: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr,
+    W_K: tl.constexpr, W_C: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, Y_N: tl.constexpr, Y_K: tl.constexpr,
+    Y_P: tl.constexpr, Y_Q: tl.constexpr, TOP: tl.constexpr, DILATION_H: tl.constexpr, FLIP: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, DERIVATIVE: tl.constexpr, GAP: tl.constexpr,
+    APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUTPUTS: tl.constexpr, WRITTEN: tl.constexpr,
+    PIECES: tl.constexpr, PLACES: tl.constexpr, TURNS: tl.constexpr, LANES: tl.constexpr,
+):
+    # fmt: on
+    """Sum up and write the patch of an image, which has one plane and one tap there, in TURNS times OUTPUTS channels,
+    of which ``k_first`` is the first."""
+    READ: tl.constexpr = (ROWS - 1) * APART + R
+
+    read = ()
+    for c in tl.static_range(C):
+        for row in tl.static_range(READ):
+            at = c * X_C + row * DILATION_H * X_H
+            columns = row_inside(
+                x + at, z + at if DERIVATIVE != "none" else x, h + row * DILATION_H, v, there, RAGGED,
+                row * DILATION_H < TOP, LAST_H + row * DILATION_H >= H, H, PIECES, W, LAST_V, X_C, X_W, 0, DERIVATIVE,
+            )  # fmt: skip
+            read += (columns,)
+    for turn in tl.range(TURNS):
+        k = k_first + turn * OUTPUTS
+        sums = ()
+        for _ in tl.static_range(ROWS * OUTPUTS * COLS):
+            sums += (tl.zeros((LANES,), tl.float32),)
+        for c in tl.static_range(C):
+            taps = weights_read(w + c * W_C, k, there, R, S, K, 0, W_K, W_R, W_S, FLIP, OUTPUTS, 1, 0)
+            for row in tl.static_range(READ):
+                sums = added(sums, read[c * READ + row], taps, PLACES, row, R, S, APART, ROWS, COLS, OUTPUTS, 1)
+        for row in tl.static_range(ROWS):
+            below = p + row * GAP
+            write_row(
+                y, bias, residual, sums, there & (below < P) if P % (ROWS * GAP) else there, n, g, k, 0, below, q, K,
+                1, Q, Y_N, Y_K, 0, Y_P, Y_Q, BIAS, RESIDUAL, ACTIVATION, row * OUTPUTS * COLS, COLS, WRITTEN,
+                OUTPUTS, 1, 0,
+            )  # fmt: skip
 
 
 # fmt: off

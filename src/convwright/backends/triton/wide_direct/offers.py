@@ -1,16 +1,15 @@
-"""Convolutions with few channels in each group, by patches: what is served, and what the kernel is told."""
+"""Convolutions with few channels in each group, by patches: what is served, and what is launched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd, prod
 
-from convwright.backends.triton.direct.offers import refusal_reason as direct_reason
+from convwright.backends.triton.few_channels import absent_pointers, why_not_few
+from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.operands import offsets_are_wide
-from convwright.backends.triton.sweep import Sweep, sweep_of
-from convwright.backends.triton.sweep_constants import lying_constants, weight_constants, weight_lying
-from convwright.backends.triton.wide_direct.reading import columns_at_once, reading
-from convwright.backends.triton.wide_direct.tiles import Patch, best_patches, cycles, turns
+from convwright.backends.triton.sweep import Sweep, lying_constants, sweep_of, weight_constants, weight_lying
+from convwright.backends.triton.wide_direct.patches import Patch, best_patches, columns_at_once, cycles, reading, turns
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -46,7 +45,7 @@ def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
 
 def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
-    return direct_reason(problem) or _patch_reason(sweep_of(problem))
+    return why_not_few(problem) or _patch_reason(sweep_of(problem))
 
 
 def _patch_reason(sweep: Sweep) -> str | None:
@@ -65,6 +64,9 @@ def _patch_reason(sweep: Sweep) -> str | None:
         lying = f"a width of {sweep.read.shape[-1]} and strides {sweep.read.strides}"
         return f"needs rows that begin at even places in memory, of even widths, got {lying}; `direct` serves others"
     return None
+
+
+# What is launched.
 
 
 def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
@@ -103,3 +105,21 @@ def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, int]:
         }  # fmt: skip
     del told["LEFT"], told["DILATION_W"]
     return told | {"W_FIRST": first_tap}
+
+
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
+    """What the driver is asked to launch for ``candidate``."""
+    from convwright.backends.triton.wide_direct.kernel import wide_direct
+
+    problem, patch = candidate.problem, Patch.of(candidate)
+    sweep, nbytes = sweep_of(problem), problem.dtype.nbytes
+    if patch.vector:
+        read = written = patch.vector * nbytes
+    else:
+        read, written = (columns_at_once(spec) * nbytes for spec in (sweep.read, sweep.written))
+    weight = (patch.vector or 1) * nbytes if patch.packed else nbytes
+    pointers = {"x": read, "w": weight, "bias": nbytes, "residual": written, "y": written, "z": read}
+    absent = absent_pointers(candidate)
+    told = constants(problem, patch) | dict.fromkeys(absent)
+    named = {name: (problem.dtype.value, alignment) for name, alignment in pointers.items() if name not in absent}
+    return (KernelCall(wide_direct, named, told, patch.blocks(sweep), patch.warps, 1),)

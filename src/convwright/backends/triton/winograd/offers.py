@@ -1,15 +1,27 @@
-"""Winograd's convolution: what it serves, and what its kernels are told about a problem."""
+"""Winograd's convolution: what it serves, its patches and tiles, and what is launched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.triton.gemm.algorithms import Algorithm, algorithm_of, arithmetic_constants
+from convwright.backends.triton.gemm.algorithms import Algorithm, algorithm_of, algorithms_of, arithmetic_constants
 from convwright.backends.triton.gemm.tiles import Tile
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall
+from convwright.backends.triton.multiprocessor import (
+    BLOCK_CYCLES,
+    CACHE_BYTES_PER_CYCLE,
+    MORE_KERNEL_CYCLES,
+    REGISTERS,
+    STEP_CYCLES,
+    products_per_cycle,
+    shared_limit,
+    sm_count,
+)
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     is_in_planes,
     lying_reason,
+    pixel_count,
     plane_constants,
     power_of_two,
     shape_reason,
@@ -17,24 +29,22 @@ from convwright.backends.triton.operands import (
     weight_reason,
     window_constants,
 )
-from convwright.backends.triton.winograd.algorithms import ALGORITHMS, KERNEL
-from convwright.backends.triton.winograd.patches import (
-    patch_count,
-    pitch,
-    points_bytes,
-    prepared_numbers,
-    products,
-    rows_and_columns,
-)
-from convwright.backends.triton.winograd.tiles import best_tiles, cycles, implicit_gemm_cycles, tiles_of
+from convwright.backends.triton.packing.call import transformed_call
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.dtype import DType
+from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
+KERNEL = "winograd"
 NAME = f"triton/{KERNEL}"
+
+# None in TF32 by itself: rounding behind the transforms errs 1.7 times as much as ahead of them, up to 2.3 times at the
+# worst place, and so little is left to multiply then that reading it takes as long.
+ALGORITHMS = tuple(each for each in algorithms_of(KERNEL, DType.FP32) if each.arithmetic is Arithmetic.TF32X3)
+
+
 _MOST_TILES = 2
 # Of fewer channels the transforms take as long as the products that they save.
 _LEAST_CHANNELS = 16
@@ -118,6 +128,89 @@ def _slow_reason(problem: ConvProblem, device: DeviceFacts, algorithm: Algorithm
     return f"takes {ratio:.1f} times as long as an implicit GEMM may, by estimate, in {tiles_of(best, problem)} tiles"
 
 
+# The patches of 2x2 output pixels that Winograd's transforms take an image apart into, and what they take.
+
+POINTS = 16  # of a patch, each of which is a product of its own
+_CHANNELS_AT_ONCE = 4
+
+
+def rows_and_columns(problem: ConvProblem) -> tuple[int, int]:
+    """Of patches in an image, where the last of them may reach beyond it."""
+    rows, columns = (-(-size // 2) for size in problem.y.shape[2:])
+    return rows, columns
+
+
+def patch_count(problem: ConvProblem) -> int:
+    """Of the whole batch."""
+    rows, columns = rows_and_columns(problem)
+    return problem.n * rows * columns
+
+
+def pitch(problem: ConvProblem) -> int:
+    """Input channels of a point, padded with zeros."""
+    return -(-problem.c // _CHANNELS_AT_ONCE) * _CHANNELS_AT_ONCE
+
+
+def points_bytes(problem: ConvProblem) -> int:
+    """What the transformed input takes."""
+    return POINTS * patch_count(problem) * pitch(problem) * 4
+
+
+def prepared_numbers(problem: ConvProblem) -> int:
+    """Most that a prepared weight has: both parts of the transformed one, and the weight itself."""
+    return problem.k * (2 * POINTS * pitch(problem) + 9 * problem.c)
+
+
+def products(problem: ConvProblem) -> int:
+    """Multiplications of the products. Patches are counted whole; the transforms are not counted."""
+    return POINTS * patch_count(problem) * problem.c * problem.k
+
+
+# Configurations, and how long each should take.
+
+_MOST_OF_A_THREAD = 256  # registers
+
+# A thread holds six tiles of sums, so larger tiles spill. The limit lets a third block fit on a multiprocessor.
+TILES = (
+    Tile(128, 64, 32, 8, 3), Tile(64, 64, 32, 4, 3), Tile(64, 32, 32, 4, 4, regs=168), Tile(32, 64, 32, 4, 3),
+)  # fmt: skip
+
+
+def tiles_of(tile: Tile, problem: ConvProblem) -> int:
+    """How many blocks compute the output."""
+    return -(-patch_count(problem) // tile.bm) * -(-problem.k // tile.bn)
+
+
+def best_tiles(problem: ConvProblem, device: DeviceFacts, *, packed: bool, count: int) -> tuple[Tile, ...]:
+    """The ``count`` tiles that should be fastest, by estimate, the best first."""
+    limit = shared_limit(device)
+    fitting = [tile for tile in TILES if tile.shared_bytes(4, split=packed) <= limit]
+    return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, device, packed=packed))[:count])
+
+
+def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts, *, packed: bool) -> float:
+    """A rough time of both kernels: good enough to drop what cannot win."""
+    sms = sm_count(device)
+    each = -(-tiles_of(tile, problem) // sms)
+    fitting = max(1, shared_limit(device) // tile.shared_bytes(4, split=packed))
+    together = min(each, fitting, REGISTERS // (32 * tile.warps * (tile.regs or _MOST_OF_A_THREAD)))
+    products = tile.bm * tile.bn * tile.bk / products_per_cycle(Arithmetic.TF32X3, tile.bm)
+    loads = (tile.bm + tile.bn * (1 + packed)) * tile.bk * 4 / CACHE_BYTES_PER_CYCLE
+    steps = POINTS * -(-pitch(problem) // tile.bk)
+    block = steps * (max(products, loads) + STEP_CYCLES / together) + BLOCK_CYCLES / together
+    transform = (points_bytes(problem) + problem.x.nbytes) / (sms * CACHE_BYTES_PER_CYCLE) + MORE_KERNEL_CYCLES
+    return each * block + transform
+
+
+def implicit_gemm_cycles(problem: ConvProblem, device: DeviceFacts) -> float:
+    """What the same arithmetic takes without transforms, were all multiprocessors busy with nothing else."""
+    products = 9 * pixel_count(problem) * problem.c * problem.k
+    return products / (sm_count(device) * products_per_cycle(Arithmetic.TF32X3, 64)) + BLOCK_CYCLES
+
+
+# What is launched.
+
+
 def transform_blocks(problem: ConvProblem) -> int:
     """How many programs the launch that transforms the input needs."""
     bt, bc = _transform_tile(problem)
@@ -161,3 +254,24 @@ def _transform_tile(problem: ConvProblem) -> tuple[int, int]:
     points, most = (_POINTS_OF_PLANES, _CHANNELS_OF_PLANES) if planes else (_POINTS, _CHANNELS)
     bc = min(most, power_of_two(pitch(problem)))
     return points // bc, bc
+
+
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCall]:
+    """What the driver is asked to launch for ``candidate``: the input's transform, the products, and the weight's
+    transform."""
+    from convwright.backends.triton.winograd.kernel import transformed_input, winograd
+
+    problem, tile = candidate.problem, Tile.of(candidate)
+    x, y = ((problem.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
+    transform = KernelCall(
+        transformed_input, {"x": x, "points": WORKSPACE}, transform_constants(problem), transform_blocks(problem),
+        transform_warps(problem), 1,
+    )  # fmt: skip
+    # The residual lies as the output does, and a prepared weight as ``prepare`` has laid it; of the bias, whose loads
+    # are few, nothing is assumed.
+    bias = problem.dtype.value, problem.dtype.nbytes
+    pointers = {"points": WORKSPACE, "w": WORKSPACE, "x": x, "bias": bias, "residual": y, "y": y}
+    algorithm = algorithm_of(candidate, KERNEL)
+    told = constants(problem, algorithm, tile)
+    products = KernelCall(winograd, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)
+    return transform, products, transformed_call(problem, pitch=pitch(problem), packed=algorithm.packed)

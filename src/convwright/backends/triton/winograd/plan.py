@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.launching.sequence_plan import Operand, SequencePlan
-from convwright.backends.triton.winograd.algorithms import KERNEL
-from convwright.backends.triton.winograd.patches import POINTS, pitch
+from convwright.backends.triton.winograd.offers import KERNEL, POINTS, pitch
 from convwright.core.candidate import Candidate
 
 

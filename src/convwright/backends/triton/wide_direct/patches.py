@@ -1,19 +1,20 @@
-"""The configurations of the kernel whose threads compute patches, and which few are worth trying on a problem."""
+"""The patches that threads compute, what each takes, and which few are worth trying on a problem."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain, islice, product
-from math import log2
+from math import gcd, log2
 
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
-from convwright.backends.triton.sweep import Sweep, Track
-from convwright.backends.triton.wide_direct.reading import groups_at_once
-from convwright.backends.triton.wide_direct.thread import Thread, of_kept, of_patch, of_strip
+from convwright.backends.triton.operands import moves
+from convwright.backends.triton.sweep import AT_ONCE_BYTES, Sweep, Track
 from convwright.core.device import DeviceFacts
+from convwright.core.tensor_spec import TensorSpec
 
 MOST_PATCHES = 8
 _LANES = 32
@@ -253,3 +254,156 @@ def _thread(patch: Patch, sweep: Sweep) -> Thread:
     if patch.kept:
         return of_kept(sweep, patch.rows, patch.cols, patch.outputs, patch.kept)
     return of_patch(sweep, patch.rows, patch.cols, patch.outputs, patch.by_row, patch.vector)
+
+
+# What a patch asks of its thread, however many warps there are and however its sums are split.
+
+_TURN_INSTRUCTIONS = 15  # of a loop over rows, whatever it computes
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """``units`` is how many patches there are of one channel; ``lines_written`` are those of the cache that a warp
+    writes to, once for each instruction. Of a step, which is a plane of one input channel or, in a strip, the row that
+    a turn reads: ``rows`` that are read, in so many ``pieces`` each, ``columns`` of them kept at a time, ``weights``,
+    ``products``, and ``instructions``. What keeps its input has one step, and ``products`` are those of a turn.
+    """
+
+    units: int
+    lines_written: int
+    sums: int
+    rows: int
+    pieces: int
+    columns: int
+    weights: int
+    products: int
+    instructions: int
+
+
+@lru_cache(maxsize=4096)
+def of_patch(sweep: Sweep, rows: int, cols: int, outputs: int, by_row: int | None, vector: int | None) -> Thread:
+    """Of one that is written out."""
+    _, high, columns = sweep.tracks
+    (_, apart), nbytes, groups = sweep.spacing, sweep.read.dtype.nbytes, vector or 1
+    taps = 1 if by_row else high.most_taps
+    read = reading(columns, cols, 1 if vector else columns_at_once(sweep.read))
+    rows_read = (rows - 1) * apart + taps
+    weights = taps * columns.most_taps * outputs * groups
+    kept = len({place for places in read.places for place in places}) * groups
+
+    written = sweep.written.dtype.nbytes
+    if vector:
+        lines_written = rows * cols * -(-_LANES * vector * written // _LINE_BYTES)
+    else:
+        together = gcd(cols, columns_at_once(sweep.written))
+        lines_written = rows * outputs * (cols // together) * -(-_LANES * cols * written // _LINE_BYTES)
+    products = weights * rows * cols
+    for_weights = (weights if nbytes < 4 else weights // groups) * 2
+    instructions = rows_read * _row_instructions(sweep, cols, vector) + products + for_weights
+    sums = rows * cols * outputs * groups
+    units = _units(sweep, rows, cols)
+    return Thread(units, lines_written, sums, rows_read, len(read.pieces), kept, weights, products, instructions)
+
+
+@lru_cache(maxsize=4096)
+def of_kept(sweep: Sweep, rows: int, cols: int, outputs: int, turns: int) -> Thread:
+    """Of one that keeps what it reads, and in as many turns computes so many output channels each."""
+    one, inputs = of_patch(sweep, rows, cols, outputs, None, None), sweep.inputs
+    to_read, for_weights = one.rows * _row_instructions(sweep, cols, None), one.weights
+    return replace(
+        one,
+        lines_written=turns * one.lines_written,
+        rows=inputs * one.rows,
+        columns=inputs * one.rows * one.columns,
+        weights=turns * inputs * one.weights,
+        products=inputs * one.products,
+        instructions=inputs * (to_read + turns * (one.products + for_weights)),
+    )
+
+
+@lru_cache(maxsize=4096)
+def of_strip(sweep: Sweep, rows: int, cols: int, vector: int) -> Thread:
+    """Of one whose rows that are read are a loop: a turn is like a patch of one row, but what it leaves unfinished are
+    sums of more rows, and what the next turn needs is read meanwhile."""
+    _, apart = sweep.spacing
+    one = of_patch(sweep, 1, cols, 1, None, vector)
+    read = apart * (_row_instructions(sweep, cols, vector) + one.columns)
+    to_write = one.lines_written + (one.sums if sweep.written.dtype.nbytes < 4 else 0)
+    return replace(
+        one,
+        units=_units(sweep, rows, cols),
+        sums=one.sums * -(-sweep.tracks[1].most_taps // apart),
+        rows=apart,
+        columns=2 * apart * one.columns,
+        instructions=read + one.products + to_write + _TURN_INSTRUCTIONS,
+    )
+
+
+def _row_instructions(sweep: Sweep, cols: int, vector: int | None) -> int:
+    """To read a row: what lies beyond an edge is masked, zeros for it, and a condition."""
+    read, nbytes = reading(sweep.tracks[2], cols, 1 if vector else columns_at_once(sweep.read)), sweep.read.dtype.nbytes
+    converted = sum(width for _, width in read.pieces) * (vector or 1) if nbytes < 4 else 0
+    return len(read.pieces) * 3 + converted
+
+
+def _units(sweep: Sweep, rows: int, cols: int) -> int:
+    depth, high, columns = sweep.tracks
+    gap, _ = sweep.spacing
+    return sweep.read.shape[0] * depth.places * -(-high.places // (rows * gap)) * gap * -(-columns.places // cols)
+
+
+# What a patch reads of a row: pieces that one instruction reads each, and where its taps find their columns.
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """``pieces`` are columns behind the patch's first one, (first, width), in their order. ``places`` says of each
+    column of taps which of all these columns those of the patch are."""
+
+    pieces: tuple[tuple[int, int], ...]
+    places: tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=256)  # all patches of a problem ask for few of them, several times each
+def reading(columns: Track, cols: int, at_once: int) -> Reading:
+    """For ``cols`` columns of the output, of which ``at_once`` or fewer are read by one instruction, from a multiple
+    on."""
+    phase = columns.phases[0]
+    wanted = [
+        [col * columns.stride + tap * columns.dilation - phase.before for col in range(cols)]
+        for tap in range(phase.taps)
+    ]
+    most = gcd(at_once, cols * columns.stride)
+    pieces = tuple(_pieces({place for places in wanted for place in places}, most))
+    read = [first + place for first, width in pieces for place in range(width)]
+    found = {place: index for index, place in enumerate(read)}
+    return Reading(pieces, tuple(tuple(found[place] for place in places) for places in wanted))
+
+
+def _pieces(wanted: set[int], most: int) -> list[tuple[int, int]]:
+    """The fewest that begin at multiples of their width, each no wider than need be."""
+    pieces = []
+    for first in sorted({place // most * most for place in wanted}):
+        here = [place for place in wanted if place // most * most == first]
+        width = next(width for width in _powers(most) if min(here) // width == max(here) // width)
+        pieces.append((min(here) // width * width, width))
+    return pieces
+
+
+def _powers(most: int) -> list[int]:
+    return [1 << power for power in range(most.bit_length())]
+
+
+def columns_at_once(spec: TensorSpec) -> int:
+    """How many columns of a row one instruction reads or writes: as many lie from a multiple on, in every row."""
+    others = moves(spec)[:-1]
+    return gcd(AT_ONCE_BYTES // spec.dtype.nbytes, spec.shape[-1], spec.alignment // spec.dtype.nbytes, *others)
+
+
+def groups_at_once(sweep: Sweep) -> int:
+    """How many groups that lie side by side are read and written by one instruction."""
+    numbers = [sweep.groups]
+    for spec in sweep.read, sweep.written:
+        images, _, *pixels = moves(spec)
+        numbers += [AT_ONCE_BYTES // spec.dtype.nbytes, spec.alignment // spec.dtype.nbytes, images, *pixels]
+    return gcd(*numbers)

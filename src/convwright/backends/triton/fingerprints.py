@@ -1,0 +1,76 @@
+"""Hashes of the source that each kernel uses: its own modules and all that they import.
+
+A finding counts as long as the hash of its kernel is the same. Edits of one kernel leave findings about others valid.
+Only modules of this package are followed. Imports inside functions count too, as do those in the source of generated
+kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGE = "convwright.backends.triton"
+_ROOT = Path(__file__).parent
+# Python's own parser takes 100 ms for the modules of one kernel, and this 1 ms (2-core CPU).
+_IMPORTS = re.compile(rf"^[ \t]*from {re.escape(_PACKAGE)}([.\w]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
+
+
+@cache
+def triton_version() -> str:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "absent"
+
+
+@cache
+def source_hash(kernel: str, root: Path = _ROOT) -> str:
+    """Of all that the kernel in this folder uses."""
+    return _hash(modules_used(kernel, root), root)
+
+
+@cache
+def whole_hash(root: Path = _ROOT) -> str:
+    """Of all modules of this package."""
+    return _hash(root.rglob("*.py"), root)
+
+
+def modules_used(kernel: str, root: Path = _ROOT) -> frozenset[Path]:
+    """The files of what a kernel serves and of its plan, and of all modules that these import."""
+    found, open_ = set[Path](), {root / kernel / "offers.py", root / kernel / "plan.py"}
+    while open_:
+        path = open_.pop()
+        found.add(path)
+        open_ |= imported(path, root) - found
+    return frozenset(found)
+
+
+@cache
+def imported(path: Path, root: Path = _ROOT) -> frozenset[Path]:
+    """The files of the modules of this package that one module imports."""
+    found = set[Path]()
+    for module, names in _IMPORTS.findall(path.read_text(encoding="utf-8")):
+        home = root.joinpath(*module.split("."))
+        found |= {*_files(home), *(file for name in _named(names) for file in _files(home / name))}
+    return frozenset(found)
+
+
+def _files(module: Path) -> Iterator[Path]:
+    """The file of a module or of a package; none where there is no such module."""
+    yield from filter(Path.is_file, (module.with_suffix(".py"), module / "__init__.py"))
+
+
+def _named(names: str) -> Iterable[str]:
+    return (each.split()[0] for each in names.strip("()").split(",") if each.strip())
+
+
+def _hash(paths: Iterable[Path], root: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

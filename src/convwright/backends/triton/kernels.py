@@ -1,0 +1,219 @@
+"""Our kernels: what each can be asked, which are offered for a direction, and where each is.
+
+A kernel is imported when it is first asked for. Its ``offers`` load neither Triton nor PyTorch, its ``kernel`` loads
+Triton alone, and its ``plan`` loads PyTorch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from convwright.core.candidate import Candidate, Offer
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+
+if TYPE_CHECKING:
+    from convwright.backends.triton.launching.kernel_call import KernelCall
+    from convwright.backends.triton.launching.sequence_plan import RarePlan, SequencePlan
+    from convwright.backends.triton.launching.single_plan import SingleKernelPlan
+
+    PlanClass = type[SingleKernelPlan] | type[SequencePlan] | type[RarePlan]
+
+# The names of a kernel's algorithms begin with its own.
+KernelName = Literal[
+    "banded-gemm", "boxed-gemm", "boxed-weight-gradient", "direct", "few-weights", "folded-gemm", "implicit-gemm",
+    "input-gradient", "staged-gemm", "staged-weight-gradient", "taps-first", "weight-gradient", "wide-direct",
+    "winograd",
+]  # fmt: skip
+OFFERED: Mapping[Direction, tuple[KernelName, ...]] = {
+    Direction.FORWARD: (
+        "staged-gemm", "boxed-gemm", "folded-gemm", "implicit-gemm", "banded-gemm", "wide-direct", "taps-first",
+        "direct", "winograd",
+    ),
+    Direction.BACKWARD_DATA: ("input-gradient", "banded-gemm", "wide-direct", "taps-first", "direct"),
+    Direction.BACKWARD_WEIGHT: (
+        "staged-weight-gradient", "boxed-weight-gradient", "weight-gradient", "few-weights",
+    ),
+}  # fmt: skip
+
+
+class Kernel(Protocol):
+    """What a kernel's module ``offers`` answers."""
+
+    NAME: str
+    """How refusals name it."""
+
+    def offers(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        """Every configuration worth trying, or why the kernel cannot serve."""
+
+    def cycles_of(self, candidate: Candidate, device: DeviceFacts) -> float:
+        """How long the busiest multiprocessor should take, by estimate."""
+
+    def kernel_calls(self, candidate: Candidate) -> tuple[KernelCall, ...]:
+        """What the driver is asked to launch. Loads Triton."""
+
+
+class Plans(Protocol):
+    """What a kernel's module ``plan`` answers."""
+
+    def plan_class(self, candidate: Candidate) -> PlanClass:
+        """The class of the plans that run ``candidate``."""
+
+
+def called(algorithm: str, direction: Direction) -> KernelName | None:
+    """The kernel to which an algorithm belongs; None where there is none.
+
+    >>> called("implicit-gemm-tf32-packed", Direction.FORWARD)
+    'implicit-gemm'
+    """
+    return next((name for name in OFFERED[direction] if algorithm.startswith(name)), None)
+
+
+def kernel(name: KernelName) -> Kernel:
+    """What a kernel serves. Loads neither Triton nor PyTorch."""
+    match name:
+        case "banded-gemm":
+            from convwright.backends.triton.banded_gemm import offers as banded_gemm
+
+            return banded_gemm
+        case "boxed-gemm":
+            from convwright.backends.triton.boxed_gemm import offers as boxed_gemm
+
+            return boxed_gemm
+        case "boxed-weight-gradient":
+            from convwright.backends.triton.boxed_weight_gradient import offers as boxed_weight_gradient
+
+            return boxed_weight_gradient
+        case "direct":
+            from convwright.backends.triton.direct import offers as direct
+
+            return direct
+        case "few-weights":
+            from convwright.backends.triton.few_weights import offers as few_weights
+
+            return few_weights
+        case "folded-gemm":
+            from convwright.backends.triton.folded_gemm import offers as folded_gemm
+
+            return folded_gemm
+        case "implicit-gemm":
+            from convwright.backends.triton.implicit_gemm import offers as implicit_gemm
+
+            return implicit_gemm
+        case "input-gradient":
+            from convwright.backends.triton.input_gradient import offers as input_gradient
+
+            return input_gradient
+        case "staged-gemm":
+            from convwright.backends.triton.staged_gemm import offers as staged_gemm
+
+            return staged_gemm
+        case "staged-weight-gradient":
+            from convwright.backends.triton.staged_weight_gradient import offers as staged_weight_gradient
+
+            return staged_weight_gradient
+        case "taps-first":
+            from convwright.backends.triton.taps_first import offers as taps_first
+
+            return taps_first
+        case "weight-gradient":
+            from convwright.backends.triton.weight_gradient import offers as weight_gradient
+
+            return weight_gradient
+        case "wide-direct":
+            from convwright.backends.triton.wide_direct import offers as wide_direct
+
+            return wide_direct
+        case "winograd":
+            from convwright.backends.triton.winograd import offers as winograd
+
+            return winograd
+
+
+def plans(name: KernelName) -> Plans:
+    """How a kernel's candidates are run. Loads PyTorch."""
+    match name:
+        case "banded-gemm":
+            from convwright.backends.triton.banded_gemm import plan as banded_gemm
+
+            return banded_gemm
+        case "boxed-gemm":
+            from convwright.backends.triton.boxed_gemm import plan as boxed_gemm
+
+            return boxed_gemm
+        case "boxed-weight-gradient":
+            from convwright.backends.triton.boxed_weight_gradient import plan as boxed_weight_gradient
+
+            return boxed_weight_gradient
+        case "direct":
+            from convwright.backends.triton.direct import plan as direct
+
+            return direct
+        case "few-weights":
+            from convwright.backends.triton.few_weights import plan as few_weights
+
+            return few_weights
+        case "folded-gemm":
+            from convwright.backends.triton.folded_gemm import plan as folded_gemm
+
+            return folded_gemm
+        case "implicit-gemm":
+            from convwright.backends.triton.implicit_gemm import plan as implicit_gemm
+
+            return implicit_gemm
+        case "input-gradient":
+            from convwright.backends.triton.input_gradient import plan as input_gradient
+
+            return input_gradient
+        case "staged-gemm":
+            from convwright.backends.triton.staged_gemm import plan as staged_gemm
+
+            return staged_gemm
+        case "staged-weight-gradient":
+            from convwright.backends.triton.staged_weight_gradient import plan as staged_weight_gradient
+
+            return staged_weight_gradient
+        case "taps-first":
+            from convwright.backends.triton.taps_first import plan as taps_first
+
+            return taps_first
+        case "weight-gradient":
+            from convwright.backends.triton.weight_gradient import plan as weight_gradient
+
+            return weight_gradient
+        case "wide-direct":
+            from convwright.backends.triton.wide_direct import plan as wide_direct
+
+            return wide_direct
+        case "winograd":
+            from convwright.backends.triton.winograd import plan as winograd
+
+            return winograd
+
+
+def sources() -> tuple[ModuleType, ...]:
+    """The Triton source of all kernels. Loads Triton."""
+    from convwright.backends.triton.banded_gemm import kernel as banded_gemm
+    from convwright.backends.triton.boxed_gemm import kernel as boxed_gemm
+    from convwright.backends.triton.boxed_weight_gradient import kernel as boxed_weight_gradient
+    from convwright.backends.triton.direct import kernel as direct
+    from convwright.backends.triton.few_weights import kernel as few_weights
+    from convwright.backends.triton.folded_gemm import kernel as folded_gemm
+    from convwright.backends.triton.implicit_gemm import kernel as implicit_gemm
+    from convwright.backends.triton.input_gradient import kernel as input_gradient
+    from convwright.backends.triton.staged_gemm import kernel as staged_gemm
+    from convwright.backends.triton.staged_weight_gradient import kernel as staged_weight_gradient
+    from convwright.backends.triton.taps_first import kernel as taps_first
+    from convwright.backends.triton.weight_gradient import kernel as weight_gradient
+    from convwright.backends.triton.wide_direct import kernel as wide_direct
+    from convwright.backends.triton.winograd import kernel as winograd
+
+    return (
+        banded_gemm, boxed_gemm, boxed_weight_gradient, direct, few_weights, folded_gemm,
+        implicit_gemm, input_gradient, staged_gemm, staged_weight_gradient,
+        taps_first, weight_gradient, wide_direct, winograd,
+    )  # fmt: skip
