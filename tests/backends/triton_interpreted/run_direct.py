@@ -24,7 +24,7 @@ from backends.triton_interpreted.cases import (
     oracle,
 )
 from convwright.backends.triton.backend import TritonKernels
-from convwright.backends.triton.direct.offers import ALGORITHM, STRIPS, Strip, candidate_of
+from convwright.backends.triton.direct.offers import ALGORITHM, STRIPS, Strip, candidate_of, has_loop
 from convwright.backends.triton.sweep import sweep_of
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Role
@@ -156,10 +156,10 @@ LARGE = [
 @pytest.mark.parametrize(("place", "text"), [*enumerate(LARGE)])
 def test_filters_may_be_large(place: int, text: str) -> None:
     problem = replace(ConvProblem.parse(text), flip=place % 2 == 0)
-    assert sweep_of(problem).is_large
     given = problem_space.operands(problem, place)
     expected = problem_space.oracle(problem, given).float()
     (candidate,) = largest(offered(problem))[:1]
+    assert has_loop(Strip.of(candidate), sweep_of(problem))
     assert torch.equal(problem_space.run(BACKEND.build(candidate, CPU), given), expected), candidate.id
 
 

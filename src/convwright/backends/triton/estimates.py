@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from convwright.backends.triton.compile_time import COMPILE_S
 from convwright.backends.triton.kernels import KernelName
 from convwright.backends.triton.operands import is_in_planes
 from convwright.core.candidate import Candidate
@@ -43,4 +44,5 @@ def estimated(candidate: Candidate, kernel: KernelName, cycles: float, device: D
         busy_us = max(busy_us, problem.bytes / device.bandwidth_bytes_per_us)
     in_planes, channels_last = _TIMES[kernel]
     times = in_planes if is_in_planes(problem.x) else channels_last
-    return replace(candidate, estimated_us=_LEAST_US + times * busy_us)
+    compile_s = candidate.compile_s or COMPILE_S
+    return replace(candidate, estimated_us=_LEAST_US + times * busy_us, compile_s=compile_s)

@@ -19,7 +19,6 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
 AT_ONCE_BYTES = 16
-_MOST_WRITTEN_OUT = 36
 _ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
 
 
@@ -111,11 +110,6 @@ class Sweep:
     def groups_together(self) -> int:
         """How many groups one instruction reads where they lie side by side."""
         return gcd(self.groups, AT_ONCE_BYTES // self.read.dtype.nbytes)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the filter has so many taps in a plane that the columns of taps are a loop in the compiled kernel."""
-        return sum(R * S for T, R, S in self.windows() if T) > _MOST_WRITTEN_OUT
 
     @property
     def longest_sum(self) -> int:

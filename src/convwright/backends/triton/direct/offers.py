@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from convwright.backends.triton.compile_time import seconds_to_compile
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.few_channels import FEW_OUTPUTS, absent_pointers, why_not_few
 from convwright.backends.triton.launching.kernel_call import KernelCall
@@ -41,7 +42,10 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 def candidate_of(problem: ConvProblem, strip: Strip) -> Candidate:
     arithmetic = native_arithmetic(problem.dtype, tf32=False)
-    return Candidate(problem, "triton", ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE, compiles=True)
+    return Candidate(
+        problem, "triton", ALGORITHM, strip.config, arithmetic, 0, True, Source.RULE, compiles=True,
+        compile_s=compile_s(strip, sweep_of(problem)),
+    )  # fmt: skip
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
@@ -58,6 +62,8 @@ _LANES = 32
 _MOST_REGISTERS = 160
 # What takes the compiler long: sums, more so where groups of warps add theirs up, which read weights lane by lane, too.
 _MOST_SUMS_OF_A_THREAD, _MOST_SPLIT_SUMS, _MOST_SPLIT_WEIGHTS = 32, 16, 64
+# Of a plane that is written out. With 84, twice, a kernel of 5x7 taps took the compiler 42 s.
+_MOST_READS = 40
 _MOST_WEIGHTS = 400  # of a plane of an input channel that are written out
 # Where output channels are so many that they are divided, to write them takes as long as all else.
 _MOST_SUMS_OF_A_PART = 16
@@ -160,10 +166,30 @@ def filled_strip(strip: Strip, sweep: Sweep) -> Strip | None:
     return replace(strip, outputs=-(-sweep.outputs // -(-sweep.outputs // most)))
 
 
+def has_loop(strip: Strip, sweep: Sweep) -> bool:
+    """Whether the columns of taps are a loop: written out they would be read by too many instructions."""
+    return _reads(strip, sweep) > _MOST_READS
+
+
+def _reads(strip: Strip, sweep: Sweep, columns: int | None = None) -> int:
+    """Instructions that read the input of a plane, or of so many columns of taps."""
+    _, apart = sweep.spacing
+    windows = [(R, columns or S) for T, R, S in sweep.windows() if T]
+    return sweep.columns_together * sum(((strip.rows - 1) * apart + R) * S for R, S in windows)
+
+
+def compile_s(strip: Strip, sweep: Sweep) -> float:
+    """Everything is there twice, with masks and without."""
+    columns = 1 if has_loop(strip, sweep) else None
+    weights = strip.outputs * sum(R * (columns or S) for T, R, S in sweep.windows() if T)
+    reads, writes = 2 * _reads(strip, sweep, columns), strip.rows * strip.outputs
+    return seconds_to_compile(8 * (reads + 2 * weights) + 3 * weights * strip.rows, reads + writes)
+
+
 def _most_outputs(strip: Strip, sweep: Sweep) -> int:
     """With which it is compiled soon, and into registers."""
     _, rows, _ = (track.most_taps for track in sweep.tracks)
-    weights = sum(R * (1 if sweep.is_large else S) for T, R, S in sweep.windows() if T)
+    weights = sum(R * (1 if has_loop(strip, sweep) else S) for T, R, S in sweep.windows() if T)
     sums = strip.rows * sweep.columns_together
     most = min(
         _MOST_SUMS_OF_A_THREAD // sums,
@@ -216,7 +242,7 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
         "DERIVATIVE": (problem.epilogue.activation if backward else Activation.NONE).value,
         "GAP": gap, "APART": apart, "ROWS": strip.rows, "BQ": strip.bq, "SPLIT": strip.split,
         "ACROSS": strip.across == 1, "CHANNELS_LAST": sweep.in_lanes_only, "OUTPUTS": strip.outputs,
-        "TOGETHER": sweep.columns_together, "LARGE": sweep.is_large,
+        "TOGETHER": sweep.columns_together, "LARGE": has_loop(strip, sweep),
     }  # fmt: skip
     lying = weight_lying(problem, packed=bool(strip.packed))
     return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)

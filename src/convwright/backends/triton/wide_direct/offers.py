@@ -9,7 +9,15 @@ from convwright.backends.triton.few_channels import absent_pointers, why_not_few
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.operands import offsets_are_wide
 from convwright.backends.triton.sweep import Sweep, lying_constants, sweep_of, weight_constants, weight_lying
-from convwright.backends.triton.wide_direct.patches import Patch, best_patches, columns_at_once, cycles, reading, turns
+from convwright.backends.triton.wide_direct.patches import (
+    Patch,
+    best_patches,
+    columns_at_once,
+    compile_s,
+    cycles,
+    reading,
+    turns,
+)
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -35,7 +43,10 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 def candidate_of(problem: ConvProblem, patch: Patch) -> Candidate:
     arithmetic = native_arithmetic(problem.dtype, tf32=False)
-    return Candidate(problem, "triton", ALGORITHM, patch.config, arithmetic, 0, True, Source.RULE, compiles=True)
+    return Candidate(
+        problem, "triton", ALGORITHM, patch.config, arithmetic, 0, True, Source.RULE, compiles=True,
+        compile_s=compile_s(patch, sweep_of(problem)),
+    )  # fmt: skip
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import chain, islice, product
 from math import gcd, log2
 
+from convwright.backends.triton.compile_time import seconds_to_compile
 from convwright.backends.triton.configuration import Configuration
 from convwright.backends.triton.multiprocessor import sm_count
 from convwright.backends.triton.operands import moves
@@ -34,6 +35,7 @@ _MOST_WRITTEN_OUT, _MOST_WRITTEN_OUT_IN_LANES, _MOST_TAPS_WRITTEN_OUT = 1400, 80
 _MOST_SUMS_OF_A_PART = 16  # in rows and output channels, where these are so many that they are divided
 _SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
 _LINE_BYTES = 128
+_COLUMNS_WRITTEN = 4  # at once
 _MOST_WARPS, _MOST_BLOCKS = 64, 32  # of a multiprocessor at once
 _FEW_WARPS = 6  # so many leave half of its time unused
 _PACKING_CYCLES = 5000  # to pack a weight ahead of the kernel
@@ -196,6 +198,14 @@ def registers(patch: Patch, sweep: Sweep) -> int:
     shared = patch.vector is None and patch.split == 1 and thread.weights <= _MOST_TAPS_WRITTEN_OUT
     weights = 0 if shared else min(thread.weights, _MOST_WEIGHTS_AHEAD) if patch.kept else thread.weights
     return thread.sums + thread.columns + weights + _OTHER_REGISTERS
+
+
+def compile_s(patch: Patch, sweep: Sweep) -> float:
+    """Most of what is written out are products, and where the compiler finds them."""
+    thread = _thread(patch, sweep)
+    written = patch.rows * patch.outputs * -(-patch.cols // _COLUMNS_WRITTEN)
+    instructions = 2 * thread.instructions // (patch.kept or 1)  # turns are a loop
+    return seconds_to_compile(instructions, thread.rows * thread.pieces + written)
 
 
 def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
