@@ -44,14 +44,11 @@ def measurement(
     errors: tuple[KindError, ...] = GOOD,
     workspace_bytes: int = 0,
     prepare_us: float | None = None,
-    host_us: float | None = None,
-    prepare_host_us: float | None = None,
 ) -> Measurement:
     def around(value: float | None) -> Any:
         return None if value is None else Interval(value, value * (1 - halfwidth), value * (1 + halfwidth))
 
-    times = map(around, (time_us, host_us, prepare_us))
-    return Measurement(*times, errors, workspace_bytes, 10, (), prepare_host_us=around(prepare_host_us))
+    return Measurement(around(time_us), around(prepare_us), errors, workspace_bytes, 10, ())
 
 
 def finding(name: str, time_us: float, config: Config = (), **known: Any) -> Finding:
