@@ -25,8 +25,8 @@ class Weights(StrEnum):
 class Objective(StrEnum):
     """What is made least: device time, the energy of a call, workspace, or workspace among those whose times tie.
 
-    ``time`` and ``device-time`` rank alike. They differ in eager calls only: there ``time`` also weighs what a candidate
-    adds on the host, and ``device-time`` does not.
+    ``time`` and ``device-time`` rank alike. They differ in eager calls only: there ``time`` also weighs what a
+    candidate adds on the host, and ``device-time`` does not.
     """
 
     TIME = "time"

@@ -3,6 +3,10 @@
 ``dt`` and ``tag`` describe the output, and every operand that says nothing else. An operand's own word names the
 dimensions that it has (``c``, ``nc``, ``1`` for a single number, or ``1x64x1x1``), its dtype and how it lies, with
 commas between.
+
+>>> from convwright.core.kinds.pointwise import PointwiseProblem
+>>> PointwiseProblem.parse('pointwise "a * s" mb2ic3ih4 dt:fp16 s:c,fp32').key
+'pointwise "a * s" mb2ic3ih4iw4 dt:fp16 tag:nchw s:c,fp32'
 """
 
 from __future__ import annotations
