@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from convwright.eager.running.on_device import on_device
+from convwright.eager.running.runner import on_device
 
 
 class Machine:

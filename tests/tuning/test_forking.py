@@ -26,7 +26,7 @@ from convwright.core.once import once
 from convwright.core.policy import Policy
 from convwright.eager import enable
 from convwright.eager.asking import ambient
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D
 from convwright.measuring.disturbances import waiting
 from convwright.settings import Mode
 from convwright.store.store import Store

@@ -442,7 +442,7 @@ def test_a_session_chooses_anew_when_more_is_ready(made: Made, monkeypatch: pyte
 
 
 def test_whoever_remembers_calls_hears_of_it() -> None:
-    from convwright.eager.calls.form import forget
+    from convwright.eager.calls.call import forget
 
     assert forget in sessions._hearers
 

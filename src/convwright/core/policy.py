@@ -8,9 +8,8 @@ from enum import StrEnum
 
 from convwright.core.dtype import Arithmetic
 from convwright.core.record import Record
-from convwright.core.window import is_whole
 from convwright.errors import BadInput
-from convwright.naming import is_above_0, one_of
+from convwright.naming import is_above_0, is_whole, one_of
 
 DEFAULT_WORKSPACE_BYTES = 1 << 30
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -27,13 +28,22 @@ from convwright.eager.calls.slots import Run
 from convwright.eager.gradients.autograd import Training
 from convwright.eager.gradients.fused_gradients import FusedGradients, fused_choices, fused_problems
 from convwright.eager.host_costs import eager_rule, host_costs, launches_of
-from convwright.eager.running.bound import call_runner, direction_runner, either_runner, torchs_own
-from convwright.eager.running.unfused_epilogue import activated, torchs_functions
+from convwright.eager.running.bound import (
+    activated,
+    call_runner,
+    direction_runner,
+    either_runner,
+    torchs_functions,
+    torchs_own,
+)
 from convwright.errors import Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning.session import Answer, Choice, capturing, session
 
 _C: Any = torch._C
+_Pick = Callable[[Answer], Choice]
+_eager: _Pick = attrgetter("eager")
+_captured: _Pick = attrgetter("captured")
 
 
 class Decision(NamedTuple):
@@ -88,14 +98,6 @@ def torchs_training(call: Call) -> Training:
     )
 
 
-def _eager(answer: Answer) -> Choice:
-    return answer.eager
-
-
-def _captured(answer: Answer) -> Choice:
-    return answer.captured
-
-
 def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
     """For the call itself, and for each of its gradients that is wanted."""
     device, wanted = device_facts(call.x.device), Wanted.at(call)
@@ -128,9 +130,7 @@ class _Step(NamedTuple):
         return [self.main, *(choice for choice in self.fused or self.gradients if choice is not None)]
 
 
-def _step(
-    problem: ConvProblem, answers: Sequence[Answer | None], pick: Callable[[Answer], Choice], call: Call
-) -> _Step:
+def _step(problem: ConvProblem, answers: Sequence[Answer | None], pick: _Pick, call: Call) -> _Step:
     """The choices for one kind of call; PyTorch's own where a training step does not save what it adds on the host."""
     main, *gradients = (None if answer is None else pick(answer) for answer in answers)
     assert main is not None
@@ -151,7 +151,7 @@ def _ready(problem: ConvProblem, step: _Step, call: Call) -> Run | None:
 
 
 def _fused(
-    problem: ConvProblem, call: Call, plain: Sequence[Choice | None], pick: Callable[[Answer], Choice]
+    problem: ConvProblem, call: Call, plain: Sequence[Choice | None], pick: _Pick
 ) -> tuple[Choice | None, ...] | None:
     """Choices for gradients together with the activation's and the bias's, where these are surely faster."""
     device = device_facts(call.x.device)

@@ -23,8 +23,7 @@ from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.eager.asking.describe import problem_of
 from convwright.eager.asking.function_modes import modes
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D, Request
 from convwright.eager.calls.slots import Slot
 from convwright.eager.gradients.autograd import Training
 from convwright.errors import ConvwrightError

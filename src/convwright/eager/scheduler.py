@@ -15,8 +15,7 @@ import torch
 from convwright import flags
 from convwright.core.policy import Objective, Policy
 from convwright.eager.asking import ambient
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.call import Call
+from convwright.eager.calls.call import Call, Request
 from convwright.eager.calls.posed import posed
 from convwright.errors import ConvwrightError
 from convwright.measuring.hardware.machine import device_facts

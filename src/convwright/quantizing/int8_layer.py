@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from convwright.core.epilogue import Activation
 from convwright.core.policy import Policy
 from convwright.eager.asking.autocast import autocasting, lowered_dtype
-from convwright.eager.running.composite import COMPUTED_ON, PLAIN, is_transformed
+from convwright.eager.running.pytorchs_own import COMPUTED_ON, PLAIN, is_transformed
 from convwright.engine.capture.merged import Merged
 from convwright.errors import BadInput
 from convwright.quantizing.int8_calls import OUTPUTS, Int8Calls, Int8Operands

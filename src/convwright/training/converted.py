@@ -23,7 +23,7 @@ from convwright.eager.asking.describe import problem_of, transposed_problem_of
 from convwright.eager.calls.posed import Wanted, gradient_problems
 from convwright.eager.decision import choices_for
 from convwright.eager.gradients.fused_gradients import fused_choices, fused_problems
-from convwright.eager.running.composite import COMPUTED_ON
+from convwright.eager.running.pytorchs_own import COMPUTED_ON
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import SERVED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,8 +19,10 @@ from convwright import flags
 from convwright.core.policy import Policy, Weights
 from convwright.eager.asking import ambient
 from convwright.eager.asking.function_modes import watched
-from convwright.eager.asking.request import Request
 from convwright.tensors import address_of
+
+if TYPE_CHECKING:
+    from convwright.eager.calls.call import Request
 
 Run = Callable[..., Tensor]
 # A layer that sees many shapes is served by the second look, which finds a slot by its shape.
@@ -34,8 +36,7 @@ class Slot:
     """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments.
 
     PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
-    checked, which bear on the choice; ``short`` says that dilation and groups have their defaults, which PyTorch
-    fills in faster than it reads them. The request's fields are repeated here, since an ``is`` beside each is the
+    checked, which bear on the choice. The request's fields are repeated here, since an ``is`` beside each is the
     quickest way to compare them; ``plain`` says of three at once that they are None. ``extra`` tells calls with a
     residual or an output given from those without. Slots of several weights may be of one ``decision``.
     """
@@ -43,7 +44,7 @@ class Slot:
     __slots__ = (
         "activation", "algorithm", "alike", "ambient", "decision", "dilation", "extra", "flags", "grad", "groups",
         "input_alike", "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same",
-        "short", "state", "stride", "tf32",
+        "state", "stride", "tf32",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +60,6 @@ class Slot:
         self.decision = object()
         self._ask(request)
         self.plain = request.activation is None and request.algorithm is None and request.policy is None
-        self.short = (request.dilation, request.groups) == (1, 1)
         self.extra = extra
         self.ambient = ambient.current()
         self.grad = torch.is_grad_enabled()

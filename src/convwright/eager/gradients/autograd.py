@@ -14,9 +14,8 @@ from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.form import Form
-from convwright.eager.running.composite import transformed
+from convwright.eager.calls.call import Form, Request
+from convwright.eager.running.pytorchs_own import transformed
 from convwright.eager.running.runner import Runner
 from convwright.tensors import address_of, lies_as
 

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from convwright.eager.calls.call import Call
-from convwright.eager.running.composite import is_transformed, told
+from convwright.eager.running.pytorchs_own import is_transformed, told
 from convwright.uncompiled import uncompiled
 
 _aten = torch.ops.aten
