@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from convwright import torch_api
 from convwright.backends.cudnn.classic.operands import objection
 from convwright.backends.cudnn.graph import engine
 from convwright.backends.cudnn.graph import listing as graph
@@ -342,8 +343,8 @@ def test_the_list_is_that_of_nvidias_front_end(dtype: str, tag: str, device: Dev
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[object, ...]]]:
     made: list[tuple[object, ...]] = []
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
+    monkeypatch.setattr(torch_api, "current_gpu", lambda: 0)
+    monkeypatch.setattr(torch_api, "current_stream", lambda index: 7)
     monkeypatch.setattr(GraphPlan, "_handle", lambda plan, stream: 1)
     return made
 

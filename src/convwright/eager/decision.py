@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
-
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.backends.torch_native.own import torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -40,7 +38,6 @@ from convwright.errors import Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning.session import Answer, Choice, capturing, session
 
-_C: Any = torch._C
 _Pick = Callable[[Answer], Choice]
 _eager: _Pick = attrgetter("eager")
 _captured: _Pick = attrgetter("captured")
@@ -73,7 +70,7 @@ def decide(call: Call) -> Decision:
     if eager == captured:
         return Decision(_ready(problem, eager, call), eager.main, lasts)
     run = either_runner(_ready(problem, eager, call), _ready(problem, captured, call), call)
-    return Decision(run, (captured if _C._cuda_isCurrentStreamCapturing() else eager).main, lasts)
+    return Decision(run, (captured if torch_api.is_capturing() else eager).main, lasts)
 
 
 def choices_for(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Answer:

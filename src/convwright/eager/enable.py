@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.core.policy import Policy
 from convwright.eager.asking import ambient
 from convwright.eager.calls.call import Call, Form, Request, stand_ins
@@ -28,7 +28,6 @@ from convwright.forking import in_child
 from convwright.settings import settings
 from convwright.uncompiled import uncompiled
 
-_C: Any = torch._C
 _lock = threading.RLock()
 
 
@@ -194,7 +193,7 @@ def stand_in(form: Form) -> Any:
     Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.
     """
     own, skip_lookup, looking, deterministic = form.own, form.slots.skip_lookup, _looking(form), flags.deterministic
-    is_compiling, tracing = torch.compiler.is_dynamo_compiling, _C._is_tracing
+    is_compiling, tracing = torch.compiler.is_dynamo_compiling, torch_api.is_tracing
     passes, tensor = cycle(PASSES).__next__, Tensor
     named_as_torchs = [each for each in signature(looking).parameters.values() if each.kind is not each.KEYWORD_ONLY]
     arguments = frozenset(each.name for each in named_as_torchs)

@@ -15,13 +15,11 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.eager.asking.ambient import asked, contexts
-from convwright.eager.asking.function_modes import modes
 from convwright.eager.calls.call import FORMS, PUBLIC, Call, Form, Request
 from convwright.eager.calls.slots import Slot
 from convwright.eager.running.pytorchs_own import FAILURES, explain
@@ -29,8 +27,6 @@ from convwright.eager.slow_path import slow_path
 from convwright.eager.tracing import compiled
 from convwright.errors import BadArgument, BadCall, BadInput, first_line
 
-_C: Any = torch._C
-_jit: Any = torch.jit._builtins
 Padding = IntOrTuple | str
 SlowPath = Callable[[Call], Tensor]
 Explain = Callable[[Exception, Call], None]
@@ -147,7 +143,8 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
     skip_lookup = form.slots.skip_lookup if looks_first else _NOTHING
     passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, deterministic, tracing = flags.tf32_allowed, flags.deterministic, _C._is_tracing
+    tf32_allowed, deterministic, tracing = flags.tf32_allowed, torch_api.deterministic, torch_api.is_tracing
+    forward_level, modes = torch_api.forward_gradient_level, torch_api.function_modes
 
     def look(
         input: Tensor,  # noqa: A002
@@ -205,7 +202,7 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
                         and slot.flags == slot.state()
-                        and forward_ad._current_level < 0
+                        and forward_level() < 0
                         and not modes()
                     ):
                         return slot.run(input, weight, bias)
@@ -244,7 +241,7 @@ PASSES = tuple(Random(7).choices((True, False), (30, 1), k=4099))
 def named_after(form: Form, function: Any) -> Any:
     """``function`` with the name of ``form``, and as what scripts find it."""
     function.__name__ = function.__qualname__ = form.name
-    _jit._register_builtin(function, f"aten::{form.name}")  # torch.jit.script finds PyTorch's operator
+    torch_api.name_for_scripts(function, f"aten::{form.name}")
     function.__doc__ = _DOC.format(name=form.name, like=_LIKE[form.transposed].format(axes=", ".join(form.axes)))
     return function
 

@@ -108,7 +108,7 @@ def _written(call: Call) -> Tensor:
         kept: list[Kept] = []
         result = _apply(out, x, w, bias, residual, made, kept)
         for each in kept:
-            each.version = result._version  # autograd counts the write only when the node is finished
+            each.version = version_of(result)  # autograd counts the write only when the node is finished
     else:
         result = _copied(call)
     log_write(out, before)

@@ -6,11 +6,11 @@ Read from the top: what earlier calls decided, and the first call of its kind, w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.eager.asking.ambient import AUTO, freely
 from convwright.eager.asking.autocast import autocasting, cast, lowering, uncast
 from convwright.eager.calls.call import Call, as_batch, per_call
@@ -30,8 +30,6 @@ from convwright.eager.running.pytorchs_own import (
 from convwright.eager.scheduler import When, scheduler
 from convwright.errors import NothingLeft
 from convwright.uncompiled import uncompiled
-
-_C: Any = torch._C
 
 
 def slow_path(call: Call) -> Tensor:
@@ -54,7 +52,7 @@ def slow_path(call: Call) -> Tensor:
 @uncompiled("what is chosen at a call is no part of a graph")
 def first_call(call: Call) -> Tensor:
     """A call like which none has been decided."""
-    with torch._C.DisableTorchFunctionSubclass():  # some tensors take the functions of layers only
+    with torch_api.subclasses_not_told():  # some tensors take the functions of layers only
         why = why_pytorchs(checked(call))
     if why is not None:
         return computed_by_pytorch(call, why)
@@ -77,7 +75,7 @@ def decided(call: Call) -> Run | None:
     if latest.choice is before:  # or else it had no memory, and another serves
         latest.choice = decision.choice or before
     # What serves inside a capture was not chosen; where there was news in the meantime, the next call decides again.
-    capturing = call.x.is_cuda and _C._cuda_isCurrentStreamCapturing()
+    capturing = call.x.is_cuda and torch_api.is_capturing()
     if capturing or slots.forgotten != forgotten:
         return decision.run
     if decision.lasts:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
+from convwright import torch_api
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue, activation_named
 from convwright.core.problem import ConvProblem, IntOrTuple, per_axis
@@ -20,7 +19,6 @@ from convwright.core.window import AnyPadding, Padding, all_sides
 from convwright.errors import BadInput
 from convwright.tensors import core_dtype, spec_of, torch_dtype
 
-_C: Any = torch._C
 _BEYOND_ADDRESSES = 1 << 63
 
 
@@ -111,7 +109,7 @@ def output_layout(
         return suggested(x, w)
     # A transposed convolution's own padding is the one before; PyTorch pads unevenly by itself, ahead of the others.
     padding = [before if added is not None else max(before, behind) for before, behind in problem.padding]
-    backend = _C._select_conv_backend(
+    backend = torch_api.select_conv_backend(
         x, w, bias, problem.stride, padding, problem.dilation,
         added is not None, added or (0,) * problem.rank, problem.groups,
     )  # fmt: skip
@@ -121,7 +119,7 @@ def output_layout(
     shape = (problem.y if added is None else problem.x).shape
     if shape[1] == problem.groups > 1 and backend.name.startswith("Slow") and set(shape[2:]) == {1}:
         return Layout.NCHW  # groups of one element each are put together, of which nobody knows how they lay
-    wanted = _C._conv_determine_backend_memory_format(x, w, backend)
+    wanted = torch_api.conv_memory_format(x, w, backend)
     return Layout.NCHW if wanted is torch.contiguous_format else Layout.NHWC
 
 
@@ -129,7 +127,8 @@ def suggested(*tensors: Tensor) -> Layout:
     """Channels last where the strides of any of these suggest it."""
     if tensors[0].dim() == 3:
         return Layout.NCHW
-    return Layout.NCHW if all(suggest_memory_format(t) is torch.contiguous_format for t in tensors) else Layout.NHWC
+    formats = set(map(torch_api.suggest_memory_format, tensors))
+    return Layout.NCHW if formats == {torch.contiguous_format} else Layout.NHWC
 
 
 def _check_behind(

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from convwright import flags
 from convwright.core.policy import Policy, Weights
 from convwright.eager.asking import ambient
-from convwright.eager.asking.function_modes import watched
-from convwright.tensors import address_of
+from convwright.torch_api import TensorGuards, address_of, forward_gradient_level, is_watched
 
 if TYPE_CHECKING:
     from convwright.eager.calls.call import Request
@@ -97,7 +95,7 @@ class Slot:
             and self.ambient is ambient.current()
             and self.alike(*tensors)
             and self.flags == self.state()
-            and (self.run is None or (forward_ad._current_level < 0 and not watched()))
+            and (self.run is None or (forward_gradient_level() < 0 and not is_watched()))
         )
 
 
@@ -210,9 +208,8 @@ def _key(weight: Tensor, x: Tensor, request: Request) -> object:
 
 def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
     """A check that is True for tensors that look exactly like these to PyTorch's dispatcher."""
-    guards: Any = torch._C._dynamo.guards
     sizes = [list(tensor.shape) for tensor in tensors]
     strides = [list(tensor.stride()) for tensor in tensors]
-    made = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    made = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = made.check
     return check

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
@@ -21,8 +19,6 @@ from convwright.eager.running.runner import Runner
 from convwright.eager.running.strides import with_strides
 from convwright.tensors import activate, activate_
 from convwright.tuning.session import Choice
-
-_C: Any = torch._C
 
 
 def direction_runner(choice: Choice, call: Call) -> Runner:
@@ -66,7 +62,7 @@ def _has_more(call: Call) -> bool:
 
 def either_runner(eager: Run | None, captured: Run | None, call: Call) -> Runner:
     """``captured`` while the current stream is captured, and ``eager`` otherwise."""
-    is_capturing, ours = _C._cuda_isCurrentStreamCapturing, eager or _own_runner(call)
+    is_capturing, ours = torch_api.is_capturing, eager or _own_runner(call)
     in_graph = captured or _own_runner(call)
     return lambda *operands: (in_graph if is_capturing() else ours)(*operands)
 

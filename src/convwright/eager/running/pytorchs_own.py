@@ -10,24 +10,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import handle_torch_function
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.core.dtype import IN_PYTORCH
 from convwright.core.epilogue import activation_named
 from convwright.eager.asking import ambient
 from convwright.eager.asking.autocast import autocasting, lowered_dtype
-from convwright.eager.asking.function_modes import watched
 from convwright.eager.calls.call import PUBLIC, Call, Form, Request
 from convwright.errors import BadInput, Refused
 from convwright.tensors import NARROW, SERVED, activate
 
-_C: Any = torch._C
 PLAIN = {Tensor, torch.nn.Parameter}
 COMPUTED_ON = ("cpu", "cuda")
-_LAYOUTS = (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
+_LAYOUTS = (torch.strided, torch_api.mkldnn_layout)
 EMPTY = "an operand is empty"
 Around = Callable[[Call, Callable[[], Tensor]], Tensor]
 # What PyTorch's functions raise.
@@ -38,7 +35,7 @@ _PROMOTED = "autocast casts a convolution, but not its sum with a residual of an
 def foreign(*operands: Tensor | None) -> str | None:
     """Why someone must see PyTorch's own functions, or there is nothing to tune; None where neither is so."""
     tensors = [tensor for tensor in operands if tensor is not None]
-    if _C._get_tracing_state() is not None:
+    if torch_api.tracing_state() is not None:
         return "torch.jit traces it"
     if (why := transformed()) is not None:
         return why
@@ -51,22 +48,21 @@ def foreign(*operands: Tensor | None) -> str | None:
         return f"its operands are on device {tensors[0].device}"
     if tensors[0].is_cuda and flags.cuda_lost():
         return "this process was forked off one that used CUDA"
-    if forward_ad._current_level >= 0:
+    if torch_api.forward_gradient_level() >= 0:
         return "a forward-mode gradient is taken"
-    return "a TorchFunctionMode watches PyTorch's functions" if watched() else None
+    return "a TorchFunctionMode watches PyTorch's functions" if torch_api.is_watched() else None
 
 
 def is_transformed() -> bool:
     """Whether this is inside a transform of torch.func, which a compiler sees as well."""
-    depth: int = _C._functorch.get_dynamic_layer_stack_depth()  # which torch.compile knows as a constant
-    return depth > 0
+    return torch_api.transform_depth() > 0
 
 
 def transformed() -> str | None:
     """Inside of what transform or mode this is: tensors there may have no memory to compute on."""
     if is_transformed():
         return "it is inside a transform of torch.func, such as vmap"
-    return "it is inside a dispatch mode, as in torch.export" if _C._len_torch_dispatch_stack() > 0 else None
+    return "it is inside a dispatch mode, as in torch.export" if torch_api.dispatch_modes() > 0 else None
 
 
 def is_plain(tensor: Tensor) -> bool:

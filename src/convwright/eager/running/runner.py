@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.backends.torch_native.own import TorchPlan
 from convwright.core.direction import Direction
 from convwright.core.plan import Plan
@@ -174,7 +175,7 @@ def on_device(run: Callable[..., Made], device: torch.device) -> Callable[..., M
     """``run`` with ``device`` as the current GPU; ``run`` itself where there is no other."""
     if device.type == "cpu" or torch.cuda.device_count() < 2:
         return run
-    current = torch._C._cuda_getDevice
+    current = torch_api.current_gpu
 
     def switched(*operands: Any, **more: Any) -> Made:
         if current() == device.index:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
 from convwright.backends.triton.launching.tensor_map import SCRATCH_POINTERS, EncodedMaps, Mapped, mapped_operands
 from convwright.core.device import DeviceFacts
@@ -169,7 +170,7 @@ class DriverLaunch:
         self._places_at = ctypes.c_void_p(ctypes.addressof(self._places))
         self._fill = struct.Struct(f"{binary.operands}Q").pack_into
         self._enqueue = _driver().cuLaunchKernelEx
-        self.stream: Callable[[], int] = partial(torch._C._cuda_getCurrentRawStream, index)
+        self.stream: Callable[[], int] = partial(torch_api.current_stream, index)
         # Another thread may take over between filling the buffer and launching with it.
         self._buffer = threading.Lock()
 
