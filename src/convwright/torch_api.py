@@ -37,7 +37,7 @@ current_gpu: Callable[[], int] = _C._cuda_getDevice if _has_cuda else _without_c
 current_stream: Callable[[int], int] = _C._cuda_getCurrentRawStream if _has_cuda else _without_cuda
 is_capturing: Callable[[], bool] = _C._cuda_isCurrentStreamCapturing if _has_cuda else lambda: False
 # Ends what a capture has begun: that a GPU's memory comes from a pool.
-end_allocating_to_pool: Callable[[int, Any], None] = _C._cuda_endAllocateToPool if _has_cuda else _without_cuda
+end_allocating_to_pool: Callable[[int, Any], None] = getattr(_C, "_cuda_endAllocateToPool", _without_cuda)
 # Has the current GPU spin for so many cycles.
 spin: Callable[[int], None] = _torch.cuda._sleep
 # True in a child that was forked off a process which used CUDA.

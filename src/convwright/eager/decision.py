@@ -104,14 +104,14 @@ def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
 
 
 def _answer(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: str | None) -> Answer:
-    policy, around = call.request.policy or Policy(), ambient.current()
+    around = ambient.current()
     asked = algorithm or (around.get(problem.direction) if around is not None else None)
     try:
-        return choices_for(problem, device, policy, asked)
+        return choices_for(problem, device, call.policy, asked)
     except Refused:
         if algorithm is not None or around is None or around.strict:
             raise
-        return choices_for(problem, device, policy, None)
+        return choices_for(problem, device, call.policy, None)
 
 
 class _Step(NamedTuple):
@@ -152,7 +152,7 @@ def _fused(
 ) -> tuple[Choice | None, ...] | None:
     """Choices for gradients together with the activation's and the bias's, where these are surely faster."""
     device = device_facts(call.x.device)
-    posed = fused_problems(problem, Wanted.at(call), call.request.policy or Policy(), device)
+    posed = fused_problems(problem, Wanted.at(call), call.policy, device)
     found = fused_choices(posed, plain, lambda each: pick(_answer(each, device, call, None)))
     return None if found is None else tuple(found)
 
@@ -198,7 +198,7 @@ def _is_asked(call: Call) -> bool:
 def _is_free(choice: Choice, call: Call) -> bool:
     """Whether PyTorch's own call may serve instead of a choice: not of one that was asked for, or made for another
     reason than time, or where calls that are alike must give the same bits."""
-    policy = call.request.policy or Policy()
+    policy = call.policy
     if _is_asked(call) or policy.objective is not Objective.TIME or policy.arithmetic is not None:
         return False
     timed = choice.device_us is not None and choice.torch_device_us is not None

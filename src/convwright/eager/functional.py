@@ -164,15 +164,13 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
         is_torchs = False
         if residual is None and out is None and type(input) is tensor and not is_compiling():
             known = id(weight)
-            try:
-                slots = latest[known]
-            except KeyError:
-                slots = _NONE
             if (
                 known in skip_lookup and activation is None and algorithm is None and policy is None
                 and (passes() or tracing()) and not deterministic()
             ):  # fmt: skip
                 is_torchs, slots = True, _NONE
+            else:
+                slots = latest.get(known, _NONE)
             for slot in slots:
                 if (
                     slot.no_bias is (bias is None)

@@ -124,6 +124,11 @@ class Call:
         return self.residual is not None, self.out is not None
 
     @property
+    def policy(self) -> Policy:
+        """What is allowed, and what is made least; the default where nothing was asked for."""
+        return self.request.policy or Policy()
+
+    @property
     def trains(self) -> bool:
         """Whether a gradient is wanted of it."""
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)

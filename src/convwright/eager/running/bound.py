@@ -8,7 +8,6 @@ from convwright import torch_api
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
-from convwright.core.policy import Policy
 from convwright.eager.asking import ambient
 from convwright.eager.asking.autocast import autocasting
 from convwright.eager.calls.call import Call, per_call
@@ -39,7 +38,7 @@ def _bound(choice: Choice, call: Call) -> Runner:
     problem = choice.candidate.problem
     given = call.operands[:4] if problem.direction is Direction.FORWARD else (call.x, call.w, None, None)
     demanded = _is_demanded(problem.direction, call)
-    return with_strides(bound(choice, given, call.request.policy or Policy(), demanded=demanded), problem, call)
+    return with_strides(bound(choice, given, call.policy, demanded=demanded), problem, call)
 
 
 def torchs_own(call: Call) -> Run | None:
