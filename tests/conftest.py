@@ -10,7 +10,7 @@ import torch
 from hypothesis import settings as hypothesis
 
 from convwright import flags
-from convwright.eager.calls import form
+from convwright.eager.calls.call import forget
 from convwright.eager.latest import latest
 from convwright.eager.scheduler import scheduler
 from convwright.settings import settings
@@ -50,6 +50,6 @@ def _forget() -> None:
     settings.cache_clear()
     sessions.session.cache_clear()
     sessions._plan.cache_clear()
-    form.forget()
+    forget()
     latest.choice = None
     scheduler.forget()

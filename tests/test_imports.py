@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import convwright
 
@@ -18,7 +20,7 @@ ROOT = Path(convwright.__file__).parent
 ORDER = [
     {"errors"},
     {"naming", "forking", "writable", "process", "strict_json"},
-    {"settings"},
+    {"settings", "torch_api"},
     {"core"},
     {"suites"},
     {"store"},
@@ -63,6 +65,10 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
 
 
 def statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:
@@ -189,6 +195,48 @@ def test_no_backend_knows_another(module: str) -> None:
 @pytest.mark.parametrize("module", inside("convwright.rewrites"))
 def test_rewrites_know_no_backend(module: str) -> None:
     assert not {target for target in ours(module) if room(target) in ("backends", "measuring", "tuning")}
+
+
+# What tensors, modules and storages of PyTorch keep private.
+_PRIVATE_OF_TORCH = {
+    name
+    for kept in (torch.ones(1), torch.ones(1).untyped_storage(), nn.Conv2d(1, 1, 1), nn.ConvTranspose2d(1, 1, 1))
+    for name in dir(kept)
+    if is_private(name)
+}
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "convwright.torch_api"])
+def test_only_torch_api_names_what_is_private_to_torch(module: str) -> None:
+    """Not by an import, nor as an attribute of what was imported, nor as one of a tensor or a module."""
+    tree = ast.parse(MODULES[module].read_text())
+    imports = list(statements(tree, inside_functions=True))
+    of_torch: set[str] = set()
+    for statement in imports:
+        home = statement.module or "" if isinstance(statement, ast.ImportFrom) else ""
+        for alias in statement.names:
+            path = f"{home}.{alias.name}".strip(".").split(".")
+            if path[0] == "torch":
+                assert not any(map(is_private, path)), f"line {statement.lineno} imports {'.'.join(path)}"
+                of_torch.add(alias.asname or (path[-1] if home else path[0]))
+    for node in ast.walk(tree):  # other names for them, as in `_aten: Any = torch.ops.aten`
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and root(node.value) in of_torch:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if isinstance(node.value, ast.Attribute):
+                of_torch |= {target.id for target in targets if isinstance(target, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            owner = root(node.value)
+            its_own = owner in ("self", "cls", "super()") and not isinstance(node.value, ast.Attribute)
+            theirs = owner in of_torch or (node.attr in _PRIVATE_OF_TORCH and not its_own)
+            assert not theirs, f"line {node.lineno} names {ast.unparse(node)}"
+
+
+def root(node: ast.AST) -> str:
+    """The name at the beginning of ``a.b.c``."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return ast.unparse(node)
 
 
 def test_no_module_needs_itself_to_be_imported() -> None:

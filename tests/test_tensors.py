@@ -1,5 +1,4 @@
-"""Activations of tensors: the right function, in place without memory of its own, differentiable out of place; where
-tensors begin."""
+"""Activations of tensors: the right function, in place without memory of its own, differentiable out of place."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 from convwright.core.epilogue import Activation
-from convwright.tensors import activate, activate_, address_of
+from convwright.tensors import activate, activate_
 from problem_space import ACTIVATE
 
 VALUES = torch.linspace(-9, 9, 401, dtype=torch.float64)
@@ -50,14 +49,3 @@ def test_a_nan_stays_one_and_infinity_is_not_bounded(activation: Activation) -> 
     result = activate_(torch.tensor([float("nan"), inf], dtype=torch.float64), activation)
     assert result[0].isnan()
     assert result[1] == inf
-
-
-def test_an_address_is_told_without_leave_to_write_there() -> None:
-    given = torch.arange(8.0)
-    address = given.data_ptr()
-    shared = torch._lazy_clone(given)
-    assert address_of(shared) == address_of(given) == address
-    assert torch._C._is_cow_tensor(shared)
-    assert torch._C._is_cow_tensor(given)
-    assert address_of(given[3:]) == address + 12
-    assert address_of(torch.empty(0)) == address_of(torch.empty(8, device="meta")[3:]) == 0

@@ -6,40 +6,31 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
 
-import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic, DType, permitted_arithmetic
 from convwright.core.policy import Policy
 
-_C: Any = torch._C
-_allow_tf32: Callable[[], bool] = _C._get_cudnn_allow_tf32
-_allow_matmul_tf32: Callable[[], bool] = _C._get_cublas_allow_tf32
-_cudnn_enabled: Callable[[], bool] = _C._get_cudnn_enabled
-_precision = _C._get_fp32_precision_getter
-_set_precision = _C._set_fp32_precision_setter
-_in_bad_fork: Callable[[], bool] = torch.cuda._is_in_bad_fork
-
-
+deterministic = torch_api.deterministic
 # NVIDIA's libraries read it when they are loaded, and then use no TF32 whatever they are told.
 _without_tf32 = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
 
 
 def tf32_allowed() -> bool:
     """True where PyTorch may compute fp32 convolutions on a GPU in TF32, as is its default: it does so by cuDNN."""
-    return _cudnn_enabled() and _tf32_flag()
+    return torch_api.cudnn_enabled() and _tf32_flag()
 
 
 def _tf32_flag() -> bool:
     if _without_tf32:
         return False
     try:
-        return _allow_tf32()
+        return torch_api.cudnn_tf32_allowed()
     except RuntimeError:  # convolutions and RNNs are set differently, which the older flag cannot say
-        return bool(_precision("cuda", "conv") == "tf32")
+        return bool(torch_api.fp32_precision("cuda", "conv") == "tf32")
 
 
 def matmul_tf32_allowed() -> bool:
@@ -47,14 +38,14 @@ def matmul_tf32_allowed() -> bool:
     if _without_tf32:
         return False
     try:
-        return _allow_matmul_tf32()
+        return torch_api.cublas_tf32_allowed()
     except RuntimeError:  # it was set by the newer flag, and the older one differs
-        return bool(_precision("cuda", "matmul") == "tf32")
+        return bool(torch_api.fp32_precision("cuda", "matmul") == "tf32")
 
 
 def cuda_lost() -> bool:
     """True in a child that was forked off a process which used CUDA: PyTorch does not let it be used there."""
-    return _in_bad_fork()
+    return torch_api.cuda_lost()
 
 
 def tf32(allowed: bool) -> AbstractContextManager[None]:
@@ -69,15 +60,15 @@ def matmul_tf32(allowed: bool) -> AbstractContextManager[None]:
 
 @contextmanager
 def _set(operation: str, tf32: bool) -> Iterator[None]:
-    before = _precision("cuda", operation)
-    _set_precision("cuda", operation, "tf32" if tf32 else "ieee")
+    before = torch_api.fp32_precision("cuda", operation)
+    torch_api.set_fp32_precision("cuda", operation, "tf32" if tf32 else "ieee")
     try:
         yield
     finally:
         # PyTorch tells what holds, not whether it was set here or inherited: what "none" gives back was inherited.
-        _set_precision("cuda", operation, "none")
-        if _precision("cuda", operation) != before:
-            _set_precision("cuda", operation, before)
+        torch_api.set_fp32_precision("cuda", operation, "none")
+        if torch_api.fp32_precision("cuda", operation) != before:
+            torch_api.set_fp32_precision("cuda", operation, before)
 
 
 def with_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[..., Tensor]:
@@ -102,35 +93,29 @@ def with_matmul_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[
     return switched
 
 
-def deterministic() -> bool:
-    """True where PyTorch's flags ask for the same result from run to run."""
-    return bool(_C._get_deterministic_algorithms() or _C._get_cudnn_deterministic())
-
-
 def against_cudnn() -> str | None:
     """What is said where PyTorch is told to compute on a GPU without cuDNN."""
-    return None if _cudnn_enabled() else "torch.backends.cudnn.enabled says that cuDNN is switched off"
+    return None if torch_api.cudnn_enabled() else "torch.backends.cudnn.enabled says that cuDNN is switched off"
 
 
 def onednn_enabled() -> bool:
     """False where PyTorch is told to compute convolutions on a CPU without oneDNN."""
-    return bool(_C._get_mkldnn_enabled())
+    return torch_api.onednn_enabled()
 
 
 def state() -> tuple[object, ...]:
     """All flags that bear on the choice for a CUDA tensor, as one comparable value."""
     return (
         _tf32_flag(),
-        _C._get_cudnn_deterministic(),
-        _C._get_deterministic_algorithms(),
-        _cudnn_enabled(),
-        _C._get_cudnn_benchmark(),
+        torch_api.cudnn_deterministic(),
+        torch_api.deterministic_algorithms(),
+        torch_api.cudnn_enabled(),
+        torch_api.cudnn_benchmark(),
     )
 
 
-def state_on_cpu() -> tuple[object, ...]:
-    """The same for a tensor on a CPU."""
-    return (_C._get_mkldnn_enabled(),)
+# The same for a tensor on a CPU.
+state_on_cpu: Callable[[], object] = torch_api.onednn_enabled
 
 
 def completed(policy: Policy, dtype: DType, device: DeviceFacts, *, kind: str = "conv") -> Policy:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from math import inf
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from convwright.errors import BadInput
@@ -66,6 +66,11 @@ def singular(text: str) -> str:
     ('a CPU, 1 thread · mode quick', 'a CPU, 21 threads')
     """
     return _ONE.sub(r"1 \1", text)
+
+
+def is_whole(value: object) -> bool:
+    """True for ints, NumPy's among them. ``True`` is none: it would be taken for a 1 that nobody meant."""
+    return not isinstance(value, bool) and isinstance(value, int | Integral)
 
 
 def is_above_0(given: object) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from convwright import torch_api
 from convwright.core.dtype import IN_PYTORCH, DType
 from convwright.core.epilogue import Activation
 from convwright.core.tensor_spec import TensorSpec, same_order
@@ -28,10 +28,7 @@ _CORE = {torch_dtype: dtype for dtype, torch_dtype in _TORCH.items()}
 NARROW = frozenset(torch_dtype for dtype, torch_dtype in _TORCH.items() if dtype.narrow)
 # Of dtypes that are neither these nor narrow, calls are PyTorch's own.
 SERVED = frozenset(_TORCH[dtype] for dtype in IN_PYTORCH)
-_OVERLAPS = 1  # what PyTorch says of a tensor whose elements share memory for sure
 
-# What functions of torch.nn.functional end in, which has forms that work in place.
-_nn: Any = torch._C._nn
 _ACTIVATED: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.RELU: torch.relu,
     Activation.SILU: F.silu,
@@ -40,9 +37,9 @@ _ACTIVATED: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 _IN_PLACE: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.RELU: torch.relu_,
-    Activation.SILU: _nn.silu_,
-    Activation.GELU: _nn.gelu_,
-    Activation.HARDSWISH: _nn.hardswish_,
+    Activation.SILU: torch_api.nn_functions.silu_,
+    Activation.GELU: torch_api.nn_functions.gelu_,
+    Activation.HARDSWISH: torch_api.nn_functions.hardswish_,
 }
 
 
@@ -58,16 +55,9 @@ def core_dtype(dtype: torch.dtype, among: tuple[DType, ...] = tuple(DType)) -> D
     return known
 
 
-def address_of(tensor: Tensor) -> int:
-    """Where the elements of ``tensor`` begin, told to a reader; 0 where it has none. ``data_ptr`` gives leave to write:
-    a tensor that shares its memory until one of both is written to would be copied."""
-    begins: int = torch._C._data_address(tensor)  # type: ignore[attr-defined]
-    return begins and begins + int(tensor.storage_offset()) * tensor.element_size()
-
-
 def spec_of(tensor: Tensor) -> TensorSpec:
     """What a problem needs to know of ``tensor``."""
-    address = address_of(tensor)
+    address = torch_api.address_of(tensor)
     alignment = min(address & -address, 16) if address else 16
     return TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype), tensor.stride(), alignment)
 
@@ -90,11 +80,6 @@ def lies_as(tensor: Tensor, spec: TensorSpec) -> bool:
     return same_order(spec.shape, tensor.stride(), spec.strides)
 
 
-def overlaps_itself(tensor: Tensor) -> bool:
-    """Whether PyTorch knows for sure that elements of a tensor share memory."""
-    return torch._debug_has_internal_overlap(tensor) == _OVERLAPS
-
-
 def laid_(made: Tensor, spec: TensorSpec) -> Tensor:
     """A result with the strides of the spec, along single elements, too: itself where it lies so, or else a copy."""
     if made.stride() == spec.strides:
@@ -106,10 +91,10 @@ def unviewed(tensor: Tensor) -> Tensor:
     """The same memory as a tensor that is no view: one that was made where autograd did not look could not be changed
     in place where it does.
 
-    >>> unviewed(torch.zeros(1, 3).squeeze(0))._is_view()
+    >>> torch_api.is_view(unviewed(torch.zeros(1, 3).squeeze(0)))
     False
     """
-    if not tensor._is_view():
+    if not torch_api.is_view(tensor):
         return tensor
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
         tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
@@ -137,7 +122,7 @@ def strided_allocator(
 ) -> Callable[[], Tensor]:
     """Makes uninitialised tensors; on the current GPU by the call of PyTorch's own compiled programs, which is quicker
     than the public one."""
-    quick = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if device.type == "cuda" else None
+    quick = torch_api.empty_strided_cuda if device.type == "cuda" else None
     if quick is None:
         return partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
     return partial(quick, shape, strides, dtype)

@@ -7,12 +7,10 @@ Dynamo would take seconds to look through such code, and make part of a graph wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import unwrap
 from typing import Any, TypeVar
 
-import torch
+from convwright import torch_api
 
-_eval_frame: Any = torch._C._dynamo.eval_frame
 _REASON = "`{name}` is no part of a graph: call it outside of what is compiled"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -22,12 +20,7 @@ def uncompiled(reason: str | None = None) -> Callable[[_Function], _Function]:
     error, and ``reason`` a part of its message."""
 
     def marked(function: _Function) -> _Function:
-        target: Any = function
-        target._torchdynamo_disable = True
-        target._torchdynamo_disable_msg = reason or _REASON.format(name=target.__name__)
-        skip = _eval_frame._FrameAction.SKIP
-        strategy = _eval_frame._FrameExecStrategy(skip, skip)  # for its own frame, and for all that it calls
-        _eval_frame.set_code_exec_strategy(unwrap(target).__code__, strategy)
+        torch_api.end_graphs_at(function, reason or _REASON.format(name=function.__name__))
         return function
 
     return marked

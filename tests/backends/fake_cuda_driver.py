@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import torch
 
+from convwright import torch_api
 from convwright.backends.triton.launching import launch
 from convwright.backends.triton.launching.launch import Binary
 
@@ -41,7 +41,7 @@ class FakeCudaDriver:
         monkeypatch.setattr(launch, "_context", lambda index: index)
         monkeypatch.setattr(launch, "_functions", {})
         monkeypatch.setattr(launch, "_meaning", lambda status: f"CUDA_ERROR_LAUNCH_FAILED ({status})")
-        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
+        monkeypatch.setattr(torch_api, "current_stream", lambda index: 1000 + index)
 
     def _enqueue(self, config: int, function: int, places: int, extra: int) -> int:
         if self.context is None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
+from convwright import torch_api
 from convwright.backends.cudnn.classic import listing as classic
 from convwright.backends.cudnn.classic import plan as classic_plan
 from convwright.backends.cudnn.library import Library
@@ -25,8 +26,8 @@ class FakeCudnn:
             monkeypatch.setattr(module, "handle", lambda device, stream: f"handle {device} {stream}")
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
         monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=5))
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 5, raising=False)
+        monkeypatch.setattr(torch_api, "current_gpu", lambda: 0)
+        monkeypatch.setattr(torch_api, "current_stream", lambda _: 5)
 
     def __getitem__(self, name):
         return lambda *args: self._run(name, args)

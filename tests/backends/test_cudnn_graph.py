@@ -6,12 +6,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
 from convwright.backends.cudnn.classic.operands import objection
 from convwright.backends.cudnn.graph import engine
@@ -21,7 +19,6 @@ from convwright.backends.cudnn.graph.descriptor import Descriptor
 from convwright.backends.cudnn.graph.device import target
 from convwright.backends.cudnn.graph.engine import workspace_bytes
 from convwright.backends.cudnn.graph.faults import engine_fault
-from convwright.backends.cudnn.graph.plan import GraphPlan
 from convwright.backends.cudnn.graph.tensor import GraphTensor, common_layout
 from convwright.backends.cudnn.library import Missing, load
 from convwright.backends.cudnn.status import explain
@@ -33,8 +30,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.core.tensor_spec import Layout
-from convwright.errors import BackendError, BadInput, Refused
-from convwright.tensors import empty
+from convwright.errors import BackendError, Refused
 from convwright.tuning.session import named
 
 pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
@@ -334,101 +330,6 @@ def test_the_list_is_that_of_nvidias_front_end(dtype: str, tag: str, device: Dev
     assert ours[: len(names)] == [name.replace("eng", "engine-", 1) for name in names]
     # What cuDNN has beyond what it proposes comes behind, without knobs.
     assert all("_" not in name for name in ours[len(names) :])
-
-
-# Calls, as far as they go without a GPU: everything but the foreign call itself.
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[object, ...]]]:
-    made: list[tuple[object, ...]] = []
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
-    monkeypatch.setattr(GraphPlan, "_handle", lambda plan, stream: 1)
-    return made
-
-
-def plan_here(text: str, calls: list[tuple[object, ...]], status: int = 0) -> GraphPlan:
-    plan = GraphPlan(planned(text)[0], graph.finalized(planned(text)[0], H200), torch.device("cpu", 0))
-    plan._execute = lambda *arguments: calls.append(arguments) or status  # type: ignore[func-returns-value]
-    return plan
-
-
-def test_a_call_is_one_foreign_call_and_its_pack_is_kept(calls: list[tuple[object, ...]]) -> None:
-    plan = plan_here(f"{SMALL} dt:fp16 tag:nhwc", calls)
-    problem = plan.candidate.problem
-    x, w, y = (empty(spec, "cpu") for spec in (problem.x, problem.w, problem.y))
-    workspace = torch.empty(plan.workspace_bytes + 1, dtype=torch.uint8)
-    assert plan(x, w, out=y, workspace=workspace) is y
-    plan(x, w, out=y, workspace=workspace)
-    assert len(calls) == 2
-    assert calls[0] == calls[1]
-    other = plan(x, w, workspace=workspace)
-    assert (other.shape, other.stride()) == (problem.y.shape, problem.y.strides)
-    assert calls[2] != calls[0]
-
-
-def test_packs_are_kept_within_bounds(calls: list[tuple[object, ...]]) -> None:
-    plan = plan_here(SMALL, calls)
-    problem = plan.candidate.problem
-    x, w = empty(problem.x, "cpu"), empty(problem.w, "cpu")
-    kept = [plan(x, w) for _ in range(100)]
-    assert len(kept) == 100
-    assert len(plan._packs) <= 64
-
-
-def test_what_the_epilogue_needs_is_asked_for(calls: list[tuple[object, ...]]) -> None:
-    plan = plan_here(f"{SMALL} ep:residual+bias+relu", calls)
-    problem = plan.candidate.problem
-    x, w, z = (empty(spec, "cpu") for spec in (problem.x, problem.w, problem.y))
-    bias = torch.zeros(problem.k)
-    with pytest.raises(BadInput, match="needs `residual`"):
-        plan(x, w, bias)
-    with pytest.raises(BadInput, match="needs `bias`"):
-        plan(x, w, residual=z)
-    plan(x, w, bias, z)
-    assert len(calls) == 1
-
-
-def test_without_a_bias_zeros_are_added(calls: list[tuple[object, ...]]) -> None:
-    plan = plan_here(f"{SMALL} ep:relu", calls)
-    problem = plan.candidate.problem
-    plan(empty(problem.x, "cpu"), empty(problem.w, "cpu"))
-    assert len(calls) == 1
-
-
-def test_misaligned_operands_are_refused(calls: list[tuple[object, ...]]) -> None:
-    plan = plan_here(SMALL, calls)
-    problem = plan.candidate.problem
-    shifted = torch.empty(problem.x.numel + 1)[1:].view(problem.x.shape)
-    with pytest.raises(BadInput, match="`x` must be aligned to 16 bytes"):
-        plan(shifted, empty(problem.w, "cpu"))
-
-
-def test_a_misaligned_bias_is_refused_ahead_of_the_fault_that_it_would_be(calls: list[tuple[object, ...]]) -> None:
-    plan = plan_here(f"{SMALL} ep:bias", calls)
-    problem = plan.candidate.problem
-    with pytest.raises(BadInput, match="`bias` must be aligned to 16 bytes"):
-        plan(empty(problem.x, "cpu"), empty(problem.w, "cpu"), torch.zeros(problem.k + 1)[1:])
-    assert not calls
-
-
-def test_a_failing_status_is_raised_in_words(calls: list[tuple[object, ...]]) -> None:
-    plan = plan_here(SMALL, calls, status=5003)
-    problem = plan.candidate.problem
-    with pytest.raises(BackendError, match=r"engine-.*status 5003"):
-        plan(empty(problem.x, "cpu"), empty(problem.w, "cpu"))
-
-
-def test_a_weight_is_packed_only_where_it_must_be(calls: list[tuple[object, ...]]) -> None:
-    plan = plan_here(f"{SMALL} dt:fp16 tag:nhwc", calls)
-    w = plan.candidate.problem.w
-    given = torch.randn(w.shape, dtype=torch.float16, requires_grad=True)
-    packed = plan.prepare(given)
-    assert packed.stride() == w.strides
-    assert not packed.requires_grad
-    assert torch.equal(packed, given)
-    assert plan.prepare(packed) is packed
 
 
 # On an H200 wrong, or a crash of cuDNN's heuristics: taps that meet padding alone.

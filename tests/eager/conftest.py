@@ -9,7 +9,7 @@ import pytest
 from torch.nn import functional as F
 
 import convwright as cw
-from convwright.eager.calls.form import FORMS
+from convwright.eager.calls.call import FORMS
 from convwright.eager.running import runner as runners
 from eager.scarce import Memory
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.backends.reference.gemm import GemmPlan
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D
 from eager.prefer import GEMM, TORCH, count_calls, prefer, randn
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import convwright as cw
 from convwright.eager import decision
-from convwright.eager.calls.form import CONV2D, stand_ins
+from convwright.eager.calls.call import CONV2D, stand_ins
 from convwright.eager.running import runner as runners
 from convwright.settings import settings
 from convwright.tuning import session as sessions

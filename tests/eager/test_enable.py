@@ -18,7 +18,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.core.policy import Policy, Weights
-from convwright.eager.calls.form import CONV2D, FORMS, stand_ins
+from convwright.eager.calls.call import CONV2D, FORMS, stand_ins
 from convwright.eager.enable import _looking, is_enabled
 from convwright.errors import BadInput
 from convwright.settings import settings

@@ -13,9 +13,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.call import Call
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D, Call, Request
 from convwright.eager.calls.posed import Wanted
 from convwright.eager.gradients.fused_gradients import are_faster, fused_problems, with_shared_work
 from convwright.measuring.hardware.machine import device_facts

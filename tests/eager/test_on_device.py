@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from convwright.eager.running.on_device import on_device
+from convwright import torch_api
+from convwright.eager.running.runner import on_device
 
 
 class Machine:
@@ -17,7 +18,7 @@ class Machine:
     def __init__(self, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.current = 0
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: self.current, raising=False)
+        monkeypatch.setattr(torch_api, "current_gpu", lambda: self.current)
         monkeypatch.setattr(torch.cuda, "device", self.switched)
 
     @contextmanager

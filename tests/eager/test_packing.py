@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.backends.reference.gemm import GemmPlan
 from convwright.core.policy import Policy, Weights
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D
 from eager.prefer import GEMM, channels_last, count_calls, prefer, randn
 
 

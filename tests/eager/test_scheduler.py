@@ -16,7 +16,7 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.core.policy import Policy
 from convwright.eager import scheduler as room
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D
 from convwright.eager.scheduler import scheduler
 from convwright.tuning import session as sessions
 from convwright.tuning.asked import named

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.core.policy import Policy, Weights
 from convwright.eager.calls import slots
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D
 from eager.prefer import BOTH, GEMM, RELAYOUT, TORCH, channels_last, count_calls, prefer, randn
 
 

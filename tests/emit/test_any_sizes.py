@@ -301,7 +301,7 @@ def stored(store: Store, problem: ConvProblem, candidate: str, device_us: float)
 
     time = Interval(device_us, device_us, device_us)
     errors = (KindError("normal", 1e-7, 1.0),)
-    measurement = Measurement(time, time, None, errors, 0, 10, (("mode", "full"),))
+    measurement = Measurement(time, None, errors, 0, 10, (("mode", "full"),))
     print_ = listing.fingerprint(proposed(problem)[0], H200)
     store.record(problem.key, H200.key, candidate, print_, measurement, None)
 

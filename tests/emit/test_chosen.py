@@ -38,7 +38,7 @@ def proposed() -> list[Candidate]:
 def measured(store: Store, id_: str, us: float, error: float = 1e-7) -> None:
     """A finding, as a full search would have left it."""
     time, errors = Interval(us, us, us), (KindError("normal", error, error * 2**24),)
-    measurement = Measurement(time, time, None, errors, 0, 10, (("mode", "full"),))
+    measurement = Measurement(time, None, errors, 0, 10, (("mode", "full"),))
     leaf = next(c for c in listing.candidates(listing.of_family(id_, PROBLEM, H200, Policy())))
     store.record(PROBLEM.key, H200.key, id_, listing.fingerprint(leaf, H200), measurement, None)
 

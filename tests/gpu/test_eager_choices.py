@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright import flags
-from convwright.eager.calls.form import forget
+from convwright.eager.calls.call import forget
 from convwright.eager.decision import choices_for
 from convwright.eager.host_costs import measured
 from convwright.measuring.hardware.machine import device_facts

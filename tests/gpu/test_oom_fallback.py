@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
-from convwright.eager.calls.form import forget
+from convwright.eager.calls.call import forget
 from convwright.eager.running import runner as runners
 from convwright.eager.running import workspace as workspaces
 from convwright.measuring.hardware.machine import device_facts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convwright.core.dtype import Arithmetic
-from convwright.measuring.hardware.cpu_core import CpuCore, read_core
+from convwright.measuring.hardware.machine import CpuCore, read_core
 
 XEON = """\
 processor	: 0

@@ -30,7 +30,7 @@ def finding(name: str, low: float, value: float, high: float, *, error: float = 
     backend, _, algorithm = name.partition("/")
     candidate = Candidate(ROW.problem, backend, algorithm, (), Arithmetic.FP32, workspace, True, Source.RULE)
     errors = (KindError("normal", error, 1.0),)
-    return Finding(candidate, Measurement(Interval(value, low, high), None, None, errors, workspace, 9, ()))
+    return Finding(candidate, Measurement(Interval(value, low, high), None, errors, workspace, 9, ()))
 
 
 def found(torchs: Finding | None, *others: Finding, policy: Policy = POLICY) -> Findings:

@@ -24,7 +24,6 @@ from unprivileged import read_only
 PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
 MEASUREMENT = Measurement(
     device_us=Interval(12.5, 12.4, 12.6),
-    host_us=None,
     prepare_us=Interval(3.0, 2.5, 3.5),
     errors=(KindError("normal", 1e-7, 0.5), KindError("one infinity", float("inf"), 0.0)),
     workspace_bytes=4096,

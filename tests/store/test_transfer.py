@@ -299,7 +299,13 @@ def interval(value: Any, low: Any, high: Any) -> dict[str, Any]:
     return {"value": value, "low": low, "high": high}
 
 
-@pytest.mark.parametrize("name", ["device_us", "host_us", "prepare_us", "prepare_host_us"])
+def test_host_times_of_earlier_versions_are_ignored(other: Store) -> None:
+    body = wrong(errors=[], energy_mj=None, host_us=None, prepare_host_us=interval(2.0, 1.0, 3.0))
+    loaded(other, SCHEMA, finding(1.0, measurement=body))
+    assert other.findings(PROBLEM, DEVICE)["torch/default"].measurement == replace(MEASURED, errors=(), energy_mj=None)
+
+
+@pytest.mark.parametrize("name", ["device_us", "prepare_us"])
 @pytest.mark.parametrize(
     "time_us", [interval(2.0, 3.0, 4.0), interval(2.0, 1.0, 1.5), interval("inf", 1.0, "inf"), interval("nan", 1, 2)]
 )

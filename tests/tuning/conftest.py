@@ -15,6 +15,7 @@ from convwright.tuning import session as sessions
 from convwright.tuning.trials import doubt, quick_timing, side_by_side
 from tuning import made_backend
 from tuning.fatal import SERVE
+from tuning.made import FakeTuner
 from tuning.made_backend import Made
 
 
@@ -52,3 +53,9 @@ def fatal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.backend.cache_clear()
     yield
     registry.backend.cache_clear()
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
+    """A search that measures nothing, in which one candidate is faster than the others."""
+    return FakeTuner({"reference/gemm": 10.0}).in_place(monkeypatch)

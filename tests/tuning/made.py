@@ -13,10 +13,14 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.tuning import run as tuner
 from convwright.tuning import session as sessions
 from convwright.tuning.findings import Findings
+from convwright.tuning.session import Choice, Session
 from convwright.tuning.trials.search_input import SearchInput
 
 PROBLEM = ConvProblem.of((2, 4, 8, 8), (4, 4, 3, 3), padding=1)
@@ -44,14 +48,11 @@ def measurement(
     errors: tuple[KindError, ...] = GOOD,
     workspace_bytes: int = 0,
     prepare_us: float | None = None,
-    host_us: float | None = None,
-    prepare_host_us: float | None = None,
 ) -> Measurement:
     def around(value: float | None) -> Any:
         return None if value is None else Interval(value, value * (1 - halfwidth), value * (1 + halfwidth))
 
-    times = map(around, (time_us, host_us, prepare_us))
-    return Measurement(*times, errors, workspace_bytes, 10, (), prepare_host_us=around(prepare_host_us))
+    return Measurement(around(time_us), around(prepare_us), errors, workspace_bytes, 10, ())
 
 
 def finding(name: str, time_us: float, config: Config = (), **known: Any) -> Finding:
@@ -119,3 +120,8 @@ def chosen(found: Findings) -> str | None:
 
 def reasons(found: Findings) -> dict[str, str]:
     return {verdict.finding.candidate.id: verdict.reason for verdict in found.verdicts}
+
+
+def choose(algorithm: str | None = None, *, mode: Mode = Mode.QUICK, policy: Policy = Policy()) -> Choice:
+    """What a new session runs for ``PROBLEM`` inside a capture."""
+    return Session(mode, Store.open(None)).answer(PROBLEM, CPU, policy, algorithm, None).captured

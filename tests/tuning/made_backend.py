@@ -27,6 +27,9 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.clock import WallClock
 
+# What is said of a kernel that came too late for a call.
+COMPILING = "is being compiled in the background, and will be tried at a later call"
+
 
 class Time:
     """Passes only while something made is built or runs."""
@@ -271,3 +274,8 @@ def serve_fatal() -> None:
 
     BACKENDS["fatal"] = "tuning.made_backend:Fatal"
     serve()
+
+
+def ways(build_us: float = 0.0) -> dict[str, Way]:
+    """Six kernels to compile, the last of which is the fastest."""
+    return {f"kernel-{i}": Way(500.0 - 40 * i, build_us=build_us) for i in range(6)}

@@ -26,7 +26,7 @@ from convwright.core.once import once
 from convwright.core.policy import Policy
 from convwright.eager import enable
 from convwright.eager.asking import ambient
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D
 from convwright.measuring.disturbances import waiting
 from convwright.settings import Mode
 from convwright.store.store import Store
@@ -262,9 +262,9 @@ def test_slots_of_a_gpu_are_dropped_and_others_kept(monkeypatch: pytest.MonkeyPa
     count = len(CONV2D.slots.latest)
     assert count > 0
     # A CUDA build of PyTorch may have been asked for a GPU by another test.
-    monkeypatch.setattr("convwright.flags._in_bad_fork", lambda: False)
+    monkeypatch.setattr("convwright.torch_api.cuda_lost", lambda: False)
     assert in_child(lambda: len(CONV2D.slots.latest)) == str(count)
-    monkeypatch.setattr("convwright.flags._in_bad_fork", lambda: True)
+    monkeypatch.setattr("convwright.torch_api.cuda_lost", lambda: True)
     assert in_child(lambda: len(CONV2D.slots.latest)) == "0"
 
 

@@ -18,7 +18,7 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.find import find
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search
-from convwright.tuning.trials.measure import glance
+from convwright.tuning.trials.first_looks import glance
 from convwright.tuning.trials.search_input import SearchInput
 from tuning.made import CPU, PROBLEM, Compiled
 from tuning.made_backend import Made, MadeQuick, Way

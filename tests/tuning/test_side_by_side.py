@@ -75,7 +75,6 @@ def test_what_a_look_tells_of_a_candidate_has_its_packing() -> None:
     trial: Any = Packing()
     found = Stopwatch(bench).of_look(QuickTiming(trial, (15.0, 16.0), 120.0, 5.0), None).measurement
     assert found is not None
-    assert found.host_us is None
     assert found.device_us.value == 15.5
     assert found.prepare_us == Interval(5.0, 5.0, 5.0)
     assert dict(found.conditions)["clock"] == "WallClock, one call at a time"

@@ -19,7 +19,6 @@ from convwright.core.finding import Interval
 from convwright.core.limits import only_in_parts
 from convwright.core.policy import Objective, Policy, check_policy
 from convwright.core.problem import ConvProblem
-from convwright.core.window import is_whole
 from convwright.eager.enable import is_enabled
 from convwright.engine.capture.distinct import Posed, distinct
 from convwright.engine.capture.example import Model, Subject
@@ -28,7 +27,7 @@ from convwright.errors import BadInput
 from convwright.measuring.compare import Outcome, Verdict
 from convwright.measuring.conditions import today
 from convwright.measuring.hardware.machine import device_facts
-from convwright.naming import one_of
+from convwright.naming import is_whole, one_of
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.find import find

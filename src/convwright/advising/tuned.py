@@ -11,7 +11,7 @@ from convwright.api.finding import refuse_ignored
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy, check_policy
-from convwright.eager.calls.form import forget
+from convwright.eager.calls.call import forget
 from convwright.engine.capture.distinct import Posed, distinct
 from convwright.engine.capture.example import Model, Subject
 from convwright.engine.capture.layers import Recording, record

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from convwright.advising.suggestion import Kind
@@ -20,6 +18,7 @@ from convwright.engine.capture.example import Subject
 from convwright.engine.capture.layers import LayerCall
 from convwright.engine.capture.trails import BATCH_NORM
 from convwright.errors import first_line
+from convwright.torch_api import AnyBatchNorm, AnyConvolution
 
 _FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 _FORMAT_WORDS = {
@@ -118,7 +117,8 @@ def _normalised(model: nn.Module, layers: Iterable[LayerCall]) -> list[tuple[str
         (layer.name, layer.follows[0].module)
         for layer in layers
         if layer.follows and layer.follows[0].op == BATCH_NORM
-        if _is_fixed(modules.get(layer.name), _ConvNd) and _is_fixed(modules.get(layer.follows[0].module), _BatchNorm)
+        if _is_fixed(modules.get(layer.name), AnyConvolution)
+        and _is_fixed(modules.get(layer.follows[0].module), AnyBatchNorm)
     }
     convolutions, norms = ([pair[side] for pair in pairs] for side in (0, 1))
     alone = [pair for pair in pairs if convolutions.count(pair[0]) == norms.count(pair[1]) == 1]

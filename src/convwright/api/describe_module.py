@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from convwright import torch_api
 from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, LayoutName, TensorSpec, dense_strides, layouts_of
@@ -77,7 +78,7 @@ def _rank(module: nn.Module) -> int:
 def _forward(conv: Any, shape: tuple[int, ...], dtype: DType, layout: Layout) -> ConvProblem:
     padding = conv.padding
     if conv.padding_mode != "zeros":
-        sides = conv._reversed_padding_repeated_twice  # as F.pad takes them: the last dimension's two sides first
+        sides = torch_api.padded_sides(conv)
         totals = [before + behind for before, behind in zip(sides[::2], sides[1::2], strict=True)][::-1]
         shape = (*shape[:2], *(size + total for size, total in zip(shape[2:], totals, strict=True)))
         padding = 0

@@ -33,8 +33,8 @@ from convwright.core.plan import Launchable, Plan
 from convwright.core.policy import Policy, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.eager.asking.ambient import AUTO
-from convwright.eager.running.on_device import on_device
 from convwright.eager.running.oom_fallback import short_of
+from convwright.eager.running.runner import on_device
 from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode

@@ -16,7 +16,7 @@ from convwright.core.problem import ConvProblem, IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.eager.asking.describe import problem_of
 from convwright.eager.calls.call import as_batch
-from convwright.eager.running.composite import check_storage
+from convwright.eager.running.pytorchs_own import check_storage
 from convwright.errors import BadInput
 from convwright.naming import one_of
 from convwright.uncompiled import uncompiled

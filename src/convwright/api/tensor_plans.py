@@ -14,8 +14,8 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Plan
-from convwright.eager.running.on_device import on_device
 from convwright.eager.running.oom_fallback import short_of
+from convwright.eager.running.runner import on_device
 from convwright.errors import BadInput
 from convwright.shortage import SHORTAGES, is_shortage
 

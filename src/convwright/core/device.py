@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from convwright import strict_json
 from convwright.core.dtype import Arithmetic
 from convwright.core.record import Record
-from convwright.core.window import is_whole
 from convwright.errors import BadInput
-from convwright.naming import check_above_0, one_of, singular
+from convwright.naming import check_above_0, is_whole, one_of, singular
 
 # The first compute capability of NVIDIA's that has what not all have.
 _FIRST_WITH = {Arithmetic.TF32: 80, Arithmetic.BF16_ACC32: 80}

@@ -88,14 +88,13 @@ class KindError(Record):
 class Measurement(Record):
     """One candidate, measured. Times in microseconds; None is what could not be known, never 0.
 
-    ``prepare_us`` is the device's time to pack the weight, and ``prepare_host_us`` the host's. ``energy_mj`` is that of
-    one call, give or take ``energy_halfwidth_mj``; ``peak_bytes`` is the most memory that a call holds beyond what was
-    held before it, its result included. ``doubt`` says why a time is not to be relied on: a second timing with fresh
-    inputs did not bear it out, or it is ``unstable``, since other work disturbed it.
+    ``prepare_us`` is the device's time to pack the weight. ``energy_mj`` is the energy of one call, give or take
+    ``energy_halfwidth_mj``; ``peak_bytes`` is the most memory that a call holds beyond what was held before it, its
+    result included. ``doubt`` says why a time is not to be relied on: a second timing with fresh inputs did not bear it
+    out, or it is ``unstable``, since other work disturbed it.
     """
 
     device_us: Interval
-    host_us: Interval | None
     prepare_us: Interval | None
     errors: tuple[KindError, ...]
     workspace_bytes: int
@@ -105,7 +104,6 @@ class Measurement(Record):
     energy_halfwidth_mj: float | None = None
     peak_bytes: int | None = None
     doubt: str | None = None
-    prepare_host_us: Interval | None = None
 
     @property
     def unstable(self) -> bool:
@@ -129,7 +127,6 @@ class Measurement(Record):
         assert device_us is not None
         return cls(
             device_us=device_us,
-            host_us=interval("host_us"),
             prepare_us=interval("prepare_us"),
             errors=tuple(KindError(**error) for error in record["errors"]),
             workspace_bytes=record["workspace_bytes"],
@@ -139,7 +136,6 @@ class Measurement(Record):
             energy_halfwidth_mj=record.get("energy_halfwidth_mj"),
             peak_bytes=record.get("peak_bytes"),
             doubt=record.get("doubt"),
-            prepare_host_us=interval("prepare_host_us"),
         )
 
 

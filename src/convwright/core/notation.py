@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
-from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
+from convwright.core.kinds.sizes import read_options, read_tag, tag_text
+from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
 from convwright.naming import one_of, whole_number
 
@@ -54,7 +55,7 @@ def parse(text: str, make: type[ConvProblem]) -> ConvProblem:
     if not words:
         raise BadInput("a problem's text must not be empty, for example mb32ic256ih14oc256kh3ph1")
     sizes = _read_sizes(words[0])
-    options = _read_options(words[1:])
+    options = read_options(words[1:])
     axes = _which_axes(sizes, words[0])
     rights = {axis: options.pop(f"r{axis}", None) for axis in axes}
     dims = [_read_axis(sizes, axes, axis, rights[axis]) for axis in axes]
@@ -111,18 +112,6 @@ def _not_a_size(word: str) -> str:
     if piece[0] == word and not case:
         return f"got {word!r}"
     return f"and {piece[0]!r} in {word!r} is no size with its number{case}"
-
-
-def _read_options(words: list[str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for word in words:
-        name, colon, value = word.partition(":")
-        if not colon or not value:
-            raise BadInput(f"an option is written name:value, for example dt:fp16, got {word!r}")
-        if name in options:
-            raise BadInput(f"{name!r} is given twice: {options[name]!r} and {value!r}")
-        options[name] = value
-    return options
 
 
 def _flag(name: str, value: str) -> bool:
@@ -210,15 +199,10 @@ def _read_dtypes(text: str) -> dict[str, DType]:
 
 
 def _tags(problem: ConvProblem) -> str:
-    tags = {name: _tag(spec) for name, spec in (("x", problem.x), ("w", problem.w), ("y", problem.y))}
+    tags = {name: tag_text(spec) for name, spec in (("x", problem.x), ("w", problem.w), ("y", problem.y))}
     if len(set(tags.values())) == 1:
         return tags["x"]
     return ",".join(f"{name}={tag}" for name, tag in tags.items())
-
-
-def _tag(spec: TensorSpec) -> str:
-    text = "/".join(map(str, spec.strides)) if spec.layout is Layout.STRIDED else str(spec.layout)
-    return text if spec.alignment >= 16 else f"{text}@{spec.alignment}"
 
 
 def _read_tags(text: str, shapes: dict[str, tuple[int, ...]], dtypes: dict[str, DType]) -> dict[str, TensorSpec]:
@@ -228,16 +212,4 @@ def _read_tags(text: str, shapes: dict[str, tuple[int, ...]], dtypes: dict[str, 
         tags = dict(parts)
         if set(tags) != set(shapes) or len(parts) != len(shapes):
             raise BadInput(f"`tag` must name x, w and y once each, for example tag:x=nchw,w=nchw,y=nhwc, got {text!r}")
-    return {name: _read_spec(tags[name], shape, dtypes[name]) for name, shape in shapes.items()}
-
-
-def _read_spec(tag: str, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
-    order, at, aligned = tag.partition("@")
-    alignment = whole_number("an alignment in `tag`", aligned) if at else 16
-    if "/" in order:
-        strides = tuple(whole_number("a stride in `tag`", part) for part in order.split("/"))
-    elif order == Layout.STRIDED:
-        raise BadInput(f"a strided operand is written with its strides, for example 4096/64/8/1, got {tag!r}")
-    else:
-        strides = dense_strides(shape, one_of(Layout, "tag", order))
-    return TensorSpec(shape, dtype, strides, alignment)
+    return {name: read_tag(tags[name], shape, dtypes[name]) for name, shape in shapes.items()}

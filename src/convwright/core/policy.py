@@ -8,9 +8,8 @@ from enum import StrEnum
 
 from convwright.core.dtype import Arithmetic
 from convwright.core.record import Record
-from convwright.core.window import is_whole
 from convwright.errors import BadInput
-from convwright.naming import is_above_0, one_of
+from convwright.naming import is_above_0, is_whole, one_of
 
 DEFAULT_WORKSPACE_BYTES = 1 << 30
 
@@ -23,8 +22,11 @@ class Weights(StrEnum):
 
 
 class Objective(StrEnum):
-    """What is made least: the device time of a call where an eager call also weighs what it adds on the host, device
-    time alone as inside a captured graph, the energy of a call, workspace, or workspace among those whose times tie."""
+    """What is made least: device time, the energy of a call, workspace, or workspace among those whose times tie.
+
+    ``time`` and ``device-time`` rank alike. They differ in eager calls only: there ``time`` also weighs what a
+    candidate adds on the host, and ``device-time`` does not.
+    """
 
     TIME = "time"
     DEVICE_TIME = "device-time"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue
 from convwright.core.tensor_spec import Layout
-from convwright.core.window import Sides, is_whole, whole_numbers
+from convwright.core.window import Sides, whole_numbers
 from convwright.errors import BadInput
+from convwright.naming import is_whole
 
 if TYPE_CHECKING:
     from convwright.core.problem import ConvProblem

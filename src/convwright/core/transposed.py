@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from convwright.core.direction import Direction
 from convwright.core.geometry import Axis
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
-from convwright.core.window import IntOrTuple, is_whole, per_axis
+from convwright.core.window import IntOrTuple, per_axis
 from convwright.errors import BadInput, NothingLeft, Refused
+from convwright.naming import is_whole
 
 if TYPE_CHECKING:
     from convwright.core.problem import ConvProblem

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from reprlib import repr as brief
 
 from convwright.core.geometry import Axis
 from convwright.errors import BadInput
+from convwright.naming import is_whole
 
 IntOrTuple = int | Sequence[int]
 Padding = IntOrTuple | str
 AnyPadding = Padding | Sequence[int | Sequence[int]]
 Sides = tuple[tuple[int, int], ...]
-
-
-def is_whole(value: object) -> bool:
-    """True for ints, NumPy's among them. ``True`` is none: it would be taken for a 1 that nobody meant."""
-    return not isinstance(value, bool) and isinstance(value, int | Integral)
 
 
 def whole_numbers(name: str, values: Iterable[object]) -> tuple[int, ...]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import NamedTuple
 
-import torch
-
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.backends.torch_native.own import torch_candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -27,13 +26,21 @@ from convwright.eager.calls.slots import Run
 from convwright.eager.gradients.autograd import Training
 from convwright.eager.gradients.fused_gradients import FusedGradients, fused_choices, fused_problems
 from convwright.eager.host_costs import eager_rule, host_costs, launches_of
-from convwright.eager.running.bound import call_runner, direction_runner, either_runner, torchs_own
-from convwright.eager.running.unfused_epilogue import activated, torchs_functions
+from convwright.eager.running.bound import (
+    activated,
+    call_runner,
+    direction_runner,
+    either_runner,
+    torchs_functions,
+    torchs_own,
+)
 from convwright.errors import Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning.session import Answer, Choice, capturing, session
 
-_C: Any = torch._C
+_Pick = Callable[[Answer], Choice]
+_eager: _Pick = attrgetter("eager")
+_captured: _Pick = attrgetter("captured")
 
 
 class Decision(NamedTuple):
@@ -60,7 +67,7 @@ def decide(call: Call) -> Decision:
     lasts = all(answer is None or answer.lasts for answer in answers)
     captured = _step(problem, answers, _captured, call) if call.x.is_cuda else None
     # A capture does not wait for host costs to be measured, which would break it.
-    is_captured = captured is not None and _C._cuda_isCurrentStreamCapturing()
+    is_captured = captured is not None and torch_api.is_capturing()
     eager = captured if is_captured else _step(problem, answers, _eager, call)
     assert eager is not None
     run = _ready(problem, eager, call)
@@ -92,14 +99,6 @@ def torchs_training(call: Call) -> Training:
     )
 
 
-def _eager(answer: Answer) -> Choice:
-    return answer.eager
-
-
-def _captured(answer: Answer) -> Choice:
-    return answer.captured
-
-
 def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
     """For the call itself, and for each of its gradients that is wanted."""
     device, wanted = device_facts(call.x.device), Wanted.at(call)
@@ -109,14 +108,14 @@ def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
 
 
 def _answer(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: str | None) -> Answer:
-    policy, around = call.request.policy or Policy(), ambient.current()
+    around = ambient.current()
     asked = algorithm or (around.get(problem.direction) if around is not None else None)
     try:
-        return choices_for(problem, device, policy, asked)
+        return choices_for(problem, device, call.policy, asked)
     except Refused:
         if algorithm is not None or around is None or around.strict:
             raise
-        return choices_for(problem, device, policy, None)
+        return choices_for(problem, device, call.policy, None)
 
 
 class _Step(NamedTuple):
@@ -132,9 +131,7 @@ class _Step(NamedTuple):
         return [self.main, *(choice for choice in self.fused or self.gradients if choice is not None)]
 
 
-def _step(
-    problem: ConvProblem, answers: Sequence[Answer | None], pick: Callable[[Answer], Choice], call: Call
-) -> _Step:
+def _step(problem: ConvProblem, answers: Sequence[Answer | None], pick: _Pick, call: Call) -> _Step:
     """The choices for one kind of call; PyTorch's own where a training step does not save what it adds on the host."""
     main, *gradients = (None if answer is None else pick(answer) for answer in answers)
     assert main is not None
@@ -155,11 +152,11 @@ def _ready(problem: ConvProblem, step: _Step, call: Call) -> Run | None:
 
 
 def _fused(
-    problem: ConvProblem, call: Call, plain: Sequence[Choice | None], pick: Callable[[Answer], Choice]
+    problem: ConvProblem, call: Call, plain: Sequence[Choice | None], pick: _Pick
 ) -> tuple[Choice | None, ...] | None:
     """Choices for gradients together with the activation's and the bias's, where these are surely faster."""
     device = device_facts(call.x.device)
-    posed = fused_problems(problem, Wanted.at(call), call.request.policy or Policy(), device)
+    posed = fused_problems(problem, Wanted.at(call), call.policy, device)
     found = fused_choices(posed, plain, lambda each: pick(_answer(each, device, call, None)))
     return None if found is None else tuple(found)
 
@@ -205,7 +202,7 @@ def _is_asked(call: Call) -> bool:
 def _is_free(choice: Choice, call: Call) -> bool:
     """Whether PyTorch's own call may serve instead of a choice: not of one that was asked for, or made for another
     reason than time, or where calls that are alike must give the same bits."""
-    policy = call.request.policy or Policy()
+    policy = call.policy
     if _is_asked(call) or policy.objective is not Objective.TIME or policy.arithmetic is not None:
         return False
     timed = choice.device_us is not None and choice.torch_device_us is not None

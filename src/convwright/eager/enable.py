@@ -15,22 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.core.policy import Policy
 from convwright.eager.asking import ambient
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.form import Form, stand_ins
+from convwright.eager.calls.call import Call, Form, Request, stand_ins
 from convwright.eager.functional import PASSES, convolution, named_after, transposed_convolution
 from convwright.eager.places import Places
-from convwright.eager.pytorchs_own import explain
-from convwright.eager.running.composite import PLAIN, refuse_algorithm
+from convwright.eager.running.pytorchs_own import PLAIN, explain, refuse_algorithm
 from convwright.eager.slow_path import slow_path
 from convwright.errors import BadInput
 from convwright.forking import in_child
 from convwright.settings import settings
 from convwright.uncompiled import uncompiled
 
-_C: Any = torch._C
 _lock = threading.RLock()
 
 
@@ -196,7 +193,7 @@ def stand_in(form: Form) -> Any:
     Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.
     """
     own, skip_lookup, looking, deterministic = form.own, form.slots.skip_lookup, _looking(form), flags.deterministic
-    is_compiling, tracing = torch.compiler.is_dynamo_compiling, _C._is_tracing
+    is_compiling, tracing = torch.compiler.is_dynamo_compiling, torch_api.is_tracing
     passes, tensor = cycle(PASSES).__next__, Tensor
     named_as_torchs = [each for each in signature(looking).parameters.values() if each.kind is not each.KEYWORD_ONLY]
     arguments = frozenset(each.name for each in named_as_torchs)
@@ -244,39 +241,28 @@ def _in_torchs_words(*_: object) -> None:
     """Whoever calls PyTorch's functions expects its errors."""
 
 
-def _or_torchs_own(
-    form: Form,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    request: Request,
-    residual: Tensor | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+def _or_torchs_own(call: Call) -> Tensor:
     """``slow_path``; PyTorch's own function for whatever that does not serve, and for everything when this is over."""
-    own = (x, w, bias, *form.window(request))
-    if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(x, Tensor):
-        return form.own(*own)
-    if not x.is_floating_point():
-        refuse_algorithm(form, request, f"its input is {x.dtype}")
-        return form.own(*own)
+    if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(call.x, Tensor):
+        return call.torchs_own()
+    if not call.x.is_floating_point():
+        refuse_algorithm(call.form, call.request, f"its input is {call.x.dtype}")
+        return call.torchs_own()
     try:
-        return slow_path(form, x, w, bias, request, residual, out)
+        return slow_path(call)
     except BadInput as mistake:
-        y = form.own(*own)  # says in PyTorch's words what is wrong with the input
-        if ambient.current() is not None or request.policy is not None:
-            _refuse_what_is_asked(form, x, w, bias, request, mistake)
+        y = call.torchs_own()  # says in PyTorch's words what is wrong with the input
+        if ambient.current() is not None or call.request.policy is not None:
+            _refuse_what_is_asked(call, mistake)
         return y
 
 
-def _refuse_what_is_asked(
-    form: Form, x: Tensor, w: Tensor, bias: Tensor | None, request: Request, mistake: BadInput
-) -> None:
+def _refuse_what_is_asked(call: Call, mistake: BadInput) -> None:
     """Of what PyTorch takes: either it can be no problem here, or the algorithm that was asked for does not exist, or
     the policy cannot be kept."""
     try:
-        explain(form, x, w, bias, *request[1:5], request.output_padding)
+        explain(call)
     except BadInput as why:
-        refuse_algorithm(form, request, str(why))
+        refuse_algorithm(call.form, call.request, str(why))
     else:
         raise mistake

@@ -11,29 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import cycle
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.core.policy import Policy
 from convwright.core.problem import IntOrTuple
 from convwright.eager.asking.ambient import asked, contexts
-from convwright.eager.asking.function_modes import modes
-from convwright.eager.asking.request import Request
-from convwright.eager.calls import form as forms
-from convwright.eager.calls.form import Form
+from convwright.eager.calls.call import FORMS, PUBLIC, Call, Form, Request
 from convwright.eager.calls.slots import Slot
-from convwright.eager.pytorchs_own import FAILURES
-from convwright.eager.refusing import explained, served
+from convwright.eager.running.pytorchs_own import FAILURES, explain
+from convwright.eager.slow_path import slow_path
+from convwright.eager.tracing import compiled
+from convwright.errors import BadArgument, BadCall, BadInput, first_line
 
-_C: Any = torch._C
-_jit: Any = torch.jit._builtins
 Padding = IntOrTuple | str
-SlowPath = Callable[[Form, Tensor, Tensor, Tensor | None, Request, Tensor | None, Tensor | None], Tensor]
-Explain = Callable[..., None]
+SlowPath = Callable[[Call], Tensor]
+Explain = Callable[[Exception, Call], None]
 
 
 class Convolution(Protocol):
@@ -79,20 +75,9 @@ class TransposedConvolution(Protocol):
     ) -> Tensor: ...
 
 
-def convolution(
-    form: Form, slow: SlowPath = served, explain: Explain = explained, *, looks_first: bool = True
-) -> Convolution:
-    """The function of ``form``: a first look for a remembered call, and ``slow`` for everything else. What PyTorch's
-    own function refuses ``explain`` may refuse in better words.
-
-    It is made here for each form, so that the first look is a call of its own and not one more inside another. Unless
-    it ``looks_first`` another function has looked whether a weight's calls need no look.
-    """
-    own, latest, rest = form.own, form.slots.latest, form.slots.rest
-    skip_lookup = form.slots.skip_lookup if looks_first else _NOTHING
-    passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
-    grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, deterministic, tracing = flags.tf32_allowed, flags.deterministic, _C._is_tracing
+def convolution(form: Form, slow: SlowPath, explain: Explain, *, looks_first: bool = True) -> Convolution:
+    """The function of ``form``: `first_look` with the arguments in PyTorch's order."""
+    look = first_look(form, slow, explain, looks_first=looks_first)
 
     def conv(
         input: Tensor,  # noqa: A002
@@ -109,78 +94,19 @@ def convolution(
         policy: Policy | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        if residual is None and out is None and type(input) is tensor and not is_compiling():
-            known = id(weight)
-            if (
-                known in skip_lookup and activation is None and algorithm is None and policy is None
-                and (passes() or tracing()) and not deterministic()
-            ):  # fmt: skip
-                try:
-                    # PyTorch reads each argument in 50 ns, and fills in what is not there in none.
-                    if groups is not one or dilation is not one:
-                        return own(input, weight, bias, stride, padding, dilation, groups)
-                    if padding is not zero or stride is not one:
-                        return own(input, weight, bias, stride, padding)
-                    return own(input, weight, bias)
-                except FAILURES as theirs:
-                    explain(theirs, form, input, weight, bias, stride, padding, dilation, groups)
-                    raise
-            try:
-                slots = latest[known]
-            except KeyError:
-                slots = _NONE
-            for slot in slots:
-                if (
-                    slot.no_bias is (bias is None)
-                    and slot.grad is grad_enabled()
-                    and slot.ambient is (asked() if contexts.open else None)
-                    and (
-                        (
-                            slot.plain and activation is None and algorithm is None and policy is None
-                            and slot.stride is stride and slot.padding is padding
-                            and slot.dilation is dilation and slot.groups is groups
-                        )
-                        or slot.same((
-                            bias is None, stride, padding, dilation, groups, activation, algorithm, policy, 0
-                        ))
-                    )
-                ):  # fmt: skip
-                    if input.is_nested:
-                        break  # which has no strides to compare
-                    if slot.run is None:
-                        if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
-                            if len(slots) == 1 and policy is None:
-                                rest(known)
-                            try:
-                                if slot.short:
-                                    return own(input, weight, bias, stride, padding)
-                                return own(input, weight, bias, stride, padding, dilation, groups)
-                            except FAILURES as theirs:
-                                explain(theirs, form, input, weight, bias, stride, padding, dilation, groups)
-                                raise
-                    elif (
-                        (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
-                        and slot.flags == slot.state()
-                        and forward_ad._current_level < 0
-                        and not modes()
-                    ):
-                        return slot.run(input, weight, bias)
-        request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
-        return slow(form, input, weight, bias, request, residual, out)
+        return look(
+            input, weight, bias, stride, padding, dilation, groups, activation, residual, algorithm, policy, out, 0
+        )
 
     made: Convolution = named_after(form, conv)
     return made
 
 
 def transposed_convolution(
-    form: Form, slow: SlowPath = served, explain: Explain = explained, *, looks_first: bool = True
+    form: Form, slow: SlowPath, explain: Explain, *, looks_first: bool = True
 ) -> TransposedConvolution:
     """The same for a transposed convolution, whose arguments stand in another order."""
-    own, latest, rest = form.own, form.slots.latest, form.slots.rest
-    skip_lookup = form.slots.skip_lookup if looks_first else _NOTHING
-    passes, tensor = cycle(PASSES).__next__, Tensor
-    grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-    tf32_allowed, deterministic, tracing = flags.tf32_allowed, flags.deterministic, _C._is_tracing
+    look = first_look(form, slow, explain, looks_first=looks_first)
 
     def conv_transpose(
         input: Tensor,  # noqa: A002
@@ -198,21 +124,53 @@ def transposed_convolution(
         policy: Policy | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
+        return look(
+            input, weight, bias, stride, padding, dilation, groups, activation, residual, algorithm, policy, out,
+            output_padding,
+        )  # fmt: skip
+
+    made: TransposedConvolution = named_after(form, conv_transpose)
+    return made
+
+
+def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: bool) -> Callable[..., Tensor]:
+    """Serves a remembered call of ``form``, and leaves everything else to ``slow``. What PyTorch's own function refuses
+    ``explain`` may refuse in better words.
+
+    Unless it ``looks_first`` another function has looked whether a weight's calls need no look.
+    """
+    own, latest, rest, transposed = form.own, form.slots.latest, form.slots.rest, form.transposed
+    skip_lookup = form.slots.skip_lookup if looks_first else _NOTHING
+    passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
+    grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
+    tf32_allowed, deterministic, tracing = flags.tf32_allowed, torch_api.deterministic, torch_api.is_tracing
+    forward_level, modes = torch_api.forward_gradient_level, torch_api.function_modes
+
+    def look(
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: IntOrTuple,
+        padding: Padding,
+        dilation: IntOrTuple,
+        groups: int,
+        activation: str | None,
+        residual: Tensor | None,
+        algorithm: str | None,
+        policy: Policy | None,
+        out: Tensor | None,
+        output_padding: IntOrTuple,
+    ) -> Tensor:
+        is_torchs = False
         if residual is None and out is None and type(input) is tensor and not is_compiling():
             known = id(weight)
             if (
                 known in skip_lookup and activation is None and algorithm is None and policy is None
                 and (passes() or tracing()) and not deterministic()
             ):  # fmt: skip
-                try:
-                    return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
-                except FAILURES as theirs:
-                    explain(theirs, form, input, weight, bias, stride, padding, dilation, groups, output_padding)
-                    raise
-            try:
-                slots = latest[known]
-            except KeyError:
-                slots = _NONE
+                is_torchs, slots = True, _NONE
+            else:
+                slots = latest.get(known, _NONE)
             for slot in slots:
                 if (
                     slot.no_bias is (bias is None)
@@ -220,9 +178,10 @@ def transposed_convolution(
                     and slot.ambient is (asked() if contexts.open else None)
                     and (
                         (
-                            slot.stride is stride and slot.padding is padding and slot.dilation is dilation
-                            and slot.output_padding is output_padding and slot.groups is groups
-                            and slot.activation is activation and slot.algorithm is algorithm and slot.policy is policy
+                            slot.plain and activation is None and algorithm is None and policy is None
+                            and slot.stride is stride and slot.padding is padding
+                            and slot.dilation is dilation and slot.groups is groups
+                            and slot.output_padding is output_padding
                         )
                         or slot.same((
                             bias is None, stride, padding, dilation, groups,
@@ -236,31 +195,40 @@ def transposed_convolution(
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
                             if len(slots) == 1 and policy is None:
                                 rest(known)
-                            try:
-                                return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
-                            except FAILURES as theirs:
-                                explain(
-                                    theirs, form, input, weight, bias, stride, padding, dilation, groups, output_padding
-                                )
-                                raise
+                            is_torchs = True
+                            break
                     elif (
                         (slot.matches(input, weight) if bias is None else slot.matches(input, weight, bias))
                         and slot.flags == slot.state()
-                        and forward_ad._current_level < 0
+                        and forward_level() < 0
                         and not modes()
                     ):
                         return slot.run(input, weight, bias)
+        if is_torchs:
+            try:
+                # PyTorch reads each argument in 50 ns, and fills in what is not there in none.
+                if transposed:
+                    return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
+                if groups is not one or dilation is not one:
+                    return own(input, weight, bias, stride, padding, dilation, groups)
+                if padding is not zero or stride is not one:
+                    return own(input, weight, bias, stride, padding)
+                return own(input, weight, bias)
+            except FAILURES as theirs:
+                request = Request(bias is None, stride, padding, dilation, groups, output_padding=output_padding)
+                explain(theirs, Call(form, input, weight, bias, None, None, request))
+                raise
         request = Request(
             bias is None, stride, padding, dilation, groups, activation, algorithm, policy, output_padding
         )
-        return slow(form, input, weight, bias, request, residual, out)
+        return slow(Call(form, input, weight, bias, residual, out, request))
 
-    made: TransposedConvolution = named_after(form, conv_transpose)
-    return made
+    return look
 
 
 _NONE: tuple[Slot, ...] = ()
 _NOTHING: frozenset[int] = frozenset()
+_KINDS = {RuntimeError: BadCall, TypeError: BadArgument}
 # Where PyTorch's own function serves a weight, 30 of 31 calls are not looked at: among other layers a look costs 2 µs
 # and more, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). Which ones is drawn
 # by lot, once, since layers and shapes that come in turn would hide behind each other. While torch.jit traces none is:
@@ -271,7 +239,7 @@ PASSES = tuple(Random(7).choices((True, False), (30, 1), k=4099))
 def named_after(form: Form, function: Any) -> Any:
     """``function`` with the name of ``form``, and as what scripts find it."""
     function.__name__ = function.__qualname__ = form.name
-    _jit._register_builtin(function, f"aten::{form.name}")  # torch.jit.script finds PyTorch's operator
+    torch_api.name_for_scripts(function, f"aten::{form.name}")
     function.__doc__ = _DOC.format(name=form.name, like=_LIKE[form.transposed].format(axes=", ".join(form.axes)))
     return function
 
@@ -288,13 +256,59 @@ _DOC = """``torch.nn.functional.{name}``, computed by the best candidate that ``
     A problem that comes again is tuned within a small budget; what was found is remembered across processes.
     """
 
-conv1d = convolution(forms.CONV1D)
-conv2d = convolution(forms.CONV2D)
-conv3d = convolution(forms.CONV3D)
-conv_transpose1d = transposed_convolution(forms.CONV_TRANSPOSE1D)
-conv_transpose2d = transposed_convolution(forms.CONV_TRANSPOSE2D)
-conv_transpose3d = transposed_convolution(forms.CONV_TRANSPOSE3D)
-forms.PUBLIC.update(
+
+def served(call: Call) -> Tensor:
+    """``slow_path``; where that refuses what is PyTorch's function alone, and so does PyTorch, both are told."""
+    if torch.compiler.is_dynamo_compiling():
+        return compiled(call)
+    try:
+        return slow_path(call)
+    except BadInput as mistake:
+        if not _is_pytorchs_alone(call) or _are_apart(call.x, call.w, call.bias):
+            raise
+        try:
+            call.torchs_own()
+        except Exception as theirs:
+            refuse(mistake, theirs)
+        raise
+
+
+def explained(theirs: Exception, call: Call) -> None:
+    """Refuse what PyTorch's own function has refused, where what it was given is wrong."""
+    try:
+        explain(call)
+    except BadInput as mistake:
+        refuse(mistake, theirs)
+
+
+def refuse(mistake: BadInput, theirs: Exception) -> NoReturn:
+    """An error of the kind that PyTorch's function raises, with its words as well.
+
+    >>> refuse(BadInput("`padding` must be at least 0, got -1"), RuntimeError("negative padding is not supported"))
+    Traceback (most recent call last):
+    convwright.errors.BadCall: `padding` must be at least 0, got -1 (PyTorch says: negative padding is not supported)
+    """
+    words = first_line(theirs).removesuffix(", but expected one of:")  # which a list follows
+    kind = next((ours for known, ours in _KINDS.items() if isinstance(theirs, known)), BadInput)
+    raise kind(f"{mistake} (PyTorch says: {words})") from theirs
+
+
+def _is_pytorchs_alone(call: Call) -> bool:
+    """Whether all that a call asks for is a matter of PyTorch's function."""
+    request = call.request
+    return call.extra is None and all(each is None for each in (request.activation, request.algorithm, request.policy))
+
+
+def _are_apart(*operands: object) -> bool:
+    """Whether they are on several devices, of which PyTorch reads what lies there by chance."""
+    return len({operand.device for operand in operands if isinstance(operand, Tensor)}) > 1
+
+
+conv1d, conv2d, conv3d = (convolution(form, served, explained) for form in FORMS[:3])
+conv_transpose1d, conv_transpose2d, conv_transpose3d = (
+    transposed_convolution(form, served, explained) for form in FORMS[3:]
+)
+PUBLIC.update(
     conv1d=conv1d, conv2d=conv2d, conv3d=conv3d, conv_transpose1d=conv_transpose1d, conv_transpose2d=conv_transpose2d,
     conv_transpose3d=conv_transpose3d,
 )  # fmt: skip

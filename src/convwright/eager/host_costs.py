@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from convwright import strict_json
+from convwright import strict_json, torch_api
 from convwright.backends.registry import backend
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.candidate import Candidate
@@ -22,9 +22,7 @@ from convwright.core.plan import Launches
 from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.eager.asking.describe import problem_of
-from convwright.eager.asking.function_modes import modes
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D, Request
 from convwright.eager.calls.slots import Slot
 from convwright.eager.gradients.autograd import Training
 from convwright.errors import ConvwrightError
@@ -106,7 +104,7 @@ def _dispatched(run: Callable[..., Tensor], x: Tensor, w: Tensor) -> Callable[[]
     slot = Slot((x, w), _PLAIN, run)
 
     def call() -> Tensor:
-        is_same = slot.matches(x, w) and slot.flags == slot.state() and not modes()
+        is_same = slot.matches(x, w) and slot.flags == slot.state() and not torch_api.function_modes()
         return run(x, w, None) if is_same else CONV2D.own(x, w)
 
     return call
@@ -173,7 +171,7 @@ def _undisturbed(kind: str) -> Any:
     """Inside, nothing is cast, and a caller's hooks for saved tensors, by which a checkpoint counts them, see none."""
     with ExitStack() as around:
         around.enter_context(torch.autocast(kind, enabled=False))
-        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        if torch_api.saved_tensors_hooks(True) is not None:
             around.enter_context(torch.autograd.graph.saved_tensors_hooks(_itself, _itself))
         yield
 

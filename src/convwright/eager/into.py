@@ -15,16 +15,20 @@ from convwright.core.problem import IntOrTuple
 from convwright.core.window import Padding
 from convwright.eager.asking.ambient import AUTO, freely
 from convwright.eager.asking.autocast import autocasting
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.call import Call, as_batch
-from convwright.eager.calls.form import CONV2D
+from convwright.eager.calls.call import CONV2D, Call, Request, as_batch
 from convwright.eager.calls.posed import FROM_OUTPUT
 from convwright.eager.calls.slots import Slot
 from convwright.eager.decision import torchs_training, training
 from convwright.eager.gradients.autograd import Training, is_differentiated
 from convwright.eager.gradients.regions import Kept, base_of, check_apart, log_write, version_of
-from convwright.eager.pytorchs_own import foreign_dtype
-from convwright.eager.running.composite import check_like, check_tensors, composite, foreign, refuse_algorithm
+from convwright.eager.running.pytorchs_own import (
+    check_like,
+    check_tensors,
+    composite,
+    foreign,
+    foreign_dtype,
+    refuse_algorithm,
+)
 from convwright.eager.scheduler import When, scheduler
 from convwright.eager.slow_path import slow_path
 from convwright.errors import BadInput
@@ -65,7 +69,7 @@ def conv2d_into(
     request = Request(bias is None, stride, padding, dilation, groups, activation, algorithm, policy)
     if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
         before = version_of(out)
-        slow_path(CONV2D, input, weight, bias, request, residual, out)
+        slow_path(Call(CONV2D, input, weight, bias, residual, out, request))
         log_write(out if input.dim() == weight.dim() else out.unsqueeze(0), before)
         return out
     check_tensors(CONV2D, input=input, weight=weight)
@@ -99,12 +103,12 @@ def _written(call: Call) -> Tensor:
     check_apart(out, input=x, weight=w, bias=bias, residual=residual)
     before = version_of(out)
     if not call.trains:
-        result = slow_path(CONV2D, x, w, bias, call.request, residual, out)
+        result = slow_path(call)
     elif (made := _training(call)) is not None:
         kept: list[Kept] = []
         result = _apply(out, x, w, bias, residual, made, kept)
         for each in kept:
-            each.version = result._version  # autograd counts the write only when the node is finished
+            each.version = version_of(result)  # autograd counts the write only when the node is finished
     else:
         result = _copied(call)
     log_write(out, before)

@@ -13,10 +13,9 @@ from enum import Enum, auto
 import torch
 
 from convwright import flags
-from convwright.core.policy import Objective, Policy
+from convwright.core.policy import Objective
 from convwright.eager.asking import ambient
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.call import Call
+from convwright.eager.calls.call import Call, Request
 from convwright.eager.calls.posed import posed
 from convwright.errors import ConvwrightError
 from convwright.measuring.hardware.machine import device_facts
@@ -124,7 +123,7 @@ def _is_known(call: Call) -> bool:
         problems = posed(call)
     except ConvwrightError:
         return False
-    device, policy = device_facts(call.x.device), call.request.policy or Policy()
+    device, policy = device_facts(call.x.device), call.policy
     return all(session().knows(problem, device, policy) for problem in problems)
 
 

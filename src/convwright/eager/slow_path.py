@@ -6,59 +6,53 @@ Read from the top: what earlier calls decided, and the first call of its kind, w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.eager.asking.ambient import AUTO, freely
 from convwright.eager.asking.autocast import autocasting, cast, lowering, uncast
-from convwright.eager.asking.request import Request
 from convwright.eager.calls.call import Call, as_batch, per_call
-from convwright.eager.calls.form import Form
 from convwright.eager.calls.slots import Run, Slot
 from convwright.eager.decision import Decision, decide
 from convwright.eager.gradients.regions import check_apart, count_write
 from convwright.eager.latest import latest
-from convwright.eager.proxies import is_proxy, noted
-from convwright.eager.pytorchs_own import checked, composed, computed_by_pytorch, why_pytorchs
-from convwright.eager.running.composite import is_plain
+from convwright.eager.running.pytorchs_own import (
+    checked,
+    composed,
+    computed_by_pytorch,
+    is_plain,
+    is_proxy,
+    noted,
+    why_pytorchs,
+)
 from convwright.eager.scheduler import When, scheduler
 from convwright.errors import NothingLeft
 from convwright.uncompiled import uncompiled
 
-_C: Any = torch._C
 
-
-def slow_path(
-    form: Form,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    request: Request,
-    residual: Tensor | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+def slow_path(call: Call) -> Tensor:
     """Compute a call, and remember what was decided for the next one like it."""
+    x, w, bias, request = call.x, call.w, call.bias, call.request
     if is_plain(x) and is_plain(w) and (bias is None or is_plain(bias)):
-        if x.dim() == form.rank + 1 and w.dim() == form.rank + 2 and x.layout is torch.strided:
-            return _of_one_image(form, x, w, bias, request, residual, out)
-        call = Call(form, x, w, bias, residual, out, request)
-        slot = form.slots.matching(w, request, call.tensors, call.extra)
+        if x.dim() == call.form.rank + 1 and w.dim() == call.form.rank + 2 and x.layout is torch.strided:
+            return _of_one_image(call)
+        slot = call.form.slots.matching(w, request, call.tensors, call.extra)
         if slot is not None:
             return _run(slot.run, call)
-    elif any(is_proxy(operand) for operand in (x, w, bias, residual, out)):
-        return noted(form, x, w, bias, request, residual, out)
+    elif any(map(is_proxy, call.operands)):
+        return noted(call)
     if request.algorithm == AUTO:
-        with freely(form.direction):
-            return slow_path(form, x, w, bias, request._replace(algorithm=None), residual, out)
-    return first_call(Call(form, x, w, bias, residual, out, request.kept()))
+        with freely(call.form.direction):
+            return slow_path(replace(call, request=request._replace(algorithm=None)))
+    return first_call(replace(call, request=request.kept()))
 
 
 @uncompiled("what is chosen at a call is no part of a graph")
 def first_call(call: Call) -> Tensor:
     """A call like which none has been decided."""
-    with torch._C.DisableTorchFunctionSubclass():  # some tensors take the functions of layers only
+    with torch_api.subclasses_not_told():  # some tensors take the functions of layers only
         why = why_pytorchs(checked(call))
     if why is not None:
         return computed_by_pytorch(call, why)
@@ -81,7 +75,7 @@ def decided(call: Call) -> Run | None:
     if latest.choice is before:  # or else it had no memory, and another serves
         latest.choice = decision.choice or before
     # What serves inside a capture was not chosen; where there was news in the meantime, the next call decides again.
-    capturing = call.x.is_cuda and _C._cuda_isCurrentStreamCapturing()
+    capturing = call.x.is_cuda and torch_api.is_capturing()
     if capturing or slots.forgotten != forgotten:
         return decision.run
     if decision.lasts:
@@ -117,23 +111,16 @@ def _check_output(call: Call) -> None:
         check_apart(call.out, input=call.x, weight=call.w, bias=call.bias, residual=call.residual)
 
 
-def _of_one_image(
-    form: Form,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    request: Request,
-    residual: Tensor | None,
-    out: Tensor | None,
-) -> Tensor:
+def _of_one_image(call: Call) -> Tensor:
     """One image without a batch is a batch of one, but for PyTorch's own function, which takes it as it is."""
-    slots, batch, rest = form.slots, x.unsqueeze(0), (w,) if bias is None else (w, bias)
-    if residual is None and out is None:
-        if slots.matching(w, request, (x, *rest), None) is not None:
-            return form.own(x, w, bias, *form.window(request))
-        slot = slots.matching(w, request, (batch, *rest), None)
+    form, w, bias, request, slots = call.form, call.w, call.bias, call.request, call.form.slots
+    if call.extra is None and slots.matching(w, request, call.tensors, None) is not None:
+        return call.torchs_own()
+    batch = Call(form, call.x.unsqueeze(0), w, bias, as_batch(call.residual), as_batch(call.out), request)
+    if call.extra is None:
+        slot = slots.matching(w, request, batch.tensors, None)
         if slot is not None and slot.run is None:
-            slots.remember_image(w, (x, *rest), request)
-            return form.own(x, w, bias, *form.window(request))
-    y = slow_path(form, batch, w, bias, request, *map(as_batch, (residual, out)))
-    return y.squeeze(0) if out is None else out
+            slots.remember_image(w, call.tensors, request)
+            return call.torchs_own()
+    y = slow_path(batch)
+    return y.squeeze(0) if call.out is None else call.out

@@ -15,11 +15,16 @@ from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import per_axis
 from convwright.core.window import Sides, both_sides
 from convwright.eager.asking.autocast import autocasting, cast
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.call import Call, as_batch
-from convwright.eager.calls.form import FORMS, Form
-from convwright.eager.pytorchs_own import checked, computed_by_pytorch, foreign_dtype
-from convwright.eager.running.composite import check_like, composite, is_transformed, refuse_algorithm
+from convwright.eager.calls.call import FORMS, Call, Request, as_batch
+from convwright.eager.running.pytorchs_own import (
+    check_like,
+    checked,
+    composite,
+    computed_by_pytorch,
+    foreign_dtype,
+    is_transformed,
+    refuse_algorithm,
+)
 from convwright.eager.slow_path import slow_path
 from convwright.tensors import activate
 from convwright.uncompiled import uncompiled
@@ -28,40 +33,23 @@ _aten: Any = torch.ops.aten
 _FORMS = {(form.rank, form.transposed): form for form in FORMS}
 
 
-def compiled(
-    form: Form,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    request: Request,
-    residual: Tensor | None,
-    out: Tensor | None,
-) -> Tensor:
+def compiled(call: Call) -> Tensor:
     """A call as ``torch.compile`` sees it: one operator, or PyTorch's own functions."""
-    if request.policy is not None:
-        return _under_policy(form, x, w, bias, request, residual, out)
-    call = checked(Call(form, x, w, bias, residual, out, request))
-    if (why := foreign_dtype(call)) is not None:
+    if call.request.policy is not None:
+        return _under_policy(call)
+    if (why := foreign_dtype(checked(call))) is not None:
         return computed_by_pytorch(call, why)
     y = composite(replace(call, out=None)) if is_transformed() else traced(call)
-    if out is None:
+    if call.out is None:
         return y
-    check_like(y, "out", out)
-    return out.copy_(y)
+    check_like(y, "out", call.out)
+    return call.out.copy_(y)
 
 
 @uncompiled("a `policy=` is kept by a choice at the call: set PyTorch's flags, or compute outside of what is compiled")
-def _under_policy(
-    form: Form,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    request: Request,
-    residual: Tensor | None,
-    out: Tensor | None,
-) -> Tensor:
+def _under_policy(call: Call) -> Tensor:
     """``slow_path`` outside of a graph, which knows of no permission, and whose gradients are PyTorch's own."""
-    return slow_path(form, x, w, bias, request, residual, out)
+    return slow_path(call)
 
 
 def traced(call: Call) -> Tensor:
@@ -110,45 +98,31 @@ def _convolution(
     activation: str,
     algorithm: str | None,
 ) -> Tensor:
-    form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
-    request = window._replace(no_bias=bias is None, activation=activation, algorithm=algorithm)
-    return slow_path(form, x, w, bias, request, residual)
+    return slow_path(_call(
+        x, w, bias, residual, stride, padding, dilation, transposed, output_padding, groups, activation, algorithm
+    ))  # fmt: skip
 
 
 @_convolution.register_fake
-def _(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-    activation: str,
-    algorithm: str | None,
-) -> Tensor:
-    form, window = _asked(x, stride, padding, dilation, transposed, output_padding, groups)
-    y = composite(Call(form, x, w, bias, residual, None, window._replace(activation=activation)))
-    if (activation != "none" or residual is not None) and 1 in y.shape and y.is_contiguous():
+def _(*given: Any) -> Tensor:
+    call = _call(*given)
+    y = composite(call)
+    if (call.request.activation != "none" or call.residual is not None) and 1 in y.shape and y.is_contiguous():
         return torch.empty_like(y, memory_format=torch.contiguous_format)  # as eager sums and activations lie
     return y
 
 
-def _asked(
-    x: Tensor,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-) -> tuple[Form, Request]:
-    window = (tuple(stride), tuple(padding), tuple(dilation), groups)
-    added = tuple(output_padding) if transposed else 0
-    return _FORMS[x.dim() - 2, transposed], Request(True, *window, output_padding=added)
+def _call(
+    x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, stride: list[int], padding: list[int],
+    dilation: list[int], transposed: bool, output_padding: list[int], groups: int, activation: str,
+    algorithm: str | None,
+) -> Call:  # fmt: skip
+    """What the op is given, as a call."""
+    request = Request(
+        bias is None, tuple(stride), tuple(padding), tuple(dilation), groups, activation, algorithm,
+        output_padding=tuple(output_padding) if transposed else 0,
+    )  # fmt: skip
+    return Call(_FORMS[x.dim() - 2, transposed], x, w, bias, residual, None, request)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from convwright.errors import BadInput
-from convwright.measuring.hardware.kernel_files import text_of
+from convwright.measuring.hardware.machine import text_of
 
 # Caches do not forget in the order of use exactly, so one cache's worth of other data does not empty them.
 _CUDA_SIZES = 3

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from convwright import torch_api
 from convwright.forking import in_child
 from convwright.measuring.call import After as After
 from convwright.measuring.call import Call as Call
@@ -25,7 +26,7 @@ _AHEAD_US = 50.0
 _MOST_AHEAD_US = 10_000.0
 _CYCLES_PER_US = 2000
 
-_cuda: Any = torch.cuda  # Streams, events and the spinning kernel have no types.
+_cuda: Any = torch.cuda  # Streams and events have no types.
 
 
 class Clock(Protocol):
@@ -174,7 +175,7 @@ class CudaGraphClock(WallClock):
         numbers would fail from then on (pytorch#180395). The pool is closed by hand, the generator by a capture, whose
         graph is kept: a pool whose last graph is gone takes no other."""
         with suppress(RuntimeError):
-            torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
+            torch_api.end_allocating_to_pool(self.device.index, self._pool)
         self._pool = torch.cuda.graph_pool_handle()
         self._stream.synchronize()
         self._recovered = self._capture(torch.zeros(1, device=self.device).zero_, 1)
@@ -189,7 +190,7 @@ def queued_us(work: Callable[[], object], ahead_us: float) -> float:
     """Device time of what ``work`` launches on the current stream. The device spins for so long while the host queues
     it, so that no launch falls between the events."""
     start, end = _cuda.Event(enable_timing=True), _cuda.Event(enable_timing=True)
-    _cuda._sleep(int(min(ahead_us, _MOST_AHEAD_US) * _CYCLES_PER_US))
+    torch_api.spin(int(min(ahead_us, _MOST_AHEAD_US) * _CYCLES_PER_US))
     start.record()
     work()
     end.record()

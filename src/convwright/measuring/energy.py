@@ -14,7 +14,7 @@ from convwright.core.finding import Interval
 from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.measuring.clock import Clock
-from convwright.measuring.hardware.kernel_files import text_of
+from convwright.measuring.hardware.machine import text_of
 from convwright.measuring.hardware.nvml import Gpu, gpu_of
 from convwright.measuring.regression import fit_line
 

@@ -12,7 +12,6 @@ from reprlib import repr as brief
 import torch
 from torch import Tensor
 
-from convwright.core.window import is_whole
 from convwright.errors import BadInput
 from convwright.measuring.cache import Cache, before_each
 from convwright.measuring.call import Call, rotating
@@ -29,7 +28,7 @@ from convwright.measuring.regression import median_time
 from convwright.measuring.rounds import Rounds
 from convwright.measuring.subject import Subject, subjects_of
 from convwright.measuring.timing import Timing as Timing
-from convwright.naming import check_above_0, one_of
+from convwright.naming import check_above_0, is_whole, one_of
 from convwright.uncompiled import uncompiled
 
 _run_numbers = count()

@@ -19,7 +19,7 @@ from convwright.core.policy import Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec, dense_strides
 from convwright.eager.asking.describe import problem_of
-from convwright.eager.calls import form
+from convwright.eager.calls.call import CONV2D
 from convwright.eager.decision import choices_for
 from convwright.eager.running.oom_fallback import short_of
 from convwright.eager.running.packed_once import PackedOnce
@@ -91,7 +91,7 @@ class Int8Calls:
         return self._ready_for(x, operands, dtype).choice
 
     def _ready_for(self, x: Tensor, operands: Int8Operands, dtype: torch.dtype) -> _Ready:
-        news = form.CONV2D.slots.forgotten  # counts whenever choices are to be made anew
+        news = CONV2D.slots.forgotten  # counts whenever choices are to be made anew
         key = (x.shape, x.stride(), operands.w.stride(), dtype, x.device, flags.state(), news)
         ready = self._ready.pop(key, None) or self._made(x, operands, dtype)
         self._ready[key] = ready  # behind the others, of which the first goes

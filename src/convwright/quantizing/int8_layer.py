@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from convwright import torch_api
 from convwright.core.epilogue import Activation
 from convwright.core.policy import Policy
 from convwright.eager.asking.autocast import autocasting, lowered_dtype
-from convwright.eager.running.composite import COMPUTED_ON, PLAIN, is_transformed
+from convwright.eager.running.pytorchs_own import COMPUTED_ON, PLAIN, is_transformed
 from convwright.engine.capture.merged import Merged
 from convwright.errors import BadInput
 from convwright.quantizing.int8_calls import OUTPUTS, Int8Calls, Int8Operands
 from convwright.quantizing.int8_numbers import LARGEST, scale_up_to, weight_in_int8
 from convwright.uncompiled import uncompiled
 
-_C: Any = torch._C
 # Of PyTorch's convolution modules.
 _LACKING = ("weight", "_conv_forward", "transposed", "output_padding")
 
@@ -45,7 +45,7 @@ class Int8Conv(nn.Module):
         self.stride, self.padding, self.dilation = conv.stride, conv.padding, conv.dilation
         self.groups, self.padding_mode = conv.groups, conv.padding_mode
         self.activation: Activation = merged.kind
-        self._sides = list(conv._reversed_padding_repeated_twice)
+        self._sides = torch_api.padded_sides(conv)
         weight, bias, device = merged.weight(), merged.bias(), conv.weight.device
         whole, weight_scale = weight_in_int8(weight)
         input_scale = scale_up_to(limit).to(device)
@@ -152,7 +152,7 @@ def _computed(layer: Int8Conv, x: Tensor) -> Tensor:
     if not isinstance(x, Tensor):
         raise BadInput(f"`input` must be a tensor, got {type(x).__name__}")
     why = None if type(x) in PLAIN else f"its input is a {type(x).__name__}, and no plain tensor"
-    if _C._get_tracing_state() is not None:
+    if torch_api.tracing_state() is not None:
         why = "torch.jit traces it"
     elif is_transformed():
         why = "it is inside a transform of torch.func, such as vmap"

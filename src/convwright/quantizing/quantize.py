@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from convwright import torch_api
 from convwright.core.policy import Policy, check_policy
 from convwright.engine.capture.example import check_complete
 from convwright.engine.capture.layers import LayerCall, Recording, record
-from convwright.engine.capture.merged import ACTIVATIONS, NORMS, Merged, has_hooks, merged
+from convwright.engine.capture.merged import ACTIVATIONS, NORMS, Merged, merged
 from convwright.engine.capture.samples import Hook, Samples
 from convwright.errors import BadInput, Refused, in_words
 from convwright.measuring.hardware.machine import device_facts
@@ -26,6 +26,7 @@ from convwright.quantizing.deviation import Deviation
 from convwright.quantizing.int8_calls import OUTPUTS
 from convwright.quantizing.int8_layer import Int8Conv
 from convwright.quantizing.quantized import Quantized, QuantizedLayer
+from convwright.torch_api import AnyConvolution, AnyTransposedConvolution
 from convwright.training.converted import is_convertible
 from convwright.training.paths import fitting
 from convwright.uncompiled import uncompiled
@@ -114,7 +115,7 @@ class _Work:
         recordings = [self._record(samples, number) for number in range(len(samples))]
         calls = _by_name(recordings)
         seen = {name: Seen() for name, module in self.modules.items() if type(module) in (*NORMS, *ACTIVATIONS)}
-        seen |= {name: Seen() for name, module in self.modules.items() if isinstance(module, _ConvNd)}
+        seen |= {name: Seen() for name, module in self.modules.items() if isinstance(module, AnyConvolution)}
         own = samples.run(self.model, "as it is", {self.modules[n]: _looking(each) for n, each in seen.items()})
         counts = {name: each.calls for name, each in seen.items()}
         left_out = {name: reason for recording in recordings for name, reason in recording.left_out}
@@ -167,9 +168,10 @@ class _Work:
                 new[self.merged[name].conv] = layer
                 new |= {module: nn.Identity() for module in self.merged[name].behind}
         for module in self.modules.values():
-            for name, child in module._modules.items():
+            children = torch_api.children_of(module)
+            for name, child in children.items():
                 if child in new:
-                    module._modules[name] = new[child]
+                    children[name] = new[child]
         return new.get(self.model, self.model)
 
     def _record(self, samples: Samples, number: int) -> Recording:
@@ -181,7 +183,7 @@ class _Work:
 
     def _in_order(self, calls: Mapping[str, object], left_out: Mapping[str, object]) -> dict[str, nn.Module | None]:
         """Every convolution by its path, modules in the model's order; behind them those that are none."""
-        modules = {name: module for name, module in self.modules.items() if isinstance(module, _ConvNd)}
+        modules = {name: module for name, module in self.modules.items() if isinstance(module, AnyConvolution)}
         shown = {name or type(self.model).__name__ for name in modules}
         return {**modules, **{name: None for name in (*calls, *left_out) if name not in shown}}
 
@@ -189,11 +191,11 @@ class _Work:
         """Why a module stays as it is, as far as that is known before it is tried."""
         if name in self.asked:
             return "is to be kept"
-        if isinstance(module, _ConvTransposeNd):
+        if isinstance(module, AnyTransposedConvolution):
             return "is a transposed convolution, and int8 is computed in the forward direction only"
         if not is_convertible(module):
             return f"is a {type(module).__name__} with a forward of its own"
-        if has_hooks(module):
+        if torch_api.has_hooks(module):
             return "has hooks, which a layer in int8 would not call"
         if module.weight.dtype not in OUTPUTS:
             return f"computes in {module.weight.dtype}, in which nothing stores what int8 gives"
@@ -254,7 +256,7 @@ def _kept(patterns: Sequence[str], model: nn.Module) -> set[str]:
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise BadInput(f"`keep` must hold paths or patterns of them, got {brief(pattern)} among them")
-    layers = [name for name, module in model.named_modules() if isinstance(module, _ConvNd)]
+    layers = [name for name, module in model.named_modules() if isinstance(module, AnyConvolution)]
     return {name for pattern in patterns for name in fitting(pattern, layers, argument="keep")}
 
 

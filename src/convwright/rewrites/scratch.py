@@ -8,6 +8,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.core.direction import Role
 from convwright.core.memory_plan import aligned
 from convwright.rewrites.embedding import Embedded, Embedding
@@ -45,7 +46,8 @@ class Scratch:
         take from a pool, and which a larger one takes the place of. Meanwhile no other memory has its address."""
         carved = self._carve(workspace.data)  # whose views do not hold the workspace as a tensor beside its memory
         kept = {workspace.data_ptr(): carved}
-        owner = workspace if workspace._base is None else workspace._base
+        base = torch_api.base_of(workspace)
+        owner = workspace if base is None else base
         self._last = kept, ref(owner, lambda _: kept.clear())
         return carved
 

@@ -19,6 +19,8 @@ from convwright.store.measurement_text import measurement_text, record_of
 from convwright.store.schema import SCHEMA_VERSION
 
 _FIRST_SCHEMA = 2  # version 1 could not be exported
+# Host times, which earlier versions exported.
+_NO_LONGER_KEPT = ("host_us", "prepare_host_us")
 _WORDS = ("inf", "-inf", "nan")
 _FIGURES = (*Interval.__slots__, "relative_l2", "scaled_max", "energy_mj")
 # The most of each that can be meant: a pebibyte, and a thousand calls in each second of some days.
@@ -172,7 +174,8 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def _measurement(record: dict[str, Any]) -> Measurement:
     """Nothing that is given may be lost on the way, or it was no measurement."""
-    plain = _printable(_in_numbers(record))
+    given = {name: value for name, value in record.items() if name not in _NO_LONGER_KEPT}
+    plain = _printable(_in_numbers(given))
     try:
         measurement = Measurement.from_json(plain)
         lossless = _sorted(measurement.to_json() | plain) == _sorted(measurement.to_json())
@@ -214,7 +217,7 @@ def _check_amounts(measured: Measurement) -> None:
 
 def _times(measured: Measurement) -> dict[str, Interval]:
     """Those that were taken."""
-    every = {name: getattr(measured, name) for name in ("device_us", "host_us", "prepare_us", "prepare_host_us")}
+    every = {name: getattr(measured, name) for name in ("device_us", "prepare_us")}
     return {name: interval for name, interval in every.items() if interval}
 
 

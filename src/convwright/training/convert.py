@@ -7,13 +7,13 @@ from reprlib import repr as brief
 from typing import TypeVar
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy, check_policy
 from convwright.engine.capture.example import check_complete
 from convwright.errors import BadInput
 from convwright.naming import one_of
+from convwright.torch_api import AnyConvolution
 from convwright.training.converted import Converted, Wish, is_convertible, to_converted, to_original
 from convwright.training.paths import fitting
 
@@ -40,7 +40,7 @@ def convert(model: Model, *, choices: Choices | None = None, policy: Policy | No
     check_policy(policy)
     _check_module(model)
     check_complete(model)
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, _ConvNd)}
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, AnyConvolution)}
     wishes = _wishes(choices or {}, list(layers))
     for name in wishes:
         if not is_convertible(layers[name]):

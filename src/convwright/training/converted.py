@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrize import is_parametrized
 
+from convwright import torch_api
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -23,7 +24,7 @@ from convwright.eager.asking.describe import problem_of, transposed_problem_of
 from convwright.eager.calls.posed import Wanted, gradient_problems
 from convwright.eager.decision import choices_for
 from convwright.eager.gradients.fused_gradients import fused_choices, fused_problems
-from convwright.eager.running.composite import COMPUTED_ON
+from convwright.eager.running.pytorchs_own import COMPUTED_ON
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import SERVED
@@ -159,7 +160,7 @@ class Converted:
         module: Any = self
         padding = module.padding
         if module.padding_mode != "zeros":
-            x = F.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+            x = F.pad(x, torch_api.padded_sides(module), mode=module.padding_mode)
             padding = 0
         return self._compute(x, weight, bias, module.stride, padding, module.dilation, module.groups)
 
@@ -169,9 +170,10 @@ class Converted:
         module: Any = self
         if module.padding_mode != "zeros":
             raise ValueError(f"Only `zeros` padding mode is supported for {self._original.__name__}")
-        output_padding = module._output_padding(
-            input, output_size, module.stride, module.padding, module.kernel_size, self._form[1], module.dilation
-        )
+        output_padding = torch_api.output_padding_of(
+            module, input, output_size,
+            module.stride, module.padding, module.kernel_size, self._form[1], module.dilation,
+        )  # fmt: skip
         window = module.stride, module.padding, output_padding, module.groups, module.dilation
         return self._compute(input, self.weight, self.bias, *window)
 

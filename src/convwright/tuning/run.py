@@ -15,7 +15,8 @@ from convwright.tuning.lineup import Lineup
 from convwright.tuning.search import Search, baseline_of
 from convwright.tuning.trials import isolation
 from convwright.tuning.trials.checks import FEWEST_KINDS
-from convwright.tuning.trials.measure import glance, measure_candidates
+from convwright.tuning.trials.first_looks import glance
+from convwright.tuning.trials.measure import measure_candidates
 from convwright.tuning.trials.search_input import Hooks, SearchInput
 
 # One call may take this share of what is left of a budget; longer ones are compared with nothing.

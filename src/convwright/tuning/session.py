@@ -140,15 +140,25 @@ class Session:
         policy: Policy,
         algorithm: str | None,
         eager: Eager | None,
-        *,
-        search: bool = False,
     ) -> Answer:
         """The candidates that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error.
 
-        ``eager`` is what an eager call asks for. With ``search`` a device is searched on which calls do not search.
+        ``eager`` is what an eager call asks for.
         """
-        key = self._question(problem, device, policy, algorithm, search=search)
-        if capturing(device) and algorithm is None:
+        return self._answer(self._question(problem, device, policy, algorithm), device, eager)
+
+    def plan(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Plan:
+        """A plan for who asks but once: searched for on any device, and what has yet to be compiled is waited for."""
+        key = self._question(problem, device, policy, None)._replace(searches=self._is_searching)
+        answer = self._answer(key, device, None)
+        if not key.fixed and not capturing(device) and compile_queue().hurry(problem, _PATIENCE_S):
+            self._records[key].stale = True
+            answer = self._answer(key, device, None)
+        return answer.captured.plan()
+
+    def _answer(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
+        """The remembered answer, unless it is time for another."""
+        if capturing(device) and key.algorithm is None:
             return self._while_capturing(key, device)
         record = self._records.setdefault(key, _Record())
         with record.lock:
@@ -157,14 +167,9 @@ class Session:
                 record.stale = False
             return record.answer
 
-    def plan(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Plan:
-        """A plan for who asks but once: searched for on any device, and what has yet to be compiled is waited for."""
-        answer = self.answer(problem, device, policy, None, None, search=True)
-        key = self._question(problem, device, policy, None, search=True)
-        if not key.fixed and not capturing(device) and compile_queue().hurry(problem, _PATIENCE_S):
-            self._records[key].stale = True
-            answer = self.answer(problem, device, policy, None, None, search=True)
-        return answer.captured.plan()
+    @property
+    def _is_searching(self) -> bool:
+        return self.mode in (Mode.QUICK, Mode.FULL)
 
     @property
     def chosen(self) -> tuple[Choice, ...]:
@@ -223,7 +228,7 @@ class Session:
         remembered = self._remembered(key, device, eager)
         if remembered is not None:
             return remembered
-        if self.mode in (Mode.QUICK, Mode.FULL):
+        if self._is_searching:
             check_objective(permitted, device, self.mode, energy=False)
         if own is None:
             return self._searched(key, device, eager) if key.searches else self._listed(key, device)
@@ -295,12 +300,10 @@ class Session:
         """What the store is asked for a call, which any search serves, however short: nobody waits for a longer one."""
         return search_for(problem, device, policy, self.mode, self.store, Budget(0.0))
 
-    def _question(
-        self, problem: Problem, device: DeviceFacts, policy: Policy, algorithm: str | None, *, search: bool = False
-    ) -> Question:
+    def _question(self, problem: Problem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:
         fixed = policy.deterministic or flags.deterministic()
         switches = (*flags.state(), flags.onednn_enabled())
-        searches = (search or device.kind in self.searches_on) and self.mode in (Mode.QUICK, Mode.FULL)
+        searches = self._is_searching and device.kind in self.searches_on
         return Question(problem, device.torch_name, device.key, policy, algorithm, switches, fixed, searches)
 
     def _reconsider(self, problem: Problem) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
-_C: Any = torch._C
+from convwright import torch_api
+
 _FP32, _EXACT = (torch.float32, torch.complex64), ("none", "ieee")
 
 
@@ -46,14 +46,14 @@ def _by_rows(a: Tensor, b: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 def _differs(operand: Tensor, tf32: bool = False) -> bool:
     """Whether PyTorch's flags, as a user has set them, ask for another arithmetic."""
-    return _precision_to_set(operand, tf32) is not None or _C._get_cublas_allow_fp16_accumulation()
+    return _precision_to_set(operand, tf32) is not None or bool(torch_api.fp16_sums_allowed())
 
 
 def _precision_to_set(operand: Tensor, tf32: bool) -> str | None:
     """What products of fp32 have to be computed in, where that is not what holds."""
     if operand.dtype not in _FP32:
         return None
-    precision = _C._get_fp32_precision_getter(_library(operand), "matmul")
+    precision = torch_api.fp32_precision(_library(operand), "matmul")
     if tf32:
         return None if precision == "tf32" else "tf32"
     return None if precision in _EXACT else "ieee"
@@ -67,19 +67,19 @@ def _library(operand: Tensor) -> str:
 def _as_labelled(operand: Tensor, tf32: bool = False) -> Iterator[None]:
     """No BF16 for fp32, TF32 only where it is asked for, no fp16 sums for fp16. Only flags that differ are touched."""
     library, wanted = _library(operand), _precision_to_set(operand, tf32)
-    precision = _C._get_fp32_precision_getter(library, "matmul")
-    half_sums = _C._get_cublas_allow_fp16_accumulation()
+    precision = torch_api.fp32_precision(library, "matmul")
+    half_sums = torch_api.fp16_sums_allowed()
     try:
         if wanted is not None:
-            _C._set_fp32_precision_setter(library, "matmul", wanted)
+            torch_api.set_fp32_precision(library, "matmul", wanted)
         if half_sums:
-            _C._set_cublas_allow_fp16_accumulation(False)
+            torch_api.set_fp16_sums_allowed(False)
         yield
     finally:
         if wanted is not None:
             # PyTorch tells what holds, not whether it was set here or inherited: what "none" gives back was inherited.
-            _C._set_fp32_precision_setter(library, "matmul", "none")
-            if _C._get_fp32_precision_getter(library, "matmul") != precision:
-                _C._set_fp32_precision_setter(library, "matmul", precision)
+            torch_api.set_fp32_precision(library, "matmul", "none")
+            if torch_api.fp32_precision(library, "matmul") != precision:
+                torch_api.set_fp32_precision(library, "matmul", precision)
         if half_sums:
-            _C._set_cublas_allow_fp16_accumulation(half_sums)
+            torch_api.set_fp16_sums_allowed(half_sums)

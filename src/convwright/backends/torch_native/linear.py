@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.backends.torch_native.onednn import ATTRIBUTE, why_no_onednn
 from convwright.backends.torch_native.whole import torch_version, why_not_asked
 from convwright.core.binding import Bound, RolePlan
@@ -114,7 +114,7 @@ class TorchLinearPlan(RolePlan):
 
 
 def _fused(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
-    y: Tensor = _ops.aten._addmm_activation(bias, x, w.t(), use_gelu=False)
+    y: Tensor = torch_api.aten_operator("addmm_activation")(bias, x, w.t(), use_gelu=False)
     return y
 
 
@@ -130,11 +130,11 @@ class OneDnnLinearPlan(TorchLinearPlan):
         self._compute = self._packed
 
     def prepare(self, weight: Tensor) -> Tensor:
-        packed: Tensor = _ops.mkldnn._reorder_linear_weight(weight.detach(), self._problem.rows)
+        packed: Tensor = torch_api.onednn_operator("reorder_linear_weight")(weight.detach(), self._problem.rows)
         return packed
 
     def _packed(self, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
-        y: Tensor = _ops.mkldnn._linear_pointwise.default(x, w, bias, self._fused, [None], "none")
+        y: Tensor = torch_api.onednn_operator("linear_pointwise").default(x, w, bias, self._fused, [None], "none")
         if residual is not None:
             y.add_(residual)
         return activate_(y, self._behind)

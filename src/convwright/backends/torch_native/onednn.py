@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.backends.torch_native.onednn_faults import fault
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -23,8 +23,6 @@ from convwright.core.problem import ConvProblem
 from convwright.tensors import activate_, laid_
 
 NAME, FUSED = "onednn", "onednn-fused"
-_ops: Any = torch.ops
-_nn: Any = torch._C._nn
 _mkldnn: Any = torch.backends.mkldnn
 ATTRIBUTE = {
     Activation.NONE: "none",
@@ -33,7 +31,7 @@ ATTRIBUTE = {
     Activation.GELU: "gelu",
     Activation.HARDSWISH: "hardswish",
 }
-_HALF_SUPPORT = {DType.BF16: "_is_mkldnn_bf16_supported", DType.FP16: "_is_mkldnn_fp16_supported"}
+_HALF_SUPPORT = {DType.BF16: "is_mkldnn_bf16_supported", DType.FP16: "is_mkldnn_fp16_supported"}
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
@@ -52,7 +50,7 @@ def why_no_onednn(dtype: DType, device: DeviceFacts) -> str | None:
 def _refusal_of(dtype: DType) -> str | None:
     if dtype is DType.FP64:
         return "computes fp32, fp16 and bf16, not fp64"
-    if dtype in _HALF_SUPPORT and not getattr(_ops.mkldnn, _HALF_SUPPORT[dtype])():
+    if dtype in _HALF_SUPPORT and not torch_api.onednn_operator(_HALF_SUPPORT[dtype])():
         return f"this CPU has no instructions for {dtype} that oneDNN uses"
     return None
 
@@ -122,7 +120,8 @@ class OneDnnPlan:
         fused = candidate.algorithm == FUSED
         self._behind = Activation.NONE if fused else problem.epilogue.activation
         self._fused = ATTRIBUTE[problem.epilogue.activation if fused else Activation.NONE]
-        self._reorder = (_nn.mkldnn_reorder_conv2d_weight, _nn.mkldnn_reorder_conv3d_weight)[problem.rank - 2]
+        self._reorder = getattr(torch_api.nn_functions, f"mkldnn_reorder_conv{problem.rank}d_weight")
+        self._convolve = torch_api.onednn_operator("convolution_pointwise")
 
     def prepare(self, weight: Tensor) -> Tensor:
         if self._problem.flip:
@@ -139,7 +138,7 @@ class OneDnnPlan:
         out: Tensor | None = None,
         workspace: Tensor | None = None,
     ) -> Tensor:
-        convolve = _ops.mkldnn._convolution_pointwise
+        convolve = self._convolve
         if residual is not None:
             fused = None if self._fused == "none" else self._fused
             y: Tensor = convolve.binary(first, residual, second, bias, *self._window, "add", 1.0, fused, [], "none")

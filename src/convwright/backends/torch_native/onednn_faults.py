@@ -6,18 +6,15 @@ problems (``benchmarks/degenerate.py``) finds nothing else.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem
 from convwright.tensors import torch_dtype
 
-_select: Any = torch._C._select_conv_backend
 _SERVED = (DType.FP32, DType.FP16, DType.BF16)
 # One of 715,827,883 was not counted up to within a minute; sizes of oneDNN's kernels are C ints.
 _MOST_STEP = 2**16
@@ -117,5 +114,7 @@ def _is_pytorchs_choice(problem: ConvProblem) -> bool:
     x, w = (torch.empty(shape, dtype=torch_dtype(problem.dtype)) for shape in sizes)
     nothing = (0,) * problem.rank
     padding = problem.symmetric_padding or nothing
-    chosen = _select(x, w, None, problem.stride, padding, problem.dilation, False, nothing, problem.groups)
+    chosen = torch_api.select_conv_backend(
+        x, w, None, problem.stride, padding, problem.dilation, False, nothing, problem.groups
+    )
     return str(chosen.name) == "Mkldnn"

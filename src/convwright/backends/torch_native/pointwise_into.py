@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate
 from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, arguments_of, steps
@@ -25,7 +26,6 @@ from convwright.tensors import allocator, carve, empty
 from convwright.torch_operators import FUNCTIONS, REDUCTIONS
 
 NAME = "into"
-_nn: Any = torch._C._nn
 
 
 def _larger(a: Any, b: Any, *, out: Tensor) -> Tensor:
@@ -65,10 +65,10 @@ _WRITING: Mapping[str, Callable[..., Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "relu": partial(torch.clamp, min=0),
-    "silu": _nn.silu,
-    "gelu": _nn.gelu,
-    "hardsigmoid": _nn.hardsigmoid,
-    "hardswish": _nn.hardswish,
+    "silu": torch_api.nn_functions.silu,
+    "gelu": torch_api.nn_functions.gelu,
+    "hardsigmoid": torch_api.nn_functions.hardsigmoid,
+    "hardswish": torch_api.nn_functions.hardswish,
     **REDUCTIONS,
 }
 

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.kinds import copy_text as text_form
-from convwright.core.once import once
-from convwright.core.record import Record
+from convwright.core.kinds.written import TextForm, WrittenProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
 
@@ -18,7 +17,7 @@ Margins = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class CopyProblem(Record):
+class CopyProblem(WrittenProblem):
     """``y``, with the elements of ``x`` in it.
 
     ``margins`` has a pair for each dimension: how many zeros come before the elements of ``x`` and after them; a
@@ -30,7 +29,7 @@ class CopyProblem(Record):
     """
 
     kind: ClassVar[str] = "copy"
-    TOLD: ClassVar = ("kind", "key")
+    text_form: ClassVar[TextForm] = text_form
 
     x: TensorSpec
     y: TensorSpec
@@ -48,22 +47,6 @@ class CopyProblem(Record):
             raise BadInput(f"{self.x.dtype} cannot be copied to {self.y.dtype}; {', '.join(IN_PYTORCH)} can be cast")
         if self.y.overlaps_itself:
             raise BadInput(f"the output must not overlap itself, got strides {self.y.strides}")
-
-    @classmethod
-    def parse(cls, text: str) -> CopyProblem:
-        """Read the text form (see ``convwright.core.kinds.copy_text``).
-
-        >>> CopyProblem.parse("copy ic64ih56 nchw->nhwc slice:c=0:32").key
-        'copy mb1ic64ih56iw56 nchw->nhwc dt:fp32 slice:c=0:32'
-        """
-        return text_form.parse(text, cls)
-
-    def __str__(self) -> str:
-        return self.key
-
-    @once
-    def key(self) -> str:
-        return text_form.full(self)
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -94,14 +77,6 @@ class CopyProblem(Record):
     @property
     def operands(self) -> Mapping[str, TensorSpec]:
         return {"x": self.x, "y": self.y}
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("y",)
-
-    @property
-    def output(self) -> TensorSpec:
-        return self.y
 
     @property
     def flops(self) -> int:

@@ -2,6 +2,10 @@
 
 Sizes are those of the input. ``slice`` names the elements that are kept, from the first to the one after the last;
 ``pad`` how many zeros come before and after, or one number for both. Dimensions are n, c, d, h and w, or numbers.
+
+>>> from convwright.core.kinds.copy import CopyProblem
+>>> CopyProblem.parse("copy ic64ih56 nchw->nhwc slice:c=0:32").key
+'copy mb1ic64ih56iw56 nchw->nhwc dt:fp32 slice:c=0:32'
 """
 
 from __future__ import annotations

@@ -11,14 +11,13 @@ from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.error_bound import scaled_bound
 from convwright.core.kinds import linear_text as text_form
-from convwright.core.once import once
-from convwright.core.record import Record
+from convwright.core.kinds.written import TextForm, WrittenProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
 
 
 @dataclass(frozen=True)
-class LinearProblem(Record):
+class LinearProblem(WrittenProblem):
     """``y = activation(x @ w.T + residual + bias)`` with x (rows, inputs), w (outputs, inputs) and y (rows, outputs).
 
     Dimensions before the last are rows. Its gradients are linear problems too, whose operands lie differently.
@@ -29,7 +28,7 @@ class LinearProblem(Record):
     """
 
     kind: ClassVar[str] = "linear"
-    TOLD: ClassVar = ("kind", "key")
+    text_form: ClassVar[TextForm] = text_form
 
     x: TensorSpec
     w: TensorSpec
@@ -68,22 +67,6 @@ class LinearProblem(Record):
         x, w, y = (TensorSpec(shape, kind) for shape in ((rows, inputs), (outputs, inputs), (rows, outputs)))
         return cls(x, w, y, Epilogue.parse(epilogue) if isinstance(epilogue, str) else epilogue)
 
-    @classmethod
-    def parse(cls, text: str) -> LinearProblem:
-        """Read the text form (see ``convwright.core.kinds.linear_text``).
-
-        >>> LinearProblem.parse("linear ic512oc1000mb32").key
-        'linear mb32ic512oc1000 dt:fp32 tag:row ep:none'
-        """
-        return text_form.parse(text, cls)
-
-    def __str__(self) -> str:
-        return self.key
-
-    @once
-    def key(self) -> str:
-        return text_form.full(self)
-
     @property
     def rows(self) -> int:
         return self.x.shape[0]
@@ -110,20 +93,8 @@ class LinearProblem(Record):
         return {str(role): spec for role, spec in named.items()}
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        return (str(Role.Y),)
-
-    @property
-    def output(self) -> TensorSpec:
-        return self.y
-
-    @property
     def flops(self) -> int:
         return 2 * self.rows * self.inputs * self.width
-
-    @property
-    def bytes(self) -> int:
-        return sum(spec.nbytes for spec in self.operands.values())
 
     @property
     def reduction(self) -> int:

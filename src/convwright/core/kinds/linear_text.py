@@ -1,6 +1,10 @@
 """The text form of a linear problem: ``linear mb32ic512oc1000 dt:fp16 tag:x=row,w=col,y=row ep:bias+relu``.
 
 ``row`` is a matrix whose rows lie side by side, as PyTorch's do, ``col`` one whose columns do; others have strides.
+
+>>> from convwright.core.kinds.linear import LinearProblem
+>>> LinearProblem.parse("linear ic512oc1000mb32").key
+'linear mb32ic512oc1000 dt:fp32 tag:row ep:none'
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.kinds import expression as tree
 from convwright.core.kinds import pointwise_text as text_form
 from convwright.core.kinds.expression import Expression
+from convwright.core.kinds.written import TextForm, WrittenProblem
 from convwright.core.once import once
-from convwright.core.record import Record
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
 from convwright.naming import by
@@ -25,7 +25,7 @@ _SECOND_ORDER = 0.01
 
 
 @dataclass(frozen=True)
-class PointwiseProblem(Record):
+class PointwiseProblem(WrittenProblem):
     """``y = expression(operands)``, element by element.
 
     Every operand has as many dimensions as the output; one of size 1 is broadcast along it. Arithmetic is that of fp32,
@@ -43,7 +43,7 @@ class PointwiseProblem(Record):
     """
 
     kind: ClassVar[str] = "pointwise"
-    TOLD: ClassVar = ("kind", "key")
+    text_form: ClassVar[TextForm] = text_form
 
     expression: Expression
     inputs: tuple[tuple[str, TensorSpec], ...]
@@ -91,22 +91,6 @@ class PointwiseProblem(Record):
             raise BadInput(f"{self.expression} differs inside a row, so `{OUTPUT}` must be as long as the row")
         if not self.is_reduced and self._along_row(self.y.shape) != whole:
             raise BadInput(f"`{OUTPUT}` must have the whole row or one element of it, got {self.y.shape}")
-
-    @classmethod
-    def parse(cls, text: str) -> PointwiseProblem:
-        """Read the text form (see ``convwright.core.kinds.pointwise_text``).
-
-        >>> PointwiseProblem.parse('pointwise "a * s" mb2ic3ih4 dt:fp16 s:c,fp32').key
-        'pointwise "a * s" mb2ic3ih4iw4 dt:fp16 tag:nchw s:c,fp32'
-        """
-        return text_form.parse(text, cls)
-
-    def __str__(self) -> str:
-        return self.key
-
-    @once
-    def key(self) -> str:
-        return text_form.full(self)
 
     @property
     def dtype(self) -> DType:
@@ -159,20 +143,8 @@ class PointwiseProblem(Record):
         return {**dict(self.inputs), OUTPUT: self.y}
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        return (OUTPUT,)
-
-    @property
-    def output(self) -> TensorSpec:
-        return self.y
-
-    @property
     def flops(self) -> int:
         return prod(self.shape) * tree.flops(self.expression)
-
-    @property
-    def bytes(self) -> int:
-        return sum(spec.nbytes for spec in self.operands.values())
 
     @property
     def reduction(self) -> int:

@@ -4,6 +4,10 @@
 dimensions that it has (``c``, ``nc``, ``1`` for a single number, or ``1x64x1x1``), its dtype and how it lies, with
 commas between. ``row:hw`` names the dimensions that reductions reduce, the last one by default; ``row:1,2`` where
 dimensions have no names. ``y:nc`` is an output with one element for each row.
+
+>>> from convwright.core.kinds.pointwise import PointwiseProblem
+>>> PointwiseProblem.parse('pointwise "a * s" mb2ic3ih4 dt:fp16 s:c,fp32').key
+'pointwise "a * s" mb2ic3ih4iw4 dt:fp16 tag:nchw s:c,fp32'
 """
 
 from __future__ import annotations

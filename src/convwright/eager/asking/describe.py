@@ -9,12 +9,13 @@ from math import prod
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Epilogue, activation_named
 from convwright.core.problem import ConvProblem, IntOrTuple, per_axis
+from convwright.core.tensor_spec import Layout
 from convwright.core.transposed import transposed_of_specs
 from convwright.core.window import AnyPadding, Padding, all_sides
-from convwright.eager.asking.output_layout import output_layout
 from convwright.errors import BadInput
 from convwright.tensors import core_dtype, spec_of, torch_dtype
 
@@ -95,6 +96,39 @@ def transposed_problem_of(
     added = per_axis("output_padding", output_padding, problem.rank)
     dx = spec_of(out) if out is not None else problem.x.dense(output_layout(problem, x, w, bias, added))
     return replace(problem, x=dx)
+
+
+def output_layout(
+    problem: ConvProblem, x: Tensor, w: Tensor, bias: Tensor | None, added: tuple[int, ...] | None = None
+) -> Layout:
+    """The layout that PyTorch gives the output of ``problem`` on these operands, whatever strides theirs have.
+
+    ``added`` is the output padding of a transposed convolution, None for any other.
+    """
+    if x.is_meta:
+        return suggested(x, w)
+    # A transposed convolution's own padding is the one before; PyTorch pads unevenly by itself, ahead of the others.
+    padding = [before if added is not None else max(before, behind) for before, behind in problem.padding]
+    backend = torch_api.select_conv_backend(
+        x, w, bias, problem.stride, padding, problem.dilation,
+        added is not None, added or (0,) * problem.rank, problem.groups,
+    )  # fmt: skip
+    if problem.rank == 1:  # PyTorch computes an image of one row, for which it makes the input contiguous
+        contiguous = x if x.is_contiguous() else x.new_empty([min(size, 2) for size in x.shape])
+        x, w = contiguous.unsqueeze(2), w.unsqueeze(2)
+    shape = (problem.y if added is None else problem.x).shape
+    if shape[1] == problem.groups > 1 and backend.name.startswith("Slow") and set(shape[2:]) == {1}:
+        return Layout.NCHW  # groups of one element each are put together, of which nobody knows how they lay
+    wanted = torch_api.conv_memory_format(x, w, backend)
+    return Layout.NCHW if wanted is torch.contiguous_format else Layout.NHWC
+
+
+def suggested(*tensors: Tensor) -> Layout:
+    """Channels last where the strides of any of these suggest it."""
+    if tensors[0].dim() == 3:
+        return Layout.NCHW
+    formats = set(map(torch_api.suggest_memory_format, tensors))
+    return Layout.NCHW if formats == {torch.contiguous_format} else Layout.NHWC
 
 
 def _check_behind(

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from convwright import flags
 from convwright.core.policy import Policy, Weights
 from convwright.eager.asking import ambient
-from convwright.eager.asking.function_modes import watched
-from convwright.eager.asking.request import Request
-from convwright.tensors import address_of
+from convwright.torch_api import TensorGuards, address_of, forward_gradient_level, is_watched
+
+if TYPE_CHECKING:
+    from convwright.eager.calls.call import Request
 
 Run = Callable[..., Tensor]
 # A layer that sees many shapes is served by the second look, which finds a slot by its shape.
@@ -34,8 +34,7 @@ class Slot:
     """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments.
 
     PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
-    checked, which bear on the choice; ``short`` says that dilation and groups have their defaults, which PyTorch
-    fills in faster than it reads them. The request's fields are repeated here, since an ``is`` beside each is the
+    checked, which bear on the choice. The request's fields are repeated here, since an ``is`` beside each is the
     quickest way to compare them; ``plain`` says of three at once that they are None. ``extra`` tells calls with a
     residual or an output given from those without. Slots of several weights may be of one ``decision``.
     """
@@ -43,7 +42,7 @@ class Slot:
     __slots__ = (
         "activation", "algorithm", "alike", "ambient", "decision", "dilation", "extra", "flags", "grad", "groups",
         "input_alike", "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same",
-        "short", "state", "stride", "tf32",
+        "state", "stride", "tf32",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +58,6 @@ class Slot:
         self.decision = object()
         self._ask(request)
         self.plain = request.activation is None and request.algorithm is None and request.policy is None
-        self.short = (request.dilation, request.groups) == (1, 1)
         self.extra = extra
         self.ambient = ambient.current()
         self.grad = torch.is_grad_enabled()
@@ -97,7 +95,7 @@ class Slot:
             and self.ambient is ambient.current()
             and self.alike(*tensors)
             and self.flags == self.state()
-            and (self.run is None or (forward_ad._current_level < 0 and not watched()))
+            and (self.run is None or (forward_gradient_level() < 0 and not is_watched()))
         )
 
 
@@ -210,9 +208,8 @@ def _key(weight: Tensor, x: Tensor, request: Request) -> object:
 
 def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
     """A check that is True for tensors that look exactly like these to PyTorch's dispatcher."""
-    guards: Any = torch._C._dynamo.guards
     sizes = [list(tensor.shape) for tensor in tensors]
     strides = [list(tensor.stride()) for tensor in tensors]
-    made = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    made = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = made.check
     return check

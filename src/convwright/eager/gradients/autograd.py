@@ -7,18 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from convwright import torch_api
 from convwright.backends.torch_native.own import gradients
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.form import Form
-from convwright.eager.running.composite import transformed
+from convwright.eager.calls.call import Form, Request
+from convwright.eager.running.pytorchs_own import transformed
 from convwright.eager.running.runner import Runner
-from convwright.tensors import address_of, lies_as
+from convwright.tensors import lies_as
 
 _aten: Any = torch.ops.aten
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -147,13 +146,13 @@ class Convolution(torch.autograd.Function):
 
 def is_differentiated() -> bool:
     """Whether a derivative is taken of what is computed now, in either mode."""
-    return torch.is_grad_enabled() or forward_ad._current_level >= 0
+    return torch.is_grad_enabled() or torch_api.forward_gradient_level() >= 0
 
 
 def _is_in_memory(dy: Tensor) -> bool:
     """False for subclasses, and for what stands for a batch of gradients, which has no address."""
     try:
-        return type(dy) is Tensor and address_of(dy) >= 0
+        return type(dy) is Tensor and torch_api.address_of(dy) >= 0
     except RuntimeError:
         return False
 

@@ -26,7 +26,7 @@ from convwright.core.tensor_spec import TensorSpec, same_order
 from convwright.eager.calls.call import Call
 from convwright.eager.calls.posed import FROM_OUTPUT, Wanted, gradient_problems
 from convwright.eager.gradients.autograd import Gradients
-from convwright.eager.running.on_device import on_device
+from convwright.eager.running.runner import on_device
 from convwright.eager.running.strides import with_strides
 from convwright.eager.running.workspace import workspace
 from convwright.errors import Refused

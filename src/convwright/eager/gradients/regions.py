@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
+from convwright import torch_api
 from convwright.errors import BadInput
-from convwright.tensors import overlaps_itself
+from convwright.torch_api import overlaps_itself
 
 _MOST_WRITES = 4096
 
@@ -51,7 +52,9 @@ _log: Any = WeakIdKeyDictionary()  # tensors compare by element, so a plain Weak
 
 
 def base_of(tensor: Tensor) -> Tensor:
-    return tensor if tensor._base is None else tensor._base
+    """The tensor that another is a view of; itself where it is none."""
+    base = torch_api.base_of(tensor)
+    return tensor if base is None else base
 
 
 def region_of(tensor: Tensor) -> Region:
@@ -87,7 +90,7 @@ def check_apart(out: Tensor, **others: Tensor | None) -> None:
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+    if not torch_api.share_storage(a, b):
         return False
     if a.stride() == b.stride():
         return region_of(a).overlaps(region_of(b))
@@ -108,7 +111,7 @@ def _words(tensor: Tensor) -> str:
 
 def version_of(tensor: Tensor) -> int:
     """The version of a tensor's memory; 0 for inference tensors, which have none."""
-    return 0 if tensor.is_inference() else tensor._version
+    return 0 if tensor.is_inference() else torch_api.version_of(tensor)
 
 
 def count_write(tensor: Tensor) -> None:
@@ -122,7 +125,8 @@ def log_write(tensor: Tensor, before: int) -> None:
     if tensor.is_inference():
         return  # it has no version, and no gradient will ask
     writes = _log.setdefault(base_of(tensor), [])
-    writes.append(Write(before, tensor._version, tensor.shape, tensor.stride(), int(tensor.storage_offset())))
+    now, offset = torch_api.version_of(tensor), int(tensor.storage_offset())
+    writes.append(Write(before, now, tensor.shape, tensor.stride(), offset))
     del writes[:-_MOST_WRITES]
 
 
@@ -136,13 +140,13 @@ class Kept:
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor.detach()
-        self.version = tensor._version
+        self.version = torch_api.version_of(tensor)
         self._base = WeakIdRef(base_of(tensor))
         self._region = region_of(tensor)
 
     def intact(self) -> Tensor:
         """The slice, or an error where a write since ``version`` may have changed it."""
-        base, now, version = self._base(), self.tensor._version, self.version
+        base, now, version = self._base(), torch_api.version_of(self.tensor), self.version
         writes = {write.before: write for write in _log.get(base, [])} if base is not None else {}
         while version < now:
             write = writes.get(version)

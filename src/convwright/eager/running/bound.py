@@ -1,25 +1,23 @@
-"""A decision's choices, bound to the calls that they are for."""
+"""A decision's choices, bound to the calls that they are for, with what of an epilogue is not fused."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
+from convwright import torch_api
+from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
-from convwright.core.policy import Policy
 from convwright.eager.asking import ambient
-from convwright.eager.calls.call import Call
+from convwright.eager.asking.autocast import autocasting
+from convwright.eager.calls.call import Call, per_call
 from convwright.eager.calls.slots import Run
 from convwright.eager.running.oom_fallback import bound
+from convwright.eager.running.pytorchs_own import composite
 from convwright.eager.running.runner import Runner
 from convwright.eager.running.strides import with_strides
-from convwright.eager.running.unfused_epilogue import torchs_functions, unfused_epilogue
+from convwright.tensors import activate, activate_
 from convwright.tuning.session import Choice
-
-_C: Any = torch._C
 
 
 def direction_runner(choice: Choice, call: Call) -> Runner:
@@ -40,7 +38,7 @@ def _bound(choice: Choice, call: Call) -> Runner:
     problem = choice.candidate.problem
     given = call.operands[:4] if problem.direction is Direction.FORWARD else (call.x, call.w, None, None)
     demanded = _is_demanded(problem.direction, call)
-    return with_strides(bound(choice, given, call.request.policy or Policy(), demanded=demanded), problem, call)
+    return with_strides(bound(choice, given, call.policy, demanded=demanded), problem, call)
 
 
 def torchs_own(call: Call) -> Run | None:
@@ -63,19 +61,9 @@ def _has_more(call: Call) -> bool:
 
 def either_runner(eager: Run | None, captured: Run | None, call: Call) -> Runner:
     """``captured`` while the current stream is captured, and ``eager`` otherwise."""
-    is_capturing, ours = _C._cuda_isCurrentStreamCapturing, eager or _own_runner(call)
+    is_capturing, ours = torch_api.is_capturing, eager or _own_runner(call)
     in_graph = captured or _own_runner(call)
-
-    def run(
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        return (in_graph if is_capturing() else ours)(x, w, bias, residual, out)
-
-    return run
+    return lambda *operands: (in_graph if is_capturing() else ours)(*operands)
 
 
 def _is_demanded(direction: Direction, call: Call) -> bool:
@@ -84,3 +72,48 @@ def _is_demanded(direction: Direction, call: Call) -> bool:
         return True
     around = ambient.current()
     return around is not None and around.demanded(direction) is not None
+
+
+def unfused_epilogue(run: Runner, call: Call) -> Runner:
+    """``run``, which convolves only, and then residual, bias and activation, added in place."""
+    activation, shape = activation_named(call.request.activation), (-1, *[1] * call.form.rank)
+
+    def runs(
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        y = run(x, w, None, None, out)
+        if residual is not None:
+            y.add_(residual)
+        if bias is not None:
+            y.add_(bias.view(shape))
+        return activate_(y, activation)
+
+    return runs
+
+
+def activated(run: Runner | None, call: Call) -> Runner:
+    """``run``, which does all but the activation, and the activation as PyTorch differentiates it.
+
+    None stands for PyTorch's own function, as it does in a slot.
+    """
+    own, window, activation = call.form.own, call.form.window(call.request), activation_named(call.request.activation)
+
+    def runs(
+        x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, _out: None = None
+    ) -> Tensor:
+        y = own(x, w, bias, *window) if run is None else run(x, w, bias, residual)
+        return activate(y, activation)
+
+    return runs
+
+
+def torchs_functions(call: Call) -> Runner:
+    """PyTorch's own functions for a call with more to it than ``F.conv2d`` takes."""
+    form, request = call.form, call.request
+    if not (form.transposed or call.trains or autocasting(call.x)):
+        return TorchPlan(torch_candidate(call.problem())).bare
+    return per_call(form, request, composite)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from convwright import torch_api
+
 Pack = Callable[[Tensor], Tensor]
 
 
@@ -28,9 +30,9 @@ class PackedOnce:
         if weight.is_inference():
             return self._prepare(weight)  # it has no version that would tell of a change
         # What one stream packs, another could read too early.
-        stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
+        stream = torch_api.current_stream(weight.device.index) if weight.is_cuda else 0
         capturing = weight.is_cuda and torch.cuda.is_current_stream_capturing()
-        version, kept = (weight._version, weight.data_ptr(), _step), self._by_stream.get(stream)
+        version, kept = (torch_api.version_of(weight), weight.data_ptr(), _step), self._by_stream.get(stream)
         # A new weight can have the id, the address and the version of one that is gone: only the object itself tells.
         if kept is not None and kept[0]() is weight and kept[1] == version:
             if capturing:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.backends.torch_native.own import TorchPlan
 from convwright.core.direction import Direction
 from convwright.core.plan import Plan
-from convwright.eager.running.on_device import on_device
 from convwright.eager.running.packed_once import Pack, PackedOnce
 from convwright.eager.running.workspace import workspace
 from convwright.shortage import SHORTAGES
@@ -19,6 +19,7 @@ from convwright.tensors import empty, spec_of
 from convwright.tuning.ranges import without_range
 
 Runner = Callable[..., Tensor]
+Made = TypeVar("Made")
 Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
@@ -168,3 +169,18 @@ def _aligned(run: Runner, plan: Plan, astray: Runner, *, packed: bool) -> Runner
         return (astray if off else run)(first, second, bias, residual, out)
 
     return checked
+
+
+def on_device(run: Callable[..., Made], device: torch.device) -> Callable[..., Made]:
+    """``run`` with ``device`` as the current GPU; ``run`` itself where there is no other."""
+    if device.type == "cpu" or torch.cuda.device_count() < 2:
+        return run
+    current = torch_api.current_gpu
+
+    def switched(*operands: Any, **more: Any) -> Made:
+        if current() == device.index:
+            return run(*operands, **more)
+        with torch.cuda.device(device):
+            return run(*operands, **more)
+
+    return switched

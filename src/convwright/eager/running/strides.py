@@ -11,7 +11,7 @@ from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, dense_strides, same_order
-from convwright.eager.asking.output_layout import suggested
+from convwright.eager.asking.describe import suggested
 from convwright.eager.calls.call import Call
 
 _Run = TypeVar("_Run", bound=Callable[..., Tensor])

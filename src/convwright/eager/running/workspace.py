@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-_C: Any = torch._C
+from convwright import torch_api
 
 
 class _Held(threading.local):
@@ -35,7 +34,7 @@ def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
     if device.type != "cuda":
         return lambda: _on_cpu(nbytes)
     index = torch.cuda.current_device() if device.index is None else device.index
-    stream, capturing = _C._cuda_getCurrentRawStream, _C._cuda_isCurrentStreamCapturing
+    stream, capturing = torch_api.current_stream, torch_api.is_capturing
 
     def give() -> Tensor:
         if capturing():

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from convwright import torch_api
 from convwright.eager.calls.call import Call
-from convwright.eager.running.composite import is_transformed, told
+from convwright.eager.running.pytorchs_own import is_transformed, told
 from convwright.uncompiled import uncompiled
 
 _aten = torch.ops.aten
@@ -34,7 +34,7 @@ _FUNCTIONS: dict[Any, tuple[str, ...]] = {
 # What programs that are compiled, traced or transformed call, and what the functions above come to.
 _OPERATORS: dict[Any, tuple[str, ...]] = {
     _aten.convolution.default: _FULL_ORDER,
-    _aten._convolution.default: _FULL_ORDER,
+    torch_api.aten_operator("convolution").default: _FULL_ORDER,
     **{getattr(_aten, f"conv{rank}d").default: _ORDER for rank in (1, 2, 3)},
     **{getattr(_aten, f"conv{rank}d").padding: _ORDER for rank in (1, 2, 3)},
     _aten.conv_transpose1d.default: _TRANSPOSED_ORDER,
@@ -128,7 +128,7 @@ class _Functions(TorchFunctionMode):
         return result
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Operators(torch_api.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, watcher: Watcher, functions: _Functions) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.watcher = watcher

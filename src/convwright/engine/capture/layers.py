@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
@@ -25,6 +24,7 @@ from convwright.engine.capture.trails import Follower, Trail, Trails
 from convwright.engine.capture.unchanged import unchanged, unwritten
 from convwright.errors import BadInput, ConvwrightError, in_words
 from convwright.tensors import core_dtype
+from convwright.torch_api import AnyConvolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class _Recorder(Watcher):
 
     def _name(self, weight: Tensor) -> str:
         path = self._path()
-        if self._running and isinstance(self._running[-1], _ConvNd):
+        if self._running and isinstance(self._running[-1], AnyConvolution):
             return path or type(self._running[-1]).__name__
         # A parameter is the same layer each time; of a weight that was just made nobody can say so.
         weights = self._functional.setdefault(path, [])

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from convwright import torch_api
 from convwright.core.epilogue import Activation
 from convwright.engine.capture.layers import LayerCall
 from convwright.engine.capture.trails import BATCH_NORM, Follower
@@ -79,7 +80,7 @@ def merged(
             return None
         path = common[position].module
         module = modules.get(path)
-        alone = module is not None and counts.get(path) == times and not has_hooks(module)
+        alone = module is not None and counts.get(path) == times and not torch_api.has_hooks(module)
         return module if alone and type(module) in kinds else None
 
     norm = taken(0, NORMS) if common and common[0].op == BATCH_NORM else None
@@ -89,11 +90,6 @@ def merged(
     if isinstance(activation, nn.GELU) and activation.approximate != "none":
         activation = None
     return Merged(conv, norm, activation)
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether somebody is told of its calls, or changes them."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _common(follows: list[tuple[Follower, ...]]) -> tuple[Follower, ...]:

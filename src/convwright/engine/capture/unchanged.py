@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from convwright.tensors import overlaps_itself
+from convwright.torch_api import overlaps_itself
 
 _cuda: Any = torch.cuda
 _REGISTRIES = ("_parameters", "_buffers", "_modules")

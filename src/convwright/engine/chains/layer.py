@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
+from convwright import torch_api
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import IntOrTuple
 from convwright.core.window import Padding
@@ -58,7 +59,7 @@ def from_sequential(model: nn.Sequential) -> tuple[ConvLayer, ...]:
 def _flattened(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Every module in the order in which it runs, out of all nested sequences."""
     # Not named_children(), which leaves out a module that stands in the sequence a second time.
-    for name, module in model._modules.items():
+    for name, module in torch_api.children_of(model).items():
         if module is None:
             continue
         if type(module) is nn.Sequential:
@@ -71,7 +72,7 @@ def _check_plain(name: str, module: nn.Module) -> None:
     if type(module) not in (*_CONVOLUTIONS, nn.ReLU):
         raise BadInput(f"a chain is made of convolutions and ReLUs, but `{name}` is a {type(module).__name__}")
     # Weight normalisation and pruning make the weight in such a hook, at every call.
-    if module._forward_pre_hooks or module._forward_hooks:
+    if torch_api.has_hooks(module):
         raise BadInput(f"`{name}` has hooks, which a chain would not call; remove them first")
 
 

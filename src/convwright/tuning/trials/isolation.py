@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from convwright import flags
+from convwright import flags, torch_api
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding
@@ -53,7 +53,7 @@ class Switches(NamedTuple):
         cudnn.enabled, cudnn.benchmark, cudnn.deterministic = self.cudnn, self.benchmark, self.deterministic
         if flags.tf32_allowed() != self.tf32:
             cudnn.conv.fp32_precision = "tf32" if self.tf32 else "ieee"
-        torch._C._set_mkldnn_enabled(self.onednn)
+        torch_api.set_onednn_enabled(self.onednn)
         here = Switches.now()
         if (self.strict, self.only_warns) != (here.strict, here.only_warns):
             # Which loads all of Inductor, for seconds, and leaves a folder behind.

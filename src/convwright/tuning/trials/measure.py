@@ -12,35 +12,28 @@ from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
-from convwright.core.once import once
 from convwright.core.policy import Objective
 from convwright.measuring.clock import no_garbage_collection
 from convwright.measuring.compare import TIE
 from convwright.shortage import SHORTAGES
-from convwright.tuning import listing
-from convwright.tuning.budget import Budget
-from convwright.tuning.choose import Verdict, choose, cost, is_torch, may_be_better, objection, surely_better
-from convwright.tuning.prediction import hopeless_us, own_call_us
-from convwright.tuning.trials.checks import Checked, Checks
-from convwright.tuning.trials.effort import EFFORTS, GLANCE, Effort
+from convwright.tuning.choose import Verdict, choose, cost, may_be_better, objection, surely_better
+from convwright.tuning.prediction import own_call_us
+from convwright.tuning.trials.checks import Checks
+from convwright.tuning.trials.effort import EFFORTS, Effort
 from convwright.tuning.trials.extras import with_energy, with_peak
-from convwright.tuning.trials.quick_timing import FAILURES, QuickTiming, QuickTimings, failure, none_had
+from convwright.tuning.trials.first_looks import DECIDING, FEWEST_CALLS, FirstLooks, too_long
+from convwright.tuning.trials.quick_timing import FAILURES, QuickTimings, failure, none_had
 from convwright.tuning.trials.search_input import SEED, SPENT, SearchInput, passed_over
 from convwright.tuning.trials.side_by_side import Stopwatch, heat_us, like, with_errors
 from convwright.tuning.trials.trial import Trial
 
-# Calls of PyTorch's own and of another that a decision takes: the shortest heat of both, and the least check.
-_DECIDING = {"cpu": 12, "cuda": 20}
-# Where fewer fit into what is left, no other look is begun, which takes 2.
-_FEWEST_CALLS = {kind: 2 + calls for kind, calls in _DECIDING.items()}
 # So much is left for the heat and what follows in a hurried search, however long the last look took.
 _LEAST_LEFT, _MOST_LEFT = 0.25, 0.6
 # So much of a hurried search is for what follows a final, writing down what was found; a final that has no more than so
 # much would tell nothing that the heat did not.
 _CLOSING, _FINAL = 0.07, 0.03
-# What seemed to take so many times as long as PyTorch's own call is not timed beside it, and what took so many times as
-# long side by side may still turn out to be better.
-_SLOW, _NEAR = 2.0, 1.1
+# What took so many times as long as PyTorch's own call side by side may still turn out to be better.
+_NEAR = 1.1
 # Of all that are checked in a search with time, at least so many are.
 _FEWEST_CHECKED = 2
 # Without time for so many calls of each there is no final.
@@ -50,7 +43,6 @@ _RIVALS, _OVERTIME = 2, 0.3
 # Python looks for garbage in searches that are longer than this.
 _COLLECTING_US = 1e6
 _ONCE = "AMBIGUOUS: it was timed once only, since those that seemed better did not win twice"
-TOO_LONG = "was not tried: PyTorch's own call takes"
 
 
 def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) -> list[Finding]:
@@ -58,8 +50,8 @@ def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) ->
     then about what stands near the best of them."""
     effort, budget = EFFORTS[contest.mode], contest.budget
     own_us = 0.0 if contest.baseline is None else own_call_us(contest.baseline, contest.device)
-    if effort.hurried and own_us * _FEWEST_CALLS[contest.device.kind] > budget.total_us:
-        why = _too_long(f"at least {own_us / 1e3:.3g}", contest)
+    if effort.hurried and own_us * FEWEST_CALLS[contest.device.kind] > budget.total_us:
+        why = too_long(f"at least {own_us / 1e3:.3g}", contest)
         return [Finding(each, note=why) for each in candidates]
     with no_garbage_collection() if budget.total_us < _COLLECTING_US else nullcontext():
         try:
@@ -69,38 +61,17 @@ def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) ->
         return trials.run(candidates)
 
 
-def glance(candidates: Iterable[Candidate], contest: SearchInput) -> list[Candidate]:
-    """Those that could be run within the budget, the fastest at a first look before all; none where memory is too short
-    for their operands. Nothing is timed or checked."""
-    try:
-        trials = Trials(contest, GLANCE)
-    except SHORTAGES as error:
-        none_had((), error)
-        return []
-    trials.look(candidates)
-    return sorted(trials.looks.looked, key=trials.looks.cost_us)
-
-
-class Trials:
+class Trials(FirstLooks):
     """One search on the way to its findings."""
 
     def __init__(self, contest: SearchInput, effort: Effort) -> None:
-        self.contest, self.effort, self.budget, self.progress = contest, effort, contest.budget, contest.hooks.progress
-        self.on, begun_us = contest.device.kind, self.budget.now_us()
-        self.bench = contest.bench()
-        self.making_us = self.budget.now_us() - begun_us
-        patience_us = self.budget.total_us * (1 / _FEWEST_CALLS[self.on] if effort.hurried else effort.patience)
-        self.looks = QuickTimings(
-            self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us
-        )
+        super().__init__(contest, effort)
         self.stopwatch = Stopwatch(self.bench)
         self.timed: dict[Candidate, Finding] = {}
-        self.passed: dict[Candidate, str] = {}
-        self.wrong: dict[Candidate, Checked] = {}  # what was seen to be wrong before anything was timed
 
     def run(self, candidates: Iterable[Candidate]) -> list[Finding]:
         order = self.look(candidates)
-        order += self._look_around()
+        order += self.look_around()
         if self.effort.hurried:
             self.budget.leave(self._least_left)
         slowness = self._time_side_by_side()
@@ -109,171 +80,10 @@ class Trials:
             self._time_finalists(right, slowness)
         return [self._finding(candidate) for candidate in order]
 
-    # First looks.
-
-    def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Look at candidates for as long as there is time, at those that cannot win last; all of them, in their
-        order."""
-        order: list[Candidate] = []
-        hopeless: list[Candidate] = []
-        for candidate in candidates:
-            order.append(candidate)
-            reason = None if candidate == self.contest.baseline else self._reason_to_pass(candidate)
-            if reason is None and self._needs_more_than_was_seen(candidate) is not None:
-                hopeless.append(candidate)
-            elif reason is None:
-                self._look_at(candidate)
-            else:
-                self.passed[candidate] = reason
-            self.progress("first looks", len(self.looks.looked), len(order))
-        for candidate in hopeless:
-            if self.budget.has(1 - self.effort.hopeless):
-                self._look_at(candidate)
-            else:
-                needed_us = self._needs_more_than_was_seen(candidate) or 0.0
-                seen = f"{self.looks.best_us:.3g} µs were seen"
-                self.passed[candidate] = f"was not tried: it needs {needed_us:.3g} µs to move its data, {seen}"
-        return order
-
-    def _look_at(self, candidate: Candidate) -> None:
-        if self.looks.at(candidate) is not None:
-            self.contest.hooks.looked(candidate, self.looks.cost_us(candidate))
-
-    def _needs_more_than_was_seen(self, candidate: Candidate) -> float | None:
-        """Libraries load what they launch, which may take most of the budget: what cannot win is not worth it."""
-        if candidate.compiles or candidate == self.contest.baseline:
-            return None
-        return hopeless_us(candidate, self.contest.device, self.looks.best_us)
-
-    def _reason_to_pass(self, candidate: Candidate) -> str | None:
-        if self.effort.hurried:
-            forbidden = listing.objection(candidate, self.contest.policy)
-            if forbidden is not None:
-                return f"was not tried: {forbidden}"
-            if is_torch(candidate):
-                return "was not tried: it is PyTorch with its TF32 flag the other way round"
-        links_us = candidate.leaf.links_us
-        if links_us > self.effort.linking * self.budget.total_us:
-            return f"was not tried: its first run may take a library {links_us / 1e3:,.0f} ms"
-        later = self.contest.hooks.later(candidate) if candidate.compiles else None
-        return later or self._reason_to_stop(candidate)
-
-    def _reason_to_stop(self, candidate: Candidate) -> str | None:
-        """Where a share of the budget is spent, or too little is left to compare anything."""
-        call_us, looked = self._own_call_us, self.looks.looked
-        if self.effort.hurried and call_us is not None and call_us * _FEWEST_CALLS[self.on] > self.budget.left_us:
-            if looked.keys() - {self.contest.baseline}:
-                return SPENT
-            if self._is_disturbed:
-                return f"was not tried: PyTorch's own call took {call_us / 1e3:.3g} ms, and other work disturbed it"
-            is_long = (2 + _FEWEST_CALLS[self.on]) * call_us > self.budget.total_us  # with its own look
-            return _too_long(f"{call_us / 1e3:.3g}", self.contest) if is_long else SPENT
-        share = self.effort.looking_late if candidate.compiles else self.effort.looking
-        may_begin = self.budget.has(1 - share) or (not looked and not self.effort.hurried)
-        return None if may_begin else SPENT
-
-    @property
-    def _own_call_us(self) -> float | None:
-        """What PyTorch's own call takes, as far as that is known."""
-        if self._own is not None:
-            return self._own.call_us
-        known = self.contest.known_baseline()
-        return known.measurement.device_us.value if known is not None and known.measurement is not None else None
-
-    @property
-    def _own(self) -> QuickTiming | None:
-        """The look at PyTorch's own call."""
-        baseline = self.contest.baseline
-        return None if baseline is None else self.looks.looked.get(baseline)
-
-    @property
-    def _is_disturbed(self) -> bool:
-        """Whether other work disturbed every look at PyTorch's own call."""
-        return self._own is not None and self._own.disturbed
-
-    def _look_around(self) -> list[Candidate]:
-        """What was looked at of other configurations of the fastest algorithms that are not seen to be wrong."""
-        around: list[Candidate] = []
-        walked = 0
-        for best in self._fastest_of_each_algorithm() if self.effort.walked else ():
-            time = self._time_to_walk(self.effort.walked - walked)
-            for place, candidate in enumerate(self.contest.hooks.around(best)):
-                if time.left_us <= 0:
-                    break
-                around.append(candidate)
-                # Few algorithms have others, so that it is asked of those alone.
-                if place == 1 and self._is_seen_to_be_wrong(best):
-                    self.passed[candidate] = f"was not tried: {best.id} is wrong"
-                    break
-                self.progress("turning knobs", walked, self.effort.walked)
-                later = self.contest.hooks.later(candidate) if candidate.compiles else None
-                if later is None:
-                    self._look_at(candidate)
-                else:
-                    self.passed[candidate] = later
-                walked += place == 1
-            if walked == self.effort.walked:
-                break
-        return around
-
-    def _time_to_walk(self, algorithms: int) -> Budget:
-        """An equal share for each of so many algorithms, of what is left for looking."""
-        share = self.effort.looking + self.effort.walking
-        left_us = self.budget.left_us - (1 - share) * self.budget.total_us
-        return Budget(max(left_us, 0.0) / algorithms, now_us=self.budget.now_us)
-
-    def _fastest_of_each_algorithm(self) -> list[Candidate]:
-        """Those that may win, without what is rewritten."""
-        ranked = [candidate for candidate in self._ranked() if candidate.inner is None and self._may_win(candidate)]
-        return list({(c.backend, c.algorithm): c for c in reversed(ranked)}.values())[::-1]
-
-    @once
-    def _sampled(self) -> Checks:
-        return self._checks(whole_within_us=0.0)
-
-    def _is_seen_to_be_wrong(self, candidate: Candidate) -> bool:
-        """Whether some elements of the output rule a candidate out."""
-        look = self.looks.looked[candidate]
-        if not self._sampled.fit(look.trial, self.budget, look.call_us):
-            return False
-        checked = self._sampled.check(look.trial, self.budget)
-        if checked.wrong:
-            self.looks.ruled_out.add(candidate)
-            self.wrong[candidate] = checked
-        return checked.wrong
-
-    def _ranked(self) -> list[Candidate]:
-        """What was looked at but PyTorch's own call, the most promising first."""
-        by_workspace = self.contest.policy.objective is Objective.WORKSPACE
-
-        def promise(candidate: Candidate) -> tuple[float, float]:
-            nbytes = self.looks.looked[candidate].trial.plan.workspace_bytes if by_workspace else 0
-            return nbytes, self.looks.cost_us(candidate)
-
-        others = [each for each in self.looks.looked if each != self.contest.baseline and not is_torch(each)]
-        return sorted(others, key=promise)
-
-    def _may_win(self, candidate: Candidate) -> bool:
-        """Whether it is worth timing beside PyTorch's own call."""
-        look = self.looks.looked[candidate]
-        if candidate in self.looks.ruled_out:
-            return False
-        if self._own is None or look.cold or self.contest.policy.objective is Objective.WORKSPACE:
-            return True
-        return not self._is_own_allowed or self.looks.cost_us(candidate) < _SLOW * self._own.cost_us(
-            self.contest.policy
-        )
-
-    @property
-    def _is_own_allowed(self) -> bool:
-        """Whether PyTorch's own call may be chosen, so that others have to be better."""
-        own = self.contest.baseline
-        return own is not None and listing.objection(own, self.contest.policy) is None
-
     @property
     def _least_left(self) -> float:
         """The share of the budget that a decision takes."""
-        needed_us = _DECIDING[self.on] * (self._own_call_us or 0.0)
+        needed_us = DECIDING[self.on] * (self._own_call_us or 0.0)
         return min(max(needed_us / self.budget.total_us, _LEAST_LEFT), _MOST_LEFT)
 
     # Side by side.
@@ -328,13 +138,6 @@ class Trials:
         return self._own is None or self.contest.baseline in self.timed
 
     # Checks.
-
-    def _checks(self, *, whole_within_us: float) -> Checks:
-        own = None if self._own is None else self._own.trial
-        return Checks(
-            self.bench, self.contest.policy, seed=SEED, own=own, known=self.contest.known_baseline(),
-            whole_within_us=whole_within_us,
-        )  # fmt: skip
 
     def _check(self) -> list[Candidate]:
         """Those that are right, by what they cost: all that time allows, or in a hurry the first that seems better than
@@ -498,9 +301,3 @@ class Trials:
             nbytes = look.trial.plan.workspace_bytes
             return Finding(candidate, note=f"was not timed: it needs {nbytes:,} bytes of workspace, and others no more")
         return self.looks.passed_over(candidate)
-
-
-def _too_long(call_ms: str, contest: SearchInput) -> str:
-    """Why nothing is tried where PyTorch's own call takes so long."""
-    within_ms = contest.budget.total_us / 1e3
-    return f"{TOO_LONG} {call_ms} ms, too long to compare it with anything within {within_ms:.3g} ms"

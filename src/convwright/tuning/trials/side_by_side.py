@@ -72,7 +72,6 @@ class Stopwatch:
         believed = doubtful is None and timing.call_us.value > 0
         return Measurement(
             device_us=timing.call_us if believed else least(timing.call_us, look_us),
-            host_us=None,
             # 0 where it drowned in noise, for it is added to others.
             prepare_us=None if packing is None else packing.call_us.at_least(0.0),
             errors=(),
@@ -88,7 +87,6 @@ class Stopwatch:
         packing = Interval(look.packing_us, look.packing_us, look.packing_us) if look.packing_us else None
         measured = Measurement(
             device_us=median_time(look.runs_us),
-            host_us=None,
             prepare_us=packing,
             errors=(),
             workspace_bytes=look.trial.plan.workspace_bytes,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.backends.cudnn.classic.descriptors import ConvDescriptors, activation_descriptor, bias_descriptor
 from convwright.backends.cudnn.classic.operands import filter_layout, is_dense
 from convwright.backends.cudnn.library import Library, handle
@@ -52,8 +53,8 @@ class ClassicPlan:
         self._new_out = allocator(problem.output, device)
         self._new_workspace = partial(torch.empty, workspace_bytes, dtype=torch.uint8, device=device)
         self._handles: dict[int, c_void_p] = {}
-        self._current_device = torch._C._cuda_getDevice
-        self._current_stream = torch._C._cuda_getCurrentRawStream
+        self._current_device = torch_api.current_gpu
+        self._current_stream = torch_api.current_stream
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight itself where it is dense in the activations' layout, else a copy that is."""

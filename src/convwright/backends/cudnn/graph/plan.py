@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.backends.cudnn.graph.attributes import Attribute, Kind
 from convwright.backends.cudnn.graph.descriptor import Descriptor, cudnn, functions
 from convwright.backends.cudnn.graph.engine import workspace_bytes
@@ -52,8 +53,8 @@ class GraphPlan:
         self._packing = threading.Lock()
         self._handles: dict[int, int | None] = {}
         self._execute = functions()["cudnnBackendExecute"]
-        self._current_device = torch._C._cuda_getDevice
-        self._current_stream = torch._C._cuda_getCurrentRawStream
+        self._current_device = torch_api.current_gpu
+        self._current_stream = torch_api.current_stream
 
     @property
     def text(self) -> str:

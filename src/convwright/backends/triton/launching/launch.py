@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from convwright import strict_json as json
+from convwright import strict_json, torch_api
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
 from convwright.backends.triton.launching.tensor_map import SCRATCH_POINTERS, EncodedMaps, Mapped, mapped_operands
 from convwright.core.device import DeviceFacts
@@ -97,13 +97,13 @@ class Binary:
     def text(self) -> str:
         packed = b64encode(zlib.compress(self.cubin)).decode()
         known = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json.dumps(known | {"cubin": packed, "maps": [asdict(each) for each in self.maps]})
+        return strict_json.dumps(known | {"cubin": packed, "maps": [asdict(each) for each in self.maps]})
 
     @classmethod
     def read(cls, text: str) -> Self:
         """What ``text`` was made of."""
         try:
-            known = json.loads(text)
+            known = strict_json.loads(text)
             maps = tuple(map(Mapped.read, known["maps"]))
             return cls(**known | {"cubin": zlib.decompress(b64decode(known["cubin"], validate=True)), "maps": maps})
         except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
@@ -169,7 +169,7 @@ class DriverLaunch:
         self._places_at = ctypes.c_void_p(ctypes.addressof(self._places))
         self._fill = struct.Struct(f"{binary.operands}Q").pack_into
         self._enqueue = _driver().cuLaunchKernelEx
-        self.stream: Callable[[], int] = partial(torch._C._cuda_getCurrentRawStream, index)
+        self.stream: Callable[[], int] = partial(torch_api.current_stream, index)
         # Another thread may take over between filling the buffer and launching with it.
         self._buffer = threading.Lock()
 

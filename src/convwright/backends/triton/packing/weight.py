@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.backends.triton.launching.launch import Launch
 from convwright.backends.triton.operands import moves
 from convwright.core.tensor_spec import TensorSpec, dense_strides
@@ -26,7 +27,7 @@ class Packing:
             weight = empty(self._spec, weight.device).copy_(weight)
         if not weight.is_cuda:
             return self._into(torch.empty(self._shape, dtype=self._dtype, device=weight.device), weight)
-        if weight.get_device() == torch._C._cuda_getDevice():
+        if weight.get_device() == torch_api.current_gpu():
             return self._into(self._on_gpu(), weight)
         with torch.cuda.device(weight.device):
             return self._into(self._on_gpu(), weight)

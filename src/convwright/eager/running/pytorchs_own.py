@@ -1,40 +1,41 @@
-"""The convolution written in PyTorch's own functions, for calls that only PyTorch can serve."""
+"""Calls that PyTorch's own functions serve: why only these can, what they compute, and what they refuse."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.overrides import handle_torch_function
 
-from convwright import flags
+from convwright import flags, torch_api
+from convwright.core.dtype import IN_PYTORCH
 from convwright.core.epilogue import activation_named
 from convwright.eager.asking import ambient
-from convwright.eager.asking.autocast import autocasting
-from convwright.eager.asking.function_modes import watched
-from convwright.eager.asking.request import Request
-from convwright.eager.calls.call import Call
-from convwright.eager.calls.form import Form
+from convwright.eager.asking.autocast import autocasting, lowered_dtype
+from convwright.eager.calls.call import PUBLIC, Call, Form, Request
 from convwright.errors import BadInput, Refused
-from convwright.tensors import activate
+from convwright.tensors import NARROW, SERVED, activate
 
-_C: Any = torch._C
 PLAIN = {Tensor, torch.nn.Parameter}
 COMPUTED_ON = ("cpu", "cuda")
-_LAYOUTS = (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
+_LAYOUTS = (torch.strided, torch_api.mkldnn_layout)
 EMPTY = "an operand is empty"
 Around = Callable[[Call, Callable[[], Tensor]], Tensor]
+# What PyTorch's functions raise.
+FAILURES = (RuntimeError, TypeError, ValueError)
+_PROMOTED = "autocast casts a convolution, but not its sum with a residual of another dtype"
 
 
 def foreign(*operands: Tensor | None) -> str | None:
     """Why someone must see PyTorch's own functions, or there is nothing to tune; None where neither is so."""
     tensors = [tensor for tensor in operands if tensor is not None]
-    if _C._get_tracing_state() is not None:
+    if torch_api.tracing_state() is not None:
         return "torch.jit traces it"
     if (why := transformed()) is not None:
         return why
@@ -47,22 +48,21 @@ def foreign(*operands: Tensor | None) -> str | None:
         return f"its operands are on device {tensors[0].device}"
     if tensors[0].is_cuda and flags.cuda_lost():
         return "this process was forked off one that used CUDA"
-    if forward_ad._current_level >= 0:
+    if torch_api.forward_gradient_level() >= 0:
         return "a forward-mode gradient is taken"
-    return "a TorchFunctionMode watches PyTorch's functions" if watched() else None
+    return "a TorchFunctionMode watches PyTorch's functions" if torch_api.is_watched() else None
 
 
 def is_transformed() -> bool:
     """Whether this is inside a transform of torch.func, which a compiler sees as well."""
-    depth: int = _C._functorch.get_dynamic_layer_stack_depth()  # which torch.compile knows as a constant
-    return depth > 0
+    return torch_api.transform_depth() > 0
 
 
 def transformed() -> str | None:
     """Inside of what transform or mode this is: tensors there may have no memory to compute on."""
     if is_transformed():
         return "it is inside a transform of torch.func, such as vmap"
-    return "it is inside a dispatch mode, as in torch.export" if _C._len_torch_dispatch_stack() > 0 else None
+    return "it is inside a dispatch mode, as in torch.export" if torch_api.dispatch_modes() > 0 else None
 
 
 def is_plain(tensor: Tensor) -> bool:
@@ -168,3 +168,89 @@ def refuse_algorithm(form: Form, request: Request, why: str) -> None:
         raise Refused(f"{asked} cannot serve this call: PyTorch's own functions are wanted, since {why}")
     if policy is not None and policy.arithmetic is not None and not form.stands_in:
         raise Refused(f"a policy's `arithmetic` cannot be kept here: PyTorch's own functions are wanted, since {why}")
+
+
+def checked(call: Call) -> Call:
+    """The call, if its operands are tensors of a number of dimensions and a dtype that its function takes."""
+    check_tensors(call.form, input=call.x, weight=call.w, bias=call.bias, residual=call.residual, out=call.out)
+    if call.x.dtype in NARROW:
+        raise BadInput(
+            f"{call.form.name} computes what PyTorch computes, got {call.x.dtype}; "
+            "`cw.plan` makes ready what computes that"
+        )
+    if call.out is not None and call.trains:
+        raise BadInput(
+            "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
+        )
+    return call
+
+
+def why_pytorchs(call: Call) -> str | None:
+    """Why only PyTorch's own functions can serve a call; None where others can."""
+    why = foreign_dtype(call) or foreign(*call.operands)
+    # Autocast lowers a convolution, not the sum with a residual of another dtype.
+    promoted = call.residual is not None and autocasting(call.x) and call.residual.dtype is not lowered_dtype(call.x)
+    return why or (_PROMOTED if promoted else None)
+
+
+def foreign_dtype(call: Call) -> str | None:
+    """What is said of complex and whole numbers, which nothing but PyTorch's own functions computes here."""
+    return (
+        None if call.x.dtype in SERVED else f"convolutions are computed in {', '.join(IN_PYTORCH)}, got {call.x.dtype}"
+    )
+
+
+def computed_by_pytorch(call: Call, why: str) -> Tensor:
+    """PyTorch's own functions. A result without elements is nobody's work, whatever was asked for."""
+    if why == EMPTY and (y := composed(call)).numel() == 0:
+        return y
+    refuse_algorithm(call.form, call.request, why)
+    try:
+        return composite(call)
+    except RuntimeError as error:  # what PyTorch has no kernel for is one of these, too
+        if "not implemented for" not in str(error) or call.x.dtype in SERVED:
+            raise
+        raise BadInput(why) from error
+
+
+def composed(call: Call) -> Tensor:
+    """PyTorch's own functions, and one sentence about what is wrong with their input."""
+    try:
+        return composite(call)
+    except BadInput:
+        raise
+    except FAILURES:
+        _refuse(call)
+        raise
+
+
+def explain(call: Call) -> None:
+    """Refuse in one sentence what PyTorch's own function has refused, where what it was given is wrong."""
+    call = checked(replace(call, request=call.request.kept()))
+    _refuse(call if call.x.dim() == call.w.dim() else replace(call, x=call.x.unsqueeze(0)))
+
+
+def _refuse(call: Call) -> None:
+    """One sentence about what is wrong with a call, if something is; what no candidate could serve may be right."""
+    if not any(tensor.is_nested for tensor in call.tensors):
+        with suppress(Refused):
+            call.problem()
+
+
+def is_proxy(operand: object) -> bool:
+    """True for what wants to be told of functions and is no tensor."""
+    return operand is not None and not isinstance(operand, Tensor) and hasattr(operand, "__torch_function__")
+
+
+def noted(call: Call) -> Tensor:
+    """Let such an operand do with the call what it does with those of PyTorch's functions."""
+    form, request = call.form, call.request
+    given: dict[str, Any] = {
+        "activation": request.activation, "algorithm": request.algorithm, "policy": request.policy,
+        "residual": call.residual, "out": call.out,
+    }  # fmt: skip
+    named = {name: value for name, value in given.items() if value is not None}
+    made: Tensor = handle_torch_function(
+        PUBLIC[form.name], call.tensors, call.x, call.w, call.bias, *form.window(request), **named
+    )
+    return made
