@@ -27,6 +27,7 @@ ORDER = [
     {"tensors", "flags", "shortage", "uncompiled"},
     {"epilogue_math", "torch_operators"},
     {"rewrites", "backends", "measuring"},
+    {"prediction"},
     {"tuning"},
     {"eager"},
     {"api"},

@@ -171,7 +171,7 @@ class MadeQuick(MadeTorch):
         algorithm, _, number = name.removeprefix("quick/").partition("[n=")
         return near(problem, algorithm, int(number.rstrip("]"))) if number else None
 
-    def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+    def variants(self, candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
         for number in range(len(MADE.near.get(candidate.algorithm, ()))):
             yield near(candidate.problem, candidate.algorithm, number)
 

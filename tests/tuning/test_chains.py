@@ -12,9 +12,11 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.measuring.hardware.machine import device_facts
+from convwright.prediction.estimates import ESTIMATES
+from convwright.prediction.physics import least_us, moved_bytes, moving_us
 from convwright.tuning import listing
-from convwright.tuning.chains import chains, moved_bytes
-from convwright.tuning.prediction import ESTIMATES, by_promise, least_us, moving_us
+from convwright.tuning.chains import chains
+from convwright.tuning.ranking import by_promise
 
 STEM = ConvProblem.parse("mb4ic3ih56oc8kh7sh2ph3 ep:bias+relu")
 PROBLEMS = [

@@ -63,7 +63,7 @@ def test_what_cannot_win_for_all_that_it_moves_is_looked_at_last(made: Made, mon
     def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
         return 9000.0 if candidate.id == "quick/huge" else 100.0
 
-    monkeypatch.setattr("convwright.tuning.prediction.moving_us", moving_us)
+    monkeypatch.setattr("convwright.prediction.physics.moving_us", moving_us)
     made.quick = {"huge": Way(10_000.0, build_us=100_000.0), "fast": Way(500.0), "late": Way(400.0)}
     found = search()
     assert made.built[:4] == [OWN, "quick/fast", "quick/late", "quick/huge"]

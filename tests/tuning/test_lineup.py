@@ -10,7 +10,7 @@ from convwright.core.policy import Policy
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.lineup import Lineup
-from convwright.tuning.prediction import by_promise
+from convwright.tuning.ranking import by_promise
 from tuning.made import CPU, PROBLEM
 from tuning.made_backend import Made, Time, Way, offer
 

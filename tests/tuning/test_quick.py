@@ -218,7 +218,7 @@ def test_what_cannot_win_for_all_that_it_moves_is_not_loaded(made: Made, monkeyp
     def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
         return 2000.0 if candidate.id == "quick/huge" else 1000.0
 
-    monkeypatch.setattr("convwright.tuning.prediction.moving_us", moving_us)
+    monkeypatch.setattr("convwright.prediction.physics.moving_us", moving_us)
     made.quick = {"fast": Way(500.0), "huge": Way(100.0, build_us=140_000.0), "late": Way(400.0)}
     found = search()
     assert chosen(found) == "quick/late"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from convwright.core.candidate import Candidate, Offer
@@ -130,8 +130,9 @@ class Configurable(Protocol):
         """What has this id, listed or not, without listing the others; None where that cannot be told."""
         ...
 
-    def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
-        """Configurations near that of ``candidate`` which need not be listed, the nearest first."""
+    def variants(self, candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
+        """Configurations near that of ``candidate`` which need not be listed, the nearest first, until ``goes_on`` says
+        no: to find the next one may take long."""
         ...
 
 

@@ -42,6 +42,9 @@ class Budget:
         """True where at least this share of the whole is left."""
         return self.left_us >= share * self.total_us
 
+    def has_any(self) -> bool:
+        return self.left_us > 0
+
     def leave(self, share: float) -> None:
         """At least this share of the whole is left from now on."""
         self.excused_us += max(0.0, share * self.total_us - self.left_us)

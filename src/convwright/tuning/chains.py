@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
-from convwright.rewrites import REWRITES, Rewrite, rewrite
+from convwright.rewrites import REWRITES, Rewrite
 
 # Which rewrites stand inside which. Most pairs commute, so each pair has one order, in which less is copied: what
 # needs no copy goes outside, and a layout changes once around all that is done in it. None stands inside itself.
@@ -93,17 +93,6 @@ def chains(problem: Problem, device: DeviceFacts) -> tuple[list[Chain], list[Ref
             seen.add(chain.inner)
             kept.append(chain)
     return sorted(kept, key=lambda chain: chain.effort), refusals
-
-
-def moved_bytes(candidate: Candidate) -> int:
-    """What the rewrites around a candidate's leaf read and write at each call; 0 where there are none."""
-    return 0 if candidate.inner is None else Chain(tuple(_steps_of(candidate)), candidate.leaf.problem).moved_bytes
-
-
-def _steps_of(candidate: Candidate) -> Iterator[Step]:
-    while candidate.inner is not None:
-        yield Step(rewrite(candidate.algorithm), candidate.problem, candidate.config)
-        candidate = candidate.inner
 
 
 def _steps(problem: Problem, device: DeviceFacts, refusals: list[Refusal], within: str | None = None) -> Iterator[Step]:

@@ -12,7 +12,7 @@ from convwright.core.kinds.problem import Problem
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.chains import chains
-from convwright.tuning.prediction import Rank
+from convwright.tuning.ranking import Rank
 
 # So many candidates of the problem itself come before the first rewritten one; where all chains of rewrites are
 # planned, as many as there are within this share of the budget. Where only some are planned, that is as long as so much

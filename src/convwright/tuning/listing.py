@@ -82,10 +82,10 @@ def spaced(algorithm: str) -> str:
     return re.sub(r",(?![^\[]*\])", ", ", bare)
 
 
-def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+def variants(candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
     """Configurations near that of a candidate, of a backend that has more of them than it lists."""
     member = member_of(candidate) if candidate.inner is None else None
-    return member.variants(candidate, device) if isinstance(member, Configurable) else iter(())
+    return member.variants(candidate, device, goes_on) if isinstance(member, Configurable) else iter(())
 
 
 def with_id(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.finding import Finding
@@ -141,9 +141,9 @@ class Run:
             self._waiting.append(candidate)
         return reason
 
-    def _around(self, best: Candidate) -> Iterator[Candidate]:
+    def _around(self, best: Candidate, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
         """Configurations near one that was fast, which then belong to what is listed."""
-        for candidate in listing.variants(best, self._search.device):
+        for candidate in listing.variants(best, self._search.device, goes_on):
             if candidate not in self.listed:
                 self.listed.append(candidate)
                 yield from self._worth_measuring([candidate])

@@ -16,14 +16,14 @@ from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
 from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
+from convwright.prediction.corrections import predictor_for
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
 from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
-from convwright.tuning.corrections import predictor_for
-from convwright.tuning.prediction import by_promise
+from convwright.tuning.ranking import by_promise
 from convwright.tuning.recall import Recall
 from convwright.tuning.trials.search_input import NO_HOOKS, Progress
 

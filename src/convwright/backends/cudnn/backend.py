@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from convwright import flags
 from convwright.backends.cudnn import attempt
@@ -62,9 +62,9 @@ class Cudnn:
             return graph.one(problem, device, *asked)
         return next((offer for offer in classic.candidates(problem, device, policy) if offer.id == name), None)
 
-    def variants(self, candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+    def variants(self, candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
         if candidate.algorithm.startswith(graph.PREFIX):
-            yield from graph.variants(candidate, device)
+            yield from graph.variants(candidate, device, goes_on)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         build = graph.build if candidate.algorithm.startswith(graph.PREFIX) else classic.build

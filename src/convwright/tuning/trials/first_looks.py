@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from convwright.core.candidate import Candidate
 from convwright.core.once import once
 from convwright.core.policy import Objective
+from convwright.prediction.physics import hopeless_us
 from convwright.shortage import SHORTAGES
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import is_torch
-from convwright.tuning.prediction import hopeless_us
 from convwright.tuning.trials.checks import Checked, Checks
 from convwright.tuning.trials.effort import GLANCE, Effort
 from convwright.tuning.trials.quick_timing import QuickTiming, QuickTimings, none_had
@@ -23,6 +23,8 @@ DECIDING = {"cpu": 12, "cuda": 20}
 FEWEST_CALLS = {kind: 2 + calls for kind, calls in DECIDING.items()}
 # What seemed to take so many times as long as PyTorch's own call is not timed beside it.
 _SLOW = 2.0
+# Where so many other configurations of an algorithm in a row are no better, no more are looked at.
+_MOST_IN_VAIN = 64
 
 
 def glance(candidates: Iterable[Candidate], contest: SearchInput) -> list[Candidate]:
@@ -137,9 +139,9 @@ class FirstLooks:
         around: list[Candidate] = []
         walked = 0
         for best in self._fastest_of_each_algorithm() if self.effort.walked else ():
-            time = self._time_to_walk(self.effort.walked - walked)
-            for place, candidate in enumerate(self.contest.hooks.around(best)):
-                if time.left_us <= 0:
+            time, in_vain, best_us = self._time_to_walk(self.effort.walked - walked), 0, self.looks.cost_us(best)
+            for place, candidate in enumerate(self.contest.hooks.around(best, time.has_any)):
+                if not time.has_any() or in_vain == _MOST_IN_VAIN:
                     break
                 around.append(candidate)
                 # Few algorithms have others, so that it is asked of those alone.
@@ -152,6 +154,8 @@ class FirstLooks:
                     self._look_at(candidate)
                 else:
                     self.passed[candidate] = later
+                is_better = candidate in self.looks.looked and self.looks.cost_us(candidate) < best_us
+                in_vain, best_us = (0, self.looks.cost_us(candidate)) if is_better else (in_vain + 1, best_us)
                 walked += place == 1
             if walked == self.effort.walked:
                 break

@@ -152,9 +152,9 @@ def measure_here(say: Callable[[Any], None], request: Request) -> list[Finding]:
         finally:
             say(Trying(None))
 
-    def around(best: Candidate) -> Iterator[Candidate]:
+    def around(best: Candidate, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
         seen = {*request.candidates, *request.avoid}
-        for candidate in listing.variants(best, request.device):
+        for candidate in listing.variants(best, request.device, goes_on):
             if candidate not in seen and listing.objection(candidate, request.policy) is None:
                 yield candidate
 

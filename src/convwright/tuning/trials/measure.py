@@ -15,9 +15,9 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Objective
 from convwright.measuring.clock import no_garbage_collection
 from convwright.measuring.compare import TIE
+from convwright.prediction.physics import own_call_us
 from convwright.shortage import SHORTAGES
 from convwright.tuning.choose import Verdict, choose, cost, may_be_better, objection, surely_better
-from convwright.tuning.prediction import own_call_us
 from convwright.tuning.trials.checks import Checks
 from convwright.tuning.trials.effort import EFFORTS, Effort
 from convwright.tuning.trials.extras import with_energy, with_peak

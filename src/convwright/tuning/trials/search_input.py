@@ -26,14 +26,14 @@ class Hooks:
     """Called while a search goes on: ``trying`` stands around a candidate's first run, ``looked`` gets what it took,
     ``progress`` what is being done, how much of it is done and of how much. ``energy`` asks for the energy of the best
     as well. ``later`` says why a candidate that has to be compiled is not to be built now; without it, all are.
-    ``around`` names more candidates, near one that was fast."""
+    ``around`` names more candidates, near one that was fast, until it may not go on."""
 
     trying: Trying = lambda candidate: nullcontext()
     progress: Progress = lambda doing, done, of: None
     energy: bool = False
     looked: Callable[[Candidate, float], None] = lambda candidate, look_us: None
     later: Callable[[Candidate], str | None] = lambda candidate: None
-    around: Callable[[Candidate], Iterable[Candidate]] = lambda candidate: ()
+    around: Callable[[Candidate, Callable[[], bool]], Iterable[Candidate]] = lambda candidate, goes_on: ()
 
 
 NO_HOOKS = Hooks()

@@ -12,7 +12,7 @@ from convwright.measuring.clock import Clock, CudaGraphClock, WallClock
 from convwright.measuring.conditions import conditions, state, today
 from convwright.measuring.regression import median_time
 from convwright.measuring.timer import Timing, measure_calls
-from convwright.tuning.corrections import ESTIMATE
+from convwright.prediction.corrections import ESTIMATE
 from convwright.tuning.trials.doubt import doubt, least
 from convwright.tuning.trials.quick_timing import FAILURES, QuickTiming, failure
 from convwright.tuning.trials.trial import Bench, Trial

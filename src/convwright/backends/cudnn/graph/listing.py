@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import takewhile
 
 import torch
 
@@ -127,11 +128,11 @@ def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Confi
     return _offer(problem, engine, where, final=not device.present)
 
 
-def variants(candidate: Candidate, device: DeviceFacts) -> Iterator[Candidate]:
+def variants(candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
     """The same engine with one or two of its knobs turned, as far as cuDNN takes that for valid."""
     where, (index, now) = target(device), numbers(candidate.algorithm, candidate.config)
     graph = operation_graph(candidate.problem, where)
-    for knobs in neighbours(now, knob_ranges(graph, where, index)):
+    for knobs in takewhile(lambda _: goes_on(), neighbours(now, knob_ranges(graph, where, index))):
         try:
             engine = configured(graph, where, index, knobs)
         except BackendError:

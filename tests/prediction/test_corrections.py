@@ -11,9 +11,10 @@ from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, Measurement
 from convwright.core.problem import ConvProblem
+from convwright.prediction.corrections import ESTIMATE, predictor_for
+from convwright.prediction.estimates import ESTIMATES
 from convwright.store.store import Store
-from convwright.tuning.corrections import ESTIMATE, predictor_for
-from convwright.tuning.prediction import ESTIMATES, by_promise
+from convwright.tuning.ranking import by_promise
 from tuning.made import CPU
 
 PROBLEM = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
@@ -30,7 +31,6 @@ def measured(candidate: Candidate, us: float) -> Measurement:
     facts = ((ESTIMATE, str(candidate.estimated_us)),)
     return Measurement(
         device_us=Interval(us, us, us),
-        host_us=None,
         prepare_us=None,
         errors=(),
         workspace_bytes=0,

@@ -20,8 +20,8 @@ import torch
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.predictor import Prediction, Predictor
+from convwright.prediction.estimates import ERROR, ESTIMATES, around_leaf
 from convwright.store.store import Store
-from convwright.tuning.prediction import ERROR, ESTIMATES, around_leaf
 
 # A candidate's condition under which its estimate is kept with its time.
 ESTIMATE = "estimated µs"

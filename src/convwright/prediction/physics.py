@@ -1,0 +1,76 @@
+"""What a device needs at least for a candidate: its peak rates, and how much is multiplied and moved."""
+
+from __future__ import annotations
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.kinds.problem import Problem
+from convwright.rewrites import rewrite
+
+# No core of a CPU multiplies and adds more in a microsecond: two vectors of 64 bytes a cycle, at 6.5 GHz. Of 16-bit
+# numbers nothing is said: matrix units multiply those many times faster.
+_MOST_FLOPS_PER_US = {Arithmetic.FP64: 2 * 2 * 8 * 6500, Arithmetic.FP32: 2 * 2 * 16 * 6500}
+# Winograd's F(4x4, 3x3), which PyTorch's own call on a CPU may be computed by, saves as much.
+_MOST_SAVED = 4
+# What fits into a cache is moved faster than limits say, and what is beyond it in part.
+_IN_CACHE = 3.0
+
+
+def moved_bytes(candidate: Candidate) -> int:
+    """What the rewrites around a candidate's leaf read and write at each call; 0 where there are none."""
+    moved, runs = 0, 1
+    while candidate.inner is not None:
+        moved += runs * rewrite(candidate.algorithm).moved_bytes(candidate.problem, candidate.config)
+        runs *= int(dict(candidate.config).get("parts", 1))
+        candidate = candidate.inner
+    return moved
+
+
+def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
+    """What the device needs at its peak for what is moved and multiplied; None where its rates are not known.
+
+    Products that an algorithm may save are counted: how many it saves is not known, and what it pays for that neither.
+    So are idle ones of tiles that are at least half empty, as where one output channel stands for sixteen.
+    """
+    leaf, bandwidth, peak = candidate.leaf, device.bandwidth_bytes_per_us, device.peak(candidate.arithmetic)
+    if not bandwidth or not peak:
+        return None
+    problem: Problem = leaf.problem
+    work_us = problem.flops * leaf.arithmetic.products * times_idle(leaf) / peak
+    return candidate.runs * max(work_us, problem.bytes / bandwidth) + moved_bytes(candidate) / bandwidth
+
+
+def times_idle(leaf: Candidate) -> int:
+    """How many times the problem's products its tiles hold, as a power of two: which of two tiles that fit alike is
+    faster, who offers them knows better."""
+    products: int = leaf.problem.flops // 2
+    return 1 if leaf.tiled is None or not products else 1 << max(leaf.tiled // products, 1).bit_length() - 1
+
+
+def own_call_us(own: Candidate, device: DeviceFacts) -> float:
+    """What PyTorch's own call takes on a CPU at the least, whichever CPU it is; 0 where nothing is known of that."""
+    per_thread = _MOST_FLOPS_PER_US.get(own.arithmetic)
+    if device.kind != "cpu" or per_thread is None or device.threads is None:
+        return 0.0
+    problem: Problem = own.problem
+    return problem.flops / _MOST_SAVED / (per_thread * device.threads)
+
+
+def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
+    """What the device needs at its peak bandwidth to move operands and to write a workspace once, whatever is saved of
+    the products; 0 where that is not known."""
+    bandwidth, leaf = device.bandwidth_bytes_per_us, candidate.leaf
+    if not bandwidth:
+        return 0.0
+    scratch_bytes = 0 if candidate.workspace_is_bound else candidate.workspace_bytes or 0
+    problem: Problem = leaf.problem
+    return (problem.bytes + scratch_bytes) / bandwidth
+
+
+def hopeless_us(candidate: Candidate, device: DeviceFacts, best_us: float) -> float | None:
+    """What a candidate needs for all that it moves where that is longer than what was seen, whatever it saves of the
+    products; None where it may still win."""
+    bandwidth, least_us = device.bandwidth_bytes_per_us, moving_us(candidate, device)
+    cached_us = device.cache_bytes / bandwidth if device.cache_bytes and bandwidth else 0.0
+    return least_us if least_us > max(_IN_CACHE * best_us, cached_us) else None

@@ -1,0 +1,65 @@
+"""The order in which candidates are compiled and looked at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import inf
+from operator import itemgetter
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.predictor import Predictor
+from convwright.prediction.estimates import ESTIMATES
+from convwright.prediction.physics import least_us, moved_bytes, times_idle
+from convwright.tuning.listing import spread
+
+# The most promising first.
+Rank = Callable[[Sequence[Candidate]], list[Candidate]]
+
+# So much of its time each configuration of an algorithm stands behind the one before.
+_BEHIND = 1 / 6
+# In less time than this hardly anything is compiled, however short a search is.
+_LEAST_WITHIN_US = 2e6
+
+
+def by_promise(
+    listed: Sequence[Candidate],
+    device: DeviceFacts,
+    predictor: Predictor = ESTIMATES,
+    within_us: float = inf,
+) -> list[Candidate]:
+    """By what they need at least; those that need the same in the order in which their backends believe in them, behind
+    all others where their tiles are mostly idle. What is predicted has the places of its backend by its predicted time.
+
+    What takes long to compile comes later, the more so the less time there is (``within_us``).
+    """
+
+    def need(candidate: Candidate) -> tuple[float, int, int]:
+        return least_us(candidate, device) or 0.0, times_idle(candidate.leaf), moved_bytes(candidate)
+
+    def delay(candidate: Candidate) -> float:
+        return 1 + candidate.leaf.compile_s * 1e6 / max(within_us, _LEAST_WITHIN_US)
+
+    ordered, predicted = sorted(spread(listed), key=need), dict[str, list[tuple[float, Candidate]]]()
+    for candidate in ordered:
+        prediction = predictor.predict(candidate, device)
+        if prediction is not None:
+            predicted.setdefault(candidate.leaf.backend, []).append(
+                (prediction.time_us.value * delay(candidate), candidate)
+            )
+    turns = {backend: iter(_by_prediction(group)) for backend, group in predicted.items()}
+    known = {candidate for group in predicted.values() for _, candidate in group}
+    return [next(turns[each.leaf.backend]) if each in known else each for each in ordered]
+
+
+def _by_prediction(group: Sequence[tuple[float, Candidate]]) -> list[Candidate]:
+    """The fastest first as far as can be told, but of one algorithm's configurations, which differ less than
+    predictions err, each a little behind the one before."""
+    ahead = Counter[str]()
+    promised: list[tuple[float, Candidate]] = []
+    for time_us, candidate in group:
+        algorithm = candidate.id.partition("[")[0]
+        promised.append((time_us * (1 + _BEHIND * ahead[algorithm]), candidate))
+        ahead[algorithm] += 1
+    return [candidate for _, candidate in sorted(promised, key=itemgetter(0))]
