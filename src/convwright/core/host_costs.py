@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any, Self
 
 from convwright.core.candidate import Candidate
@@ -16,8 +17,10 @@ from convwright.core.record import Record
 # Host time that a choice may add, as a share of the device time it saves. A network takes the larger of the sum of its
 # host times and the sum of its device times, so one that is bound by its host pays for every microsecond.
 HOST_SHARE = 0.25
-# A rewrite copies an operand before the inner plan and its result afterwards.
-_OPERATORS_PER_REWRITE = 2
+# A rewrite copies an operand before the inner plan and its result afterwards. The reference has one operator for
+# matrices that lie in place, several more where they are laid into a workspace, and others one or more for each tap.
+_OPERATORS_PER_REWRITE, _OPERATORS_WITH_WORKSPACE = 2, 5
+_BY_TAPS = ("direct", "kn2row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class HostCosts(Record):
             us = self.launch_us + (launches - 1) * self.next_launch_us
         else:
             us = self.engine_us if leaf.backend == "cudnn" else self.own_us
-        return us + _OPERATORS_PER_REWRITE * candidate.depth * self.operator_us
+        return us + (_operators(leaf) + _OPERATORS_PER_REWRITE * candidate.depth) * self.operator_us
 
     def extra_us(self, candidate: Candidate, launches: int) -> float:
         """Host time of one call beyond PyTorch's own."""
@@ -55,6 +58,15 @@ class HostCosts(Record):
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         return cls(**{name: float(value) for name, value in record.items()})
+
+
+def _operators(leaf: Candidate) -> int:
+    """Operators of PyTorch that the reference calls beyond the first."""
+    if leaf.backend != "reference":
+        return 0
+    if leaf.algorithm in _BY_TAPS:
+        return int(prod(leaf.problem.taps))
+    return _OPERATORS_WITH_WORKSPACE if leaf.workspace_bytes else 0
 
 
 def objection_of_host(saved_us: float, extra_us: float) -> str | None:

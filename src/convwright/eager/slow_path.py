@@ -18,6 +18,7 @@ from convwright.eager.calls.slots import Run, Slot
 from convwright.eager.decision import Decision, decide
 from convwright.eager.gradients.regions import check_apart, count_write
 from convwright.eager.latest import latest
+from convwright.eager.running.bound import torchs_own
 from convwright.eager.running.pytorchs_own import (
     checked,
     composed,
@@ -61,9 +62,10 @@ def first_call(call: Call) -> Tensor:
         when = scheduler.when(call)
         if when is When.NOW:
             return _run(decided(call), call)
-        if when is When.NEVER and call.extra is None and call.request.activation is None:
-            call.form.slots.leave(call.w, call.tensors, call.request)
-        return composed(call)
+        y = composed(call)  # or else it is refused in one sentence, at each call
+        if when is When.NEVER and call.extra is None:
+            call.form.slots.leave(call.w, call.tensors, Slot(call.tensors, call.request, torchs_own(call)))
+        return y
     except NothingLeft:
         return composed(call)  # an empty tensor, or for some dtypes and devices an error
 

@@ -110,13 +110,14 @@ def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
     # What is computed in place keeps strides along single elements that a sum or an activation would not.
     shape, in_planes = problem.y.shape, dense_strides(problem.y.shape)
     is_open = 1 in shape and (problem.epilogue.residual or activation is not Activation.NONE)
+    window = problem.stride, padding or 0, problem.dilation, problem.groups
 
     def forward(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
         if padding is None:
             x = F.pad(x, outside)
         if flipped:
             w = w.flip(flipped)
-        y = convolve(x, w, bias, problem.stride, padding or 0, problem.dilation, problem.groups)
+        y = convolve(x, w, bias, *window)
         if y.requires_grad:
             return activate(y if residual is None else y + residual, activation)
         if residual is not None:

@@ -157,12 +157,13 @@ class Slots:
         else:
             self.remember(weight, tensors, Slot(tensors, request.kept(), None))
 
-    def leave(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
-        """Let PyTorch's own function serve the calls of a layer for which nothing is chosen, with few looks at them."""
+    def leave(self, weight: Tensor, tensors: tuple[Tensor, ...], slot: Slot) -> None:
+        """Let PyTorch's own functions serve the calls of a layer for which nothing is chosen, with few looks at them
+        where its function for a convolution is all that they take."""
         known = self.latest.get(id(weight), ())
-        is_own = request.policy is None and all(slot.run is None for slot in known)
-        if not is_own or len(known) < _MOST_AT_FIRST_LOOK:  # a layer of many shapes needs no slot for each
-            self.remember(weight, tensors, Slot(tensors, request, None))
+        is_own = slot.request.policy is None and all(each.run is None for each in (slot, *known))
+        if len(known) < _MOST_AT_FIRST_LOOK or (slot.run is None and not is_own):
+            self.remember(weight, tensors, slot)  # a layer of many shapes needs no slot for each
         if is_own:
             self.rest(id(weight))
 
