@@ -67,6 +67,8 @@ KINDS = (Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.LARGE, Kind.NAN)
 PROBLEMS_OF_A_CHILD = 1000
 # What multiplies less often than the problem says may lose so much of a result, beside its scale, and is not wrong.
 SAVING = 1e-2
+# What says that it multiplies as often, and still loses no more, is imprecise.
+IMPRECISE = 1e-4
 # Roundings of an epilogue that is not fused: a sum, a bias, a residual.
 UNFUSED = 3
 # So much memory of each size is filled with NaN and given back before a run: what a library then allocates is no zero.
@@ -173,7 +175,11 @@ class Subject:
         for error, result, reference in zip(errors, results, self._references, strict=True):
             if error.kind in NON_FINITE_KINDS or error.scaled_max <= allowed:
                 continue
-            if candidate.leaf.saves_products and lost(result, reference) <= SAVING:
+            # What has the range of fp16 is right on normal data alone; the error rule refuses it on other data.
+            if copies_into_fp16(candidate) and error.kind != Kind.NORMAL:
+                continue
+            # A search refuses what is less precise than it says; wrong is what loses more than that.
+            if lost(result, reference) <= (SAVING if candidate.leaf.saves_products else IMPRECISE):
                 continue
             return f"scaled error {error.scaled_max:.2g}, at most {allowed:.2g} is right, on {error.kind} data"
         return None
@@ -199,13 +205,17 @@ def bound(candidate: Candidate) -> float:
         return exact_bound(problem)
     activation = problem.epilogue.activation if problem.direction is Direction.FORWARD else Activation.NONE
     roundings = rare_roundings(problem) + (UNFUSED if problem.epilogue else 0)
-    arithmetic = candidate.arithmetic
-    if problem.dtype is DType.FP32 and arithmetic in (Arithmetic.FP16_ACC32, Arithmetic.FP16_ACC16):
-        arithmetic = Arithmetic.TF32  # an engine that copies fp32 into fp16 first rounds as many bits off
+    # An engine that copies fp32 into fp16 first rounds as many bits off as TF32 does.
+    arithmetic = Arithmetic.TF32 if copies_into_fp16(candidate) else candidate.arithmetic
     explained = scaled_bound(
         arithmetic, problem.output.dtype, problem.reduction, activation, roundings=roundings
     )  # fmt: skip
     return Policy().max_error * explained
+
+
+def copies_into_fp16(candidate: Candidate) -> bool:
+    halves = (Arithmetic.FP16_ACC32, Arithmetic.FP16_ACC16)
+    return candidate.problem.dtype is DType.FP32 and candidate.arithmetic in halves
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 import convwright as cw
 from convwright.backends import registry
+from convwright.backends.torch_native.backend import TorchNative
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
+from convwright.core.candidate import Candidate, Refusal
 from convwright.core.direction import Role
 from convwright.core.fusing import rare_operands
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tensors import lies_as
@@ -75,3 +81,14 @@ def test_a_function_gives_what_pytorch_lays() -> None:
     assert plan.bare(x, w) is made[-1]
     assert torch.equal(plan(x, w), made[-1])
     assert plan(x, w) is not made[-1]
+
+
+def test_pytorchs_call_in_tf32_is_refused_where_cudnn_computes_it_wrong() -> None:
+    """Seen on an H200 of inputs' gradients where a tap or an output meets padding alone."""
+    here = replace(profile("h200"), torch_name="cuda:0")
+    offers = {
+        text: {type(offer) for offer in TorchNative().candidates(ConvProblem.parse(text), here, Policy())
+               if offer.id == "torch/default[tf32=on]"}
+        for text in ("ic2oc33ih3iw17kh3kw2sh2sw1pw20dw16 dir:backward_data", "ic2oc33ih9kh3ph1 dir:backward_data")
+    }  # fmt: skip
+    assert list(offers.values()) == [{Refusal}, {Candidate}]

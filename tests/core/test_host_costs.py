@@ -11,7 +11,9 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.host_costs import HostCosts, objection_of_host
 from convwright.core.problem import ConvProblem
 
-COSTS = HostCosts(own_us=10.0, engine_us=14.0, launch_us=6.0, next_launch_us=2.0, operator_us=5.0, node_us=20.0)
+COSTS = HostCosts(
+    own_us=10.0, engine_us=14.0, classic_us=40.0, launch_us=6.0, next_launch_us=2.0, operator_us=5.0, node_us=20.0
+)
 LEAF = Candidate(ConvProblem.parse("ic8ih9oc8kh3"), "triton", "direct", (), Arithmetic.FP32, 0, True, Source.RULE)
 WRAPPED = replace(LEAF, backend="rewrite", algorithm="relayout", inner=LEAF)
 
@@ -21,7 +23,8 @@ WRAPPED = replace(LEAF, backend="rewrite", algorithm="relayout", inner=LEAF)
     [
         (LEAF, 1, -4.0),
         (LEAF, 3, 0.0),
-        (replace(LEAF, backend="cudnn"), 0, 4.0),
+        (replace(LEAF, backend="cudnn", algorithm="engine-3"), 0, 4.0),
+        (replace(LEAF, backend="cudnn", algorithm="gemm"), 0, 30.0),
         (replace(LEAF, backend="torch"), 0, 0.0),
         (replace(LEAF, backend="reference", algorithm="gemm"), 0, 0.0),
         (replace(LEAF, backend="reference", algorithm="gemm", workspace_bytes=64), 0, 25.0),

@@ -38,7 +38,7 @@ def test_they_are_measured() -> None:
 
 def test_they_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    costs = HostCosts(1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+    costs = HostCosts(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
     monkeypatch.setattr(room, "measured", lambda device: made.append(device) or costs)
     assert host_costs(CPU) == host_costs(CPU) == costs
     host_costs.cache_clear()  # as in another process
@@ -71,7 +71,7 @@ def test_a_step_that_does_not_save_enough_stays_with_pytorch(
     node_us: float, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefer(monkeypatch, GEMM)
-    costs = HostCosts(10.0, 10.0, 10.0, 0.0, 5.0, node_us)
+    costs = HostCosts(10.0, 10.0, 10.0, 10.0, 0.0, 5.0, node_us)
     monkeypatch.setattr(decision, "host_costs", lambda device: costs)
     cw.conv2d(randn(1, 4, 6, 6), randn(4, 4, 3, 3, grad=True))
     choice = cw.last_choice()

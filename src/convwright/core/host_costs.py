@@ -27,13 +27,15 @@ _BY_TAPS = ("direct", "kn2row")
 class HostCosts(Record):
     """Microseconds of the host per call, our dispatch included.
 
-    ``own_us`` is PyTorch's own call, ``engine_us`` a plan of cuDNN, ``launch_us`` a plan that launches one kernel,
+    ``own_us`` is PyTorch's own call, ``engine_us`` a plan of an engine of cuDNN, ``classic_us`` one of a classic
+    algorithm, ``launch_us`` a plan that launches one kernel,
     ``next_launch_us`` each further launch, ``operator_us`` one PyTorch operator, as in a rewrite, and ``node_us`` what
     our autograd node adds to PyTorch's own, forward and backward. On a CPU only ``own_us`` and ``node_us`` count.
     """
 
     own_us: float
     engine_us: float
+    classic_us: float
     launch_us: float
     next_launch_us: float
     operator_us: float
@@ -42,11 +44,13 @@ class HostCosts(Record):
     def of(self, candidate: Candidate, launches: int) -> float:
         """Host time of one call of ``candidate``, whose leaf launches so many kernels of ours, 0 where it has none."""
         leaf = candidate.leaf
-        if launches:
-            us = self.launch_us + (launches - 1) * self.next_launch_us
-        else:
-            us = self.engine_us if leaf.backend == "cudnn" else self.own_us
+        us = self.launch_us + (launches - 1) * self.next_launch_us if launches else self._of_library(leaf)
         return us + (_operators(leaf) + _OPERATORS_PER_REWRITE * candidate.depth) * self.operator_us
+
+    def _of_library(self, leaf: Candidate) -> float:
+        if leaf.backend != "cudnn":
+            return self.own_us
+        return self.engine_us if leaf.algorithm.startswith("engine-") else self.classic_us
 
     def extra_us(self, candidate: Candidate, launches: int) -> float:
         """Host time of one call beyond PyTorch's own."""

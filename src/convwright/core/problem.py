@@ -226,6 +226,11 @@ class ConvProblem(Record):
         """Padding per dimension where it is the same on both sides, else None."""
         return tuple(lo for lo, _ in self.padding) if all(lo == hi for lo, hi in self.padding) else None
 
+    @property
+    def meets_padding_alone(self) -> bool:
+        """Whether a tap of the filter, or an output, never meets the input."""
+        return any(axis.taps_met() < axis.taps or axis.outputs_met() < axis.out for axis in self.axes)
+
     # The protocol.
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from statistics import median
 from timeit import Timer
@@ -32,7 +32,7 @@ from convwright.tuning.session import session
 
 # A call on a CPU runs another candidate only if that is surely so much faster.
 CPU_TIE = 0.10
-_FACT, _ROUNDS, _CALLS = "host costs in fp32", 15, 20
+_FACT, _ROUNDS, _CALLS = "host costs", 15, 20
 _PLAIN = Request(True, 1, 0, 1, 1)
 _KERNELS = 2  # of the plan that tells what a further launch takes
 
@@ -55,7 +55,7 @@ def launches_of(candidate: Candidate, *, packs: bool) -> int:
 @cache
 def host_costs(device: DeviceFacts) -> HostCosts:
     """Read from the store, or measured in a tenth of a second and kept there for later processes."""
-    store, name = session().store, f"{_FACT}, torch {torch.__version__}"
+    store, name = session().store, f"{_FACT}, version 2, torch {torch.__version__}"
     kept = store.fact(device.key, name)
     try:
         if kept is not None:
@@ -80,9 +80,7 @@ def measured(device: DeviceFacts) -> HostCosts:
     }
     if device.kind == "cuda":
         runs |= {f"{n} launches": _dispatched(_launching(n, y, device), x, w) for n in (1, _KERNELS)}
-        engine = _engine(problem, device)
-        if engine is not None:
-            runs["engine"] = _dispatched(engine, x, w)
+        runs |= {name: _dispatched(plan, x, w) for name, plan in _cudnns(problem, device).items()}
     with _undisturbed(place.type):
         with torch.no_grad():
             us = _times_us(runs)
@@ -92,6 +90,7 @@ def measured(device: DeviceFacts) -> HostCosts:
     return HostCosts(
         own_us=us["own"],
         engine_us=us.get("engine", us["own"]),
+        classic_us=us.get("classic", us["own"]),
         launch_us=one,
         next_launch_us=max(us.get(f"{_KERNELS} launches", one) - one, 0.0) / (_KERNELS - 1),
         operator_us=us["operator"],
@@ -126,15 +125,17 @@ def _launching(count: int, y: Tensor, device: DeviceFacts) -> Callable[..., Tens
     return run
 
 
-def _engine(problem: ConvProblem, device: DeviceFacts) -> Callable[..., Tensor] | None:
-    """A plan of cuDNN's; None where it has none here."""
+def _cudnns(problem: ConvProblem, device: DeviceFacts) -> dict[str, Callable[..., Tensor]]:
+    """A plan of an engine of cuDNN's and one of a classic algorithm, as far as it has such here."""
+    made: dict[str, Callable[..., Tensor]] = {}
     for offer in backend("cudnn").candidates(problem, device, Policy()):
-        if isinstance(offer, Candidate) and not offer.compiles and not offer.workspace_bytes:
-            try:
-                return listing.build(offer, device)
-            except ConvwrightError:
-                continue
-    return None
+        if not isinstance(offer, Candidate) or offer.compiles or offer.workspace_bytes:
+            continue
+        kind = "engine" if offer.algorithm.startswith("engine-") else "classic"
+        if kind not in made:
+            with suppress(ConvwrightError):
+                made[kind] = listing.build(offer, device)
+    return made
 
 
 def _training_steps(problem: ConvProblem, x: Tensor, w: Tensor) -> Mapping[str, Callable[[], object]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from convwright import flags
 from convwright.backends.cudnn import attempt
 from convwright.backends.cudnn.classic import listing as classic
+from convwright.backends.cudnn.faults import fault_of
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.graph.plan import GraphPlan
 from convwright.backends.cudnn.library import Missing, load
@@ -41,7 +42,7 @@ class Cudnn:
         To make an engine ready takes 3 to 60 ms where its kernels are not loaded yet, a classic algorithm 1 to 5. So at
         hand only the first engine comes before those: PyTorch's own call takes it, and has loaded it.
         """
-        if reason := _objection(device):
+        if reason := _objection(problem, device):
             yield Refusal(self.name, reason)
             return
         proposed, others = graph.offers(problem, device)
@@ -55,7 +56,7 @@ class Cudnn:
         return spelled(name, problem)
 
     def configured(self, name: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Offer | None:
-        if reason := _objection(device):
+        if reason := _objection(problem, device):
             return Refusal(name, reason)
         asked = engine_named(name)
         if asked is not None:
@@ -86,6 +87,7 @@ class Cudnn:
         return failed_conditions(log)
 
 
-def _objection(device: DeviceFacts) -> str | None:
+def _objection(problem: ConvProblem, device: DeviceFacts) -> str | None:
     """A user who told PyTorch to do without cuDNN means all of it, on a device that is here."""
-    return flags.against_cudnn() if device.kind == "cuda" and device.present else None
+    against = flags.against_cudnn() if device.kind == "cuda" and device.present else None
+    return against or (fault_of(problem) if device.kind == "cuda" else None)

@@ -14,6 +14,7 @@ from convwright.backends.torch_native.own import TorchPlan, own, torch_candidate
 from convwright.backends.torch_native.rare import RareTorchPlan
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.fusing import has_extended_epilogue, why_not_fused
 from convwright.core.limits import beyond_32_bits
@@ -21,6 +22,7 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
+_WRONG_IN_TF32 = "PyTorch's call asks cuDNN, which computes wrong results where a tap or an output meets padding alone"
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 _PLANS: dict[str, Callable[[Candidate], Plan]] = {
     "default": lambda candidate: (
@@ -63,7 +65,8 @@ class TorchNative:
             return
         if problem.dtype is DType.FP32 and device.kind == "cuda":
             for switch in ("on", "off"):
-                yield torch_candidate(problem, (("tf32", switch),))
+                own = torch_candidate(problem, (("tf32", switch),))
+                yield Refusal(own.id, _WRONG_IN_TF32) if switch == "on" and _is_wrong_in_tf32(problem) else own
         else:
             fault = fault_of_pytorchs_call(problem) if device.kind == "cpu" else None
             own = torch_candidate(problem, cpu=device.kind == "cpu")
@@ -77,6 +80,11 @@ class TorchNative:
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return _PLANS[candidate.algorithm](candidate)
+
+
+def _is_wrong_in_tf32(problem: ConvProblem) -> bool:
+    """Seen of inputs' gradients on an H200 (cuDNN 9.19, engine 76)."""
+    return problem.direction is Direction.BACKWARD_DATA and problem.meets_padding_alone
 
 
 def _refused(names: Iterable[str], reason: str) -> Iterator[Refusal]:

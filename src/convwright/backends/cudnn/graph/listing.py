@@ -24,7 +24,6 @@ from convwright.backends.cudnn.graph.engine import (
     proposed_engines,
     workspace_bytes,
 )
-from convwright.backends.cudnn.graph.faults import engine_fault
 from convwright.backends.cudnn.graph.knobs import neighbours
 from convwright.backends.cudnn.graph.plan import GraphPlan
 from convwright.backends.cudnn.graph.problem import is_compiled_at_run_time, operation_graph
@@ -203,9 +202,6 @@ def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool)
     On a device that is present that would load or compile each engine's kernels, 7 to 60 ms for each on an H200; so
     there it is left to whoever builds the candidate.
     """
-    fault = engine_fault(problem, compiles=engine.compiles)
-    if fault is not None:
-        return Refusal(engine_id(engine.index, _config(engine.knobs)), fault)
     candidate = Candidate(
         problem=problem,
         backend="cudnn",

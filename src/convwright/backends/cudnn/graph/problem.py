@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from convwright.backends.cudnn.faults import fault_of
 from convwright.backends.cudnn.graph.attributes import Attribute, Kind
 from convwright.backends.cudnn.graph.descriptor import Descriptor
 from convwright.backends.cudnn.graph.device import Target
-from convwright.backends.cudnn.graph.faults import graph_fault
 from convwright.backends.cudnn.graph.tensor import DATA_TYPE, INT32, GraphTensor, common_layout
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import DType
@@ -68,7 +68,7 @@ def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
     operands = graph_operands(problem)
     if any(spec.numel == 0 for spec in operands.values()):
         raise Refused("cuDNN has no descriptors for empty tensors")
-    if (reason := graph_fault(problem)) is not None:
+    if (reason := fault_of(problem)) is not None:
         raise Refused(reason)
     layout = common_layout(problem)
     seen = {role: GraphTensor.of(spec, layout) for role, spec in operands.items()}
