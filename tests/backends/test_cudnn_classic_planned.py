@@ -33,8 +33,8 @@ of_the_records_cudnn = pytest.mark.skipif(
 H200 = profile("h200")
 # One was taken before the rules stood and one afterwards; `benchmarks/classic_bounds.py` compares all of both.
 RECORDS = [
-    (Path(__file__).parent / "data" / "classic-answers-h200.jsonl.gz", 8),
-    (Path(__file__).parents[2] / "benchmarks" / "results" / "h200-classic-answers.jsonl.gz", 11),
+    (Path(__file__).parent / "data" / "classic-answers-h200.jsonl.gz", 10),
+    (Path(__file__).parents[2] / "benchmarks" / "results" / "h200-classic-answers.jsonl.gz", 16),
 ]
 
 
@@ -62,7 +62,7 @@ def test_no_workspace_is_larger_than_its_bound(path: Path, every: int) -> None:
         for problem, arithmetic, live in unruled(path, every)
     ]
     known = [(key, live, bound) for key, live, bound in compared if bound is not None]
-    assert len(compared) > 400
+    assert len(compared) > 300
     assert len(known) > 0.38 * len(compared)
     assert [entry for entry in known if entry[2] < entry[1]] == []
     assert sum(live == bound for _, live, bound in known) > len(known) / 2
