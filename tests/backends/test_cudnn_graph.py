@@ -13,6 +13,7 @@ import pytest
 
 from convwright.backends.cudnn.backend import Cudnn
 from convwright.backends.cudnn.classic.operands import objection
+from convwright.backends.cudnn.faults import fault_of_compiled
 from convwright.backends.cudnn.graph import engine
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.graph.attributes import Attribute, Kind, NumericalNote
@@ -332,12 +333,12 @@ def test_the_list_is_that_of_nvidias_front_end(dtype: str, tag: str, device: Dev
     assert all("_" not in name for name in ours[len(names) :])
 
 
-# On an H200 wrong, or a crash of cuDNN's heuristics: a tap or an output meets padding alone.
+# On an H200 wrong, or a crash of cuDNN's heuristics: an output, or a tap of a weight gradient, meets padding alone.
 PADDING_ALONE = [
     "ic16ih4iw1oc33kh4kw2ph2pw1dh1 dir:backward_weight",
     "g3mb1ic12oc12iw2ow2kw3sw1pw0dw16 dir:backward_weight",
     "g1mb3ic1oc2ih1iw5oh1ow3kh1kw3sh2sw3ph0pw1dh0dw4 dt:fp32 dir:backward_weight tag:x=nchw,w=nchw,y=nhwc",
-    "ic17iw7oc33kw11sw2pw82dw16",
+    "ic1oc1id3ih4iw2kd1kh1kw11pd1ph0pw5",
     "ic2oc33ih3iw17kh3kw2sh2sw1pw20dw16 dir:backward_data",
 ]
 
@@ -357,6 +358,17 @@ def test_steps_beyond_32_bits_are_refused() -> None:
     (refusal,) = Cudnn().candidates(ConvProblem.parse("ic17iw5oc17kw1sw2147483649 dir:backward_data"), H200, Policy())
     assert isinstance(refusal, Refusal)
     assert "in 32 bits, got 2,147,483,649" in refusal.reason
+
+
+def test_what_is_compiled_at_run_time_is_not_asked_for_taps_that_meet_padding_alone() -> None:
+    idle, usual = ConvProblem.parse("ic17iw7oc33kw11sw2pw82dw16"), ConvProblem.parse("ic17iw70oc33kw3pw1")
+    assert fault_of_compiled(idle) == "computes wrong results where a tap meets padding alone"
+    assert fault_of_compiled(usual) is None
+
+
+def test_an_image_of_one_pixel_is_no_reason_to_do_without_cudnn() -> None:
+    assert planned("mb2ic8ih1oc8kh3ph1")
+    assert planned("mb2ic8ih1oc8kh3ph1 dir:backward_data")
 
 
 def test_where_every_tap_meets_the_input_all_engines_are_offered() -> None:

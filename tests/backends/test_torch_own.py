@@ -84,7 +84,7 @@ def test_a_function_gives_what_pytorch_lays() -> None:
 
 
 def test_pytorchs_call_in_tf32_is_refused_where_cudnn_computes_it_wrong() -> None:
-    """Seen on an H200 of inputs' gradients where a tap or an output meets padding alone."""
+    """Seen on an H200 of inputs' gradients where an output meets padding alone."""
     here = replace(profile("h200"), torch_name="cuda:0")
     offers = {
         text: {type(offer) for offer in TorchNative().candidates(ConvProblem.parse(text), here, Policy())

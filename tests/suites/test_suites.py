@@ -207,5 +207,5 @@ def test_an_override_replaces_what_a_row_says() -> None:
     assert row.problem == ConvProblem.parse("mb3ic8ih9oc8kh3 ep:bias")
     with pytest.raises(BadInput, match=r"^a: a bias has no part in the input's gradient"):
         suite.with_(direction="backward_data")
-    with pytest.raises(BadInput, match=r"^a: tag must be one of"):
+    with pytest.raises(BadInput, match=r"^a: a layout must be one of"):
         suite.with_(layout="hwcn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from convwright.core.direction import Direction
 from convwright.core.limits import beyond_32_bits
 from convwright.core.problem import ConvProblem
 
@@ -9,10 +10,17 @@ from convwright.core.problem import ConvProblem
 def fault_of(problem: ConvProblem) -> str | None:
     """Why cuDNN is not asked for anything; None where nothing is known against it.
 
-    Where a tap or an output meets padding alone its heuristics end the process for some weight gradients (SIGSEGV).
-    Engines 1, 20, 26, 29, 73, 76, those compiled at run time and algorithm 1 for an input's gradient leave memory
-    unwritten there, or add what lies beside the operands.
+    Of some weight gradients whose taps meet padding alone its heuristics end the process (SIGSEGV), and engines 1 and
+    20 leave them unwritten. Where outputs do, engines 26, 29, 73, 76 and algorithm 1 of an input's gradient leave
+    memory unwritten, or add what lies beside the operands.
     """
-    if problem.meets_padding_alone:
-        return "cuDNN crashes or computes wrong results on some problems where a tap or an output meets padding alone"
+    if problem.direction is Direction.BACKWARD_WEIGHT and problem.has_idle_taps:
+        return "cuDNN crashes on some weight gradients where a tap meets padding alone"
+    if problem.has_idle_outputs:
+        return "cuDNN computes wrong results on some problems where an output meets padding alone"
     return beyond_32_bits(problem)
+
+
+def fault_of_compiled(problem: ConvProblem) -> str | None:
+    """The same of engines that are compiled at run time (7, 71)."""
+    return "computes wrong results where a tap meets padding alone" if problem.has_idle_taps else None

@@ -22,7 +22,7 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
-_WRONG_IN_TF32 = "PyTorch's call asks cuDNN, which computes wrong results where a tap or an output meets padding alone"
+_WRONG_IN_TF32 = "PyTorch's call asks cuDNN, which computes wrong results where an output meets padding alone"
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 _PLANS: dict[str, Callable[[Candidate], Plan]] = {
     "default": lambda candidate: (
@@ -84,7 +84,7 @@ class TorchNative:
 
 def _is_wrong_in_tf32(problem: ConvProblem) -> bool:
     """Seen of inputs' gradients on an H200 (cuDNN 9.19, engine 76)."""
-    return problem.direction is Direction.BACKWARD_DATA and problem.meets_padding_alone
+    return problem.direction is Direction.BACKWARD_DATA and problem.has_idle_outputs
 
 
 def _refused(names: Iterable[str], reason: str) -> Iterator[Refusal]:
