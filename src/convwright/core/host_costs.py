@@ -17,9 +17,9 @@ from convwright.core.record import Record
 # Host time that a choice may add, as a share of the device time it saves. A network takes the larger of the sum of its
 # host times and the sum of its device times, so one that is bound by its host pays for every microsecond.
 HOST_SHARE = 0.25
-# A rewrite copies an operand before the inner plan and its result afterwards. The reference has one operator for
-# matrices that lie in place, several more where they are laid into a workspace, and others one or more for each tap.
-_OPERATORS_PER_REWRITE, _OPERATORS_WITH_WORKSPACE = 2, 5
+# A rewrite copies an operand before the inner plan and its result afterwards. The reference takes views and multiplies,
+# copies more where it has a workspace, and some of its algorithms multiply for each tap.
+_OPERATORS_PER_REWRITE, _OPERATORS_OF_REFERENCE, _OPERATORS_WITH_WORKSPACE = 2, 3, 8
 _BY_TAPS = ("direct", "kn2row")
 
 
@@ -69,8 +69,8 @@ def _operators(leaf: Candidate) -> int:
     if leaf.backend != "reference":
         return 0
     if leaf.algorithm in _BY_TAPS:
-        return int(prod(leaf.problem.taps))
-    return _OPERATORS_WITH_WORKSPACE if leaf.workspace_bytes else 0
+        return _OPERATORS_OF_REFERENCE + int(prod(leaf.problem.taps))
+    return _OPERATORS_WITH_WORKSPACE if leaf.workspace_bytes else _OPERATORS_OF_REFERENCE
 
 
 def objection_of_host(saved_us: float, extra_us: float) -> str | None:
