@@ -92,8 +92,10 @@ def one(problem: ConvProblem, options: argparse.Namespace) -> Answer:
             failed = [found["failure"] for found in line["searches"].values() if found.get("failure")]
             if failed:
                 return line | {"failure": failed[0]}
-            ids = dict.fromkeys(found["choice"] for found in line["searches"].values())
-            timed = process.ask({"problem": problem.key, "candidates": [*filter(None, ids)]}, patience_s=PATIENCE_S)
+            ids = [*filter(None, dict.fromkeys(found["choice"] for found in line["searches"].values()))]
+            if not ids:
+                return line | {"failure": "no search chose anything"}
+            timed = process.ask({"problem": problem.key, "candidates": ids}, patience_s=PATIENCE_S)
     if timed.get("failure"):
         return line | timed
     best_us = min(timed["times_us"].values())

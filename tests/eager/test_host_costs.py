@@ -13,7 +13,7 @@ from convwright.core.host_costs import HostCosts
 from convwright.core.policy import Policy
 from convwright.eager import decision
 from convwright.eager import host_costs as room
-from convwright.eager.host_costs import eager_rule, host_costs, measured
+from convwright.eager.host_costs import eager_rule, fact_name, host_costs, measured
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning.session import session
 from eager.prefer import GEMM, prefer, randn
@@ -23,17 +23,38 @@ CPU = device_facts("cpu")
 
 @pytest.fixture(autouse=True)
 def _anew() -> Iterator[None]:
-    host_costs.cache_clear()
+    room.forget()
     yield
-    host_costs.cache_clear()
+    room.forget()
 
 
 def test_they_are_measured() -> None:
     costs = measured(CPU)
     assert 0.5 < costs.own_us < 1e4
     assert costs.node_us > 0.0
-    assert costs.launch_us == costs.engine_us == costs.own_us
+    assert costs.launch_us == costs.engine_us == costs.own_us, "nothing of ours is launched on a CPU"
     assert costs.next_launch_us == 0.0
+
+
+def test_a_callers_modes_do_not_bear_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call may be made in inference mode, or where another dtype or device is the default."""
+    seen: list[torch.dtype] = []
+    own = room.problem_of
+    monkeypatch.setattr(room, "problem_of", lambda x, w: seen.append(x.dtype) or own(x, w))
+    with torch.inference_mode(), torch.device("meta"):
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert measured(CPU).node_us >= 0.0
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert seen == [torch.float32]
+
+
+def test_what_was_chosen_runs_whatever_modes_are_on() -> None:
+    x, w, ran = randn(1, 4, 6, 6), randn(4, 4, 3, 3), list[int]()
+    with torch.device("cpu"):
+        room._dispatched(lambda x, w, bias: ran.append(1) or x, x, w)()
+    assert ran == [1]
 
 
 def test_they_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,17 +62,19 @@ def test_they_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     costs = HostCosts(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
     monkeypatch.setattr(room, "measured", lambda device: made.append(device) or costs)
     assert host_costs(CPU) == host_costs(CPU) == costs
-    host_costs.cache_clear()  # as in another process
+    room.forget()  # as in another process
     assert host_costs(CPU) == costs
     assert made == [CPU]
 
 
 @pytest.mark.parametrize("body", ["[]", "nonsense", '{"own_us": null}'])
-def test_what_another_version_kept_is_measured_again(body: str) -> None:
-    host_costs(CPU)
-    session().store.record_fact(CPU.key, f"host costs, torch {torch.__version__}", body)
-    host_costs.cache_clear()
-    assert host_costs(CPU).own_us > 0.0
+def test_what_another_version_kept_is_measured_again(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    costs = HostCosts(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+    monkeypatch.setattr(room, "measured", lambda device: made.append(device) or costs)
+    session().store.record_fact(CPU.key, fact_name(), body)
+    assert host_costs(CPU) == costs
+    assert made == [CPU]
 
 
 def test_on_a_cpu_a_call_asks_for_a_tenth_and_weighs_no_launches() -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from math import exp
+from dataclasses import replace
+from math import exp, isfinite
 from random import Random
 
 import pytest
+import torch
 
 from convwright.core.candidate import Candidate, Source
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, Measurement
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.prediction.corrections import ESTIMATE, predictor_for
 from convwright.prediction.estimates import ESTIMATES
+from convwright.settings import Mode
 from convwright.store.store import Store
+from convwright.tuning.budget import Budget
 from convwright.tuning.ranking import by_promise
+from convwright.tuning.search import Search
 from tuning.made import CPU
 
 PROBLEM = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
@@ -102,3 +108,27 @@ def test_what_takes_long_to_compile_comes_later_where_time_is_short() -> None:
     fast, soon = kernel("a", 1, 20.0, compile_s=8.0), kernel("b", 1, 30.0, compile_s=0.5)
     assert by_promise([fast, soon], CPU, within_us=30e6) == [fast, soon]
     assert by_promise([fast, soon], CPU, within_us=2e6) == [soon, fast]
+
+
+@pytest.mark.parametrize("text", ["abc", "nan", "inf", "-3", "0", ""])
+def test_an_estimate_that_is_no_number_is_left_out(text: str, store: Store) -> None:
+    """Anyone may import findings."""
+    filled(store, 100)
+    candidate = kernel("slow", 1, 20.0)
+    bad = replace(measured(candidate, 60.0), conditions=((ESTIMATE, text),))
+    store.record("problem of another", CPU.key, candidate.id, "v1", bad, None)
+    said = predictor_for(store, CPU).predict(candidate, CPU)
+    assert said is not None
+    assert isfinite(said.time_us.value)
+
+
+def test_it_is_learnt_whatever_device_is_the_default(store: Store) -> None:
+    filled(store, 100)
+    with torch.device("meta"):
+        assert predictor_for(store, CPU) is not ESTIMATES
+
+
+def test_a_search_without_a_budget_takes_no_account_of_compilers() -> None:
+    fast, soon = kernel("a", 1, 20.0, compile_s=8.0), kernel("b", 1, 30.0, compile_s=0.5)
+    asked = Search(PROBLEM, CPU, Policy(), Mode.HEURISTIC, Store.open(None), Budget(0.0))
+    assert asked.ranked([soon, fast]) == [fast, soon]

@@ -97,7 +97,7 @@ class TensorPlan:
         """How much workspace a call needs; a tensor of bytes that is given has to be aligned to 256."""
         return self._plan.workspace_bytes
 
-    def bind(self, *, workspace: Tensor | None = None, **operands: Tensor) -> Callable[[], Tensor]:
+    def bind(self, /, *, workspace: Tensor | None = None, **operands: Tensor) -> Callable[[], Tensor]:
         """A call without arguments on these operands, by name. What they hold may change between calls, except for the
         weight ``w`` of a matrix product, which may be packed here: bind again when it changes.
 
@@ -107,7 +107,7 @@ class TensorPlan:
         return bound_call(self._plan, self._facts, operands, workspace)
 
     def __call__(
-        self, *operands: Tensor, out: Tensor | None = None, workspace: Tensor | None = None, **named: Tensor
+        self, /, *operands: Tensor, out: Tensor | None = None, workspace: Tensor | None = None, **named: Tensor
     ) -> Tensor:
         """Bind and compute, once."""
         roles = [role for role in self.problem.operands if role not in self.problem.outputs]

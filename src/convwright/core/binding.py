@@ -75,7 +75,7 @@ class RolePlan(ABC):
         """The weight, which is not packed."""
         return weight
 
-    def __call__(self, *operands: Tensor | None, **named: Tensor | None) -> Tensor:
+    def __call__(self, /, *operands: Tensor | None, **named: Tensor | None) -> Tensor:
         problem: Problem = self.candidate.problem
         workspace, out = named.pop("workspace", None), named.pop("out", None)
         roles = [role for role in problem.operands if role not in problem.outputs]

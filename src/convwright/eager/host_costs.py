@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -26,13 +27,14 @@ from convwright.eager.calls.call import CONV2D, Request
 from convwright.eager.calls.slots import Slot
 from convwright.eager.gradients.autograd import Training
 from convwright.errors import ConvwrightError
+from convwright.forking import in_child
 from convwright.tuning import listing
 from convwright.tuning.choose import Eager
 from convwright.tuning.session import session
 
 # A call on a CPU runs another candidate only if that is surely so much faster.
 CPU_TIE = 0.10
-_FACT, _ROUNDS, _CALLS = "host costs", 15, 20
+_ROUNDS, _CALLS = 15, 20
 _PLAIN = Request(True, 1, 0, 1, 1)
 _KERNELS = 2  # of the plan that tells what a further launch takes
 
@@ -52,27 +54,59 @@ def launches_of(candidate: Candidate, *, packs: bool) -> int:
     return member.launches(candidate.leaf, packs=packs) if isinstance(member, Launches) else 0
 
 
-@cache
 def host_costs(device: DeviceFacts) -> HostCosts:
     """Read from the store, or measured in a tenth of a second and kept there for later processes."""
-    store, name = session().store, f"{_FACT}, version 2, torch {torch.__version__}"
-    kept = store.fact(device.key, name)
+    with _lock:  # threads that measure at the same time disturb each other
+        return _known(device)
+
+
+_lock = threading.Lock()
+
+
+def _begin_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+in_child(_begin_in_child)
+
+
+def fact_name() -> str:
+    """Under which name the store keeps them."""
+    return f"host costs, version 2, torch {torch.__version__}"
+
+
+@cache
+def _known(device: DeviceFacts) -> HostCosts:
+    store = session().store
+    kept = store.fact(device.key, fact_name())
     try:
         if kept is not None:
             return HostCosts.from_json(strict_json.loads(kept))
     except (TypeError, ValueError, AttributeError):
         pass  # another version wrote it
     costs = measured(device)
-    store.record_fact(device.key, name, strict_json.dumps(costs.to_json()))
+    store.record_fact(device.key, fact_name(), strict_json.dumps(costs.to_json()))
     return costs
+
+
+def forget() -> None:
+    """Read or measure them again."""
+    _known.cache_clear()
 
 
 def measured(device: DeviceFacts) -> HostCosts:
     """Tiny convolutions through our dispatch and through PyTorch's, in turns: the host is all that they take."""
-    place = torch.device(str(device.torch_name))
+    with _undisturbed(torch.device(str(device.torch_name)).type):
+        return _measured(device)
+
+
+def _measured(device: DeviceFacts) -> HostCosts:
     # In fp32, since cuDNN lays fp16 in planes by kernels of its own, which would count as PyTorch's overhead.
-    x, w = (torch.zeros(shape, device=place) for shape in ((1, 8, 8, 8), (8, 8, 3, 3)))
-    y = torch.zeros(1, 8, 6, 6, device=place)
+    x, w, y = (
+        torch.zeros(shape, device=device.torch_name, dtype=torch.float32)
+        for shape in ((1, 8, 8, 8), (8, 8, 3, 3), (1, 8, 6, 6))
+    )
     problem = problem_of(x, w)
     runs: dict[str, Callable[[], object]] = {
         "own": lambda: CONV2D.own(x, w),
@@ -81,11 +115,10 @@ def measured(device: DeviceFacts) -> HostCosts:
     if device.kind == "cuda":
         runs |= {f"{n} launches": _dispatched(_launching(n, y, device), x, w) for n in (1, _KERNELS)}
         runs |= {name: _dispatched(plan, x, w) for name, plan in _cudnns(problem, device).items()}
-    with _undisturbed(place.type):
-        with torch.no_grad():
-            us = _times_us(runs)
-        with torch.enable_grad():
-            us |= _times_us(_training_steps(problem, x, w))
+    with torch.no_grad():
+        us = _times_us(runs)
+    with torch.enable_grad():
+        us |= _times_us(_training_steps(problem, x, w))
     one = us.get("1 launches", us["own"])
     return HostCosts(
         own_us=us["own"],
@@ -99,12 +132,12 @@ def measured(device: DeviceFacts) -> HostCosts:
 
 
 def _dispatched(run: Callable[..., Tensor], x: Tensor, w: Tensor) -> Callable[[], Tensor]:
-    """A call that checks what a layer's call checks before it runs what was chosen for it."""
+    """A call that looks at what a layer's call looks at, whatever it sees, and then runs what was chosen for it."""
     slot = Slot((x, w), _PLAIN, run)
 
     def call() -> Tensor:
-        is_same = slot.matches(x, w) and slot.flags == slot.state() and not torch_api.function_modes()
-        return run(x, w, None) if is_same else CONV2D.own(x, w)
+        looks = slot.matches(x, w), slot.flags == slot.state(), torch_api.function_modes()
+        return run(x, w, None) if looks else CONV2D.own(x, w)
 
     return call
 
@@ -169,8 +202,10 @@ def _times_us(runs: Mapping[_Name, Callable[[], object]]) -> dict[_Name, float]:
 
 @contextmanager
 def _undisturbed(kind: str) -> Any:
-    """Inside, nothing is cast, and a caller's hooks for saved tensors, by which a checkpoint counts them, see none."""
+    """Inside, nothing is cast, tensors have gradients, and a caller's hooks for saved tensors, by which a checkpoint
+    counts them, see none."""
     with ExitStack() as around:
+        around.enter_context(torch.inference_mode(False))
         around.enter_context(torch.autocast(kind, enabled=False))
         if torch_api.saved_tensors_hooks(True) is not None:
             around.enter_context(torch.autograd.graph.saved_tensors_hooks(_itself, _itself))

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, log2, sqrt
+from math import exp, inf, log, log2, sqrt
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -23,12 +23,12 @@ from convwright.core.predictor import Prediction, Predictor
 from convwright.prediction.estimates import ERROR, ESTIMATES, around_leaf
 from convwright.store.store import Store
 
-# A candidate's condition under which its estimate is kept with its time.
-ESTIMATE = "estimated µs"
-# So many findings of an algorithm make a domain, and of fewer in all nothing is learnt.
+# The condition of a measurement that holds what a backend estimated.
+ESTIMATE = "estimated_us"
+# An algorithm with fewer findings is outside of the domain; with fewer in all nothing is learnt.
 _DOMAIN, _FEWEST = 8, 24
-# The latest that are learnt from, and by which share there have to be more until it is done again.
-_MOST, _MORE = 2000, 1.25
+# The newest findings that are used. The fit is repeated after a quarter more.
+_MOST, _MORE = 2000, 0.25
 _RIDGE = 10.0
 _SETTING = re.compile(r"(\w+)=(\d+)")
 
@@ -64,28 +64,44 @@ class Corrected:
 
 def predictor_for(store: Store, device: DeviceFacts) -> Predictor:
     """Learnt from the store's findings of a device; estimates alone where there are few."""
-    count, known = store.timed(device.key), _learnt.setdefault(store, {})
-    before, predictor = known.get(device.key, (0, ESTIMATES))
-    if count >= _FEWEST and count > _MORE * before:
+    known = _learnt.setdefault(store, {})
+    last = known.get(device.key)
+    if last is None or store.recorded - last.recorded > max(_FEWEST, _MORE * last.seen):
         seen = list(_findings(store, device.key))
         predictor = fitted(seen) if len(seen) >= _FEWEST else ESTIMATES
-        known[device.key] = count, predictor
-    return predictor
+        last = known[device.key] = _Learnt(store.recorded, len(seen), predictor)
+    return last.predictor
 
 
-# By device key: from how many findings it was learnt, and what.
-_Learnt = dict[str, tuple[int, Predictor]]
-_learnt: WeakKeyDictionary[Store, _Learnt] = WeakKeyDictionary()
+class _Learnt(NamedTuple):
+    """A predictor, from how many findings it was learnt, and how many this process had recorded by then."""
+
+    recorded: int
+    seen: int
+    predictor: Predictor
+
+
+_learnt: WeakKeyDictionary[Store, dict[str, _Learnt]] = WeakKeyDictionary()
 
 
 def _findings(store: Store, device_key: str) -> Iterator[_Seen]:
-    for candidate_id, measurement in store.latest(device_key, _MOST):
-        estimate, time_us = dict(measurement.conditions).get(ESTIMATE), measurement.device_us.value
-        if estimate is None or time_us <= 0:
+    for candidate_id, measurement in store.latest(device_key, _MOST, condition=ESTIMATE):
+        estimated_us = _positive(dict(measurement.conditions).get(ESTIMATE, ""))
+        time_us = measurement.device_us.value
+        if estimated_us is None or time_us <= 0 or measurement.doubt is not None:
             continue
         name, _, settings = candidate_id.partition("[")
         numbers = tuple((key, float(value)) for key, value in _SETTING.findall(settings))
-        yield _Seen(name, numbers, float(estimate), time_us / float(estimate))
+        yield _Seen(name, numbers, estimated_us, time_us / estimated_us)
+
+
+def _positive(text: str) -> float | None:
+    """A finite number above 0, or None: anyone may import findings."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < inf else None
 
 
 def fitted(seen: Sequence[_Seen]) -> Corrected:
@@ -93,12 +109,13 @@ def fitted(seen: Sequence[_Seen]) -> Corrected:
     rows = [dict(_features(each.algorithm, each.settings, each.estimated_us)) for each in seen]
     names = list({name: None for row in rows for name in row})
     place = {name: index for index, name in enumerate(names)}
-    known = torch.zeros(len(rows), len(names), dtype=torch.float64)
-    for index, row in enumerate(rows):
+    lines = [[0.0] * len(names) for _ in rows]
+    for line, row in zip(lines, rows, strict=True):
         for name, value in row.items():
-            known[index, place[name]] = value
-    wanted = torch.tensor([log(each.times) for each in seen], dtype=torch.float64)
-    normal = known.T @ known + _RIDGE * torch.eye(len(names), dtype=torch.float64)
+            line[place[name]] = value
+    known = torch.tensor(lines, dtype=torch.float64, device="cpu")
+    wanted = torch.tensor([log(each.times) for each in seen], dtype=torch.float64, device="cpu")
+    normal = known.T @ known + _RIDGE * torch.eye(len(names), dtype=torch.float64, device="cpu")
     weights = torch.linalg.solve(normal, known.T @ wanted)
     left = (wanted - known @ weights).square().mean()
     spread = exp(2 * sqrt(float(left)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from convwright.core.candidate import Candidate
+from collections.abc import Iterable, Iterator
+
+from convwright.core.candidate import Candidate, Config
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.kinds.problem import Problem
 from convwright.rewrites import rewrite
+from convwright.rewrites.rewrite import Rewrite
 
 # No core of a CPU multiplies and adds more in a microsecond: two vectors of 64 bytes a cycle, at 6.5 GHz. Of 16-bit
 # numbers nothing is said: matrix units multiply those many times faster.
@@ -19,11 +22,21 @@ _IN_CACHE = 3.0
 
 def moved_bytes(candidate: Candidate) -> int:
     """What the rewrites around a candidate's leaf read and write at each call; 0 where there are none."""
-    moved, runs = 0, 1
+    return moved_by(_rewrites_of(candidate))
+
+
+def _rewrites_of(candidate: Candidate) -> Iterator[tuple[Rewrite, Problem, Config]]:
     while candidate.inner is not None:
-        moved += runs * rewrite(candidate.algorithm).moved_bytes(candidate.problem, candidate.config)
-        runs *= int(dict(candidate.config).get("parts", 1))
+        yield rewrite(candidate.algorithm), candidate.problem, candidate.config
         candidate = candidate.inner
+
+
+def moved_by(rewrites: Iterable[tuple[Rewrite, Problem, Config]]) -> int:
+    """What rewrites with their arguments read and write at each call, the outermost first."""
+    moved, runs = 0, 1
+    for each, problem, arguments in rewrites:
+        moved += runs * each.moved_bytes(problem, arguments)
+        runs *= int(dict(arguments).get("parts", 1))
     return moved
 
 

@@ -29,7 +29,6 @@ from convwright.store.upkeep import KnownProblem, Merged, Summary
 # The time of the last use is written at most this often: reading is no reason to write each time.
 _USED_EVERY_S = 86_400.0
 
-_TIMED_ON = "WHERE device = ? AND measurement IS NOT NULL"
 _OF_SUBJECT = "WHERE problem = ? AND device = ?"
 _USED = "INSERT OR REPLACE INTO used VALUES (?, ?, ?)"
 
@@ -130,17 +129,12 @@ class Store:
         """Whether there is any finding of a device."""
         return bool(self._database.execute("SELECT 1 FROM finding WHERE device = ? LIMIT 1", (device_key,)))
 
-    def timed(self, device_key: str) -> int:
-        """How many findings of a device have a time."""
-        rows = self._database.execute(f"SELECT count(*) FROM finding {_TIMED_ON}", (device_key,))
-        return int(rows[0][0]) if rows else 0
-
-    def latest(self, device_key: str, most: int) -> list[tuple[str, Measurement]]:
-        """The latest of these, by candidate id, of all problems and versions."""
+    def latest(self, device_key: str, most: int, *, condition: str) -> list[tuple[str, Measurement]]:
+        """The newest measurements of a device that have a condition, by candidate id, of all problems and versions."""
         rows = self._database.execute(
-            f"SELECT candidate, fingerprint, measurement, failure, created FROM finding {_TIMED_ON} "
-            "ORDER BY created DESC LIMIT ?",
-            (device_key, most),
+            "SELECT candidate, fingerprint, measurement, failure, created FROM finding "
+            "WHERE device = ? AND measurement LIKE ? ORDER BY created DESC LIMIT ?",
+            (device_key, f'%"{condition}"%', most),
         )
         stored = [(candidate, _stored(*columns)) for candidate, *columns in rows]
         return [(id_, each.measurement) for id_, each in stored if each is not None and each.measurement is not None]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
+from convwright.prediction.physics import moved_by
 from convwright.rewrites import REWRITES, Rewrite
 
 # Which rewrites stand inside which. Most pairs commute, so each pair has one order, in which less is copied: what
@@ -50,11 +51,7 @@ class Chain:
     @property
     def moved_bytes(self) -> int:
         """What the rewrites read and write at each call."""
-        moved, runs = 0, 1
-        for step in self.steps:
-            moved += runs * step.rewrite.moved_bytes(step.problem, step.arguments)
-            runs *= step.parts
-        return moved
+        return moved_by((step.rewrite, step.problem, step.arguments) for step in self.steps)
 
     @property
     def splits(self) -> bool:

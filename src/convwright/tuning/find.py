@@ -19,15 +19,15 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import as_current
+from convwright.prediction.corrections import predictor_for
 from convwright.settings import BUDGETS_US, Mode, Trust, settings
 from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import choose
-from convwright.tuning.compile_queue import Priority, compile_queue
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inner_problems import known_best, searching
-from convwright.tuning.kernels import compiling, is_long, likely
+from convwright.tuning.kernels import begun_early, compiling
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.search import baseline_of as baseline_of
@@ -72,14 +72,17 @@ def find(
     with budget.paused():
         search = replace(
             search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,
-            energy=energy, progress=progress or NO_HOOKS.progress, predictor=predictor,
+            energy=energy, progress=progress or NO_HOOKS.progress, predictor=predictor or predictor_for(store, device),
         )  # fmt: skip
-        # Compilers start and compile while this process loads what lists and runs the other candidates.
-        if then is None and search.runs and not search.recall().is_settled(mode):
-            queue = compile_queue()
-            queue.start(device)
-            if is_long(budget):
-                queue.want(likely(search)[: queue.most], device, Priority.SEARCH, loads=False)
+    if then is not None or not search.runs or search.recall().is_settled(mode):
+        return _found(search, then)
+    with begun_early(search):
+        return _found(search, then)
+
+
+def _found(search: Search, then: Callable[[], None] | None) -> Findings:
+    problem, device, budget = search.problem, search.device, search.budget
+    with budget.paused():
         listing.load(device)
     with nullcontext() if was_asked(problem, device) else budget.paused():
         direct = search.offers(problem)

@@ -116,6 +116,23 @@ def is_long(budget: Budget) -> bool:
 
 
 @contextmanager
+def begun_early(search: Search) -> Iterator[None]:
+    """Compilers start, and inside compile the first kernels of a long search while this process loads libraries. Where
+    the search fails, none are compiled for it any more."""
+    queue, first = compile_queue(), list[Candidate]()
+    with search.budget.paused():
+        queue.start(search.device)
+        if is_long(search.budget):
+            first = likely(search)[: queue.most]
+            queue.want(first, search.device, Priority.SEARCH, loads=False)
+    try:
+        yield
+    except BaseException:
+        queue.drop(first, search.device)
+        raise
+
+
+@contextmanager
 def compiling(
     search: Search,
     direct: Sequence[Candidate],

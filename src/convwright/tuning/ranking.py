@@ -17,9 +17,9 @@ from convwright.tuning.listing import spread
 # The most promising first.
 Rank = Callable[[Sequence[Candidate]], list[Candidate]]
 
-# So much of its time each configuration of an algorithm stands behind the one before.
+# Each further configuration of an algorithm counts as so much slower.
 _BEHIND = 1 / 6
-# In less time than this hardly anything is compiled, however short a search is.
+# In less time than this almost nothing is compiled.
 _LEAST_WITHIN_US = 2e6
 
 
@@ -30,7 +30,8 @@ def by_promise(
     within_us: float = inf,
 ) -> list[Candidate]:
     """By what they need at least; those that need the same in the order in which their backends believe in them, behind
-    all others where their tiles are mostly idle. What is predicted has the places of its backend by its predicted time.
+    all others where their tiles are mostly idle. Within a backend, candidates with a prediction change places so that
+    the fastest comes first.
 
     What takes long to compile comes later, the more so the less time there is (``within_us``).
     """
@@ -54,8 +55,8 @@ def by_promise(
 
 
 def _by_prediction(group: Sequence[tuple[float, Candidate]]) -> list[Candidate]:
-    """The fastest first as far as can be told, but of one algorithm's configurations, which differ less than
-    predictions err, each a little behind the one before."""
+    """The fastest first. Configurations of an algorithm differ by less than predictions err, so each further one counts
+    as slower."""
     ahead = Counter[str]()
     promised: list[tuple[float, Candidate]] = []
     for time_us, candidate in group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Protocol
 
 from convwright import flags
@@ -16,7 +17,7 @@ from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
 from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
-from convwright.prediction.corrections import predictor_for
+from convwright.prediction.estimates import ESTIMATES
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
 from convwright.store.store import Store
@@ -60,7 +61,7 @@ class Search:
     energy: bool = False
     progress: Progress = NO_HOOKS.progress
     kernels: Kernels | None = None
-    predictor: Predictor | None = None
+    predictor: Predictor = ESTIMATES
     follows_memory: bool = False
     _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -73,8 +74,7 @@ class Search:
 
     def ranked(self, listed: Sequence[Candidate]) -> list[Candidate]:
         """The most promising first."""
-        predictor = self.predictor or predictor_for(self.store, self.device)
-        return by_promise(listed, self.device, predictor, self.budget.total_us)
+        return by_promise(listed, self.device, self.predictor, self.budget.total_us or inf)
 
     @property
     def is_open(self) -> bool:

@@ -79,7 +79,8 @@ class Choice(Record):
 class Question(NamedTuple):
     """All that bears on a choice. Two GPUs of one kind are two devices, since a plan belongs to one of them. A
     ``fixed`` choice is not made again: whoever asks for determinism gets the same bits from the first call on. Without
-    ``searches`` only the store and PyTorch's own call are looked at."""
+    ``searches`` only the store and PyTorch's own call are looked at; ``is_call`` says that eager calls weigh what a
+    choice adds on the host."""
 
     problem: Problem
     torch_name: str | None
@@ -89,6 +90,7 @@ class Question(NamedTuple):
     flags: tuple[object, ...]
     fixed: bool
     searches: bool
+    is_call: bool = True
 
 
 class Answer(NamedTuple):
@@ -148,8 +150,8 @@ class Session:
         return self._answer(self._question(problem, device, policy, algorithm), device, eager)
 
     def plan(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Plan:
-        """A plan for who asks but once: searched for on any device, and what has yet to be compiled is waited for."""
-        key = self._question(problem, device, policy, None)._replace(searches=self._is_searching)
+        """A plan for a single request: searches on any device, and waits for compilers."""
+        key = self._question(problem, device, policy, None)._replace(searches=self._is_searching, is_call=False)
         answer = self._answer(key, device, None)
         if not key.fixed and not capturing(device) and compile_queue().hurry(problem, _PATIENCE_S):
             self._records[key].stale = True

@@ -10,9 +10,9 @@ from convwright.core.problem import ConvProblem
 def fault_of(problem: ConvProblem) -> str | None:
     """Why cuDNN is not asked for anything; None where nothing is known against it.
 
-    Of some weight gradients whose taps meet padding alone its heuristics end the process (SIGSEGV), and engines 1 and
-    20 leave them unwritten. Where outputs do, engines 26, 29, 73, 76 and algorithm 1 of an input's gradient leave
-    memory unwritten, or add what lies beside the operands.
+    If a tap of a weight gradient meets padding alone, cuDNN's heuristics may crash (SIGSEGV), and engines 1, 20 leave
+    elements unwritten. If an output does, engines 26, 29, 73, 76 and algorithm 1 of an input's gradient leave elements
+    unwritten, or add what lies beside the operands.
     """
     if problem.direction is Direction.BACKWARD_WEIGHT and problem.has_idle_taps:
         return "cuDNN crashes on some weight gradients where a tap meets padding alone"

@@ -7,8 +7,9 @@ Triton alone, and its ``plan`` loads PyTorch alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from convwright.core.candidate import Candidate, Offer
 from convwright.core.device import DeviceFacts
@@ -197,23 +198,5 @@ def plans(name: KernelName) -> Plans:
 
 def sources() -> tuple[ModuleType, ...]:
     """The Triton source of all kernels. Loads Triton."""
-    from convwright.backends.triton.banded_gemm import kernel as banded_gemm
-    from convwright.backends.triton.boxed_gemm import kernel as boxed_gemm
-    from convwright.backends.triton.boxed_weight_gradient import kernel as boxed_weight_gradient
-    from convwright.backends.triton.direct import kernel as direct
-    from convwright.backends.triton.few_weights import kernel as few_weights
-    from convwright.backends.triton.folded_gemm import kernel as folded_gemm
-    from convwright.backends.triton.implicit_gemm import kernel as implicit_gemm
-    from convwright.backends.triton.input_gradient import kernel as input_gradient
-    from convwright.backends.triton.staged_gemm import kernel as staged_gemm
-    from convwright.backends.triton.staged_weight_gradient import kernel as staged_weight_gradient
-    from convwright.backends.triton.taps_first import kernel as taps_first
-    from convwright.backends.triton.weight_gradient import kernel as weight_gradient
-    from convwright.backends.triton.wide_direct import kernel as wide_direct
-    from convwright.backends.triton.winograd import kernel as winograd
-
-    return (
-        banded_gemm, boxed_gemm, boxed_weight_gradient, direct, few_weights, folded_gemm,
-        implicit_gemm, input_gradient, staged_gemm, staged_weight_gradient,
-        taps_first, weight_gradient, wide_direct, winograd,
-    )  # fmt: skip
+    names = (name.replace("-", "_") for name in get_args(KernelName))
+    return tuple(import_module(f"{__package__}.{name}.kernel") for name in names)

@@ -17,7 +17,7 @@ from convwright.tuning.trials.effort import GLANCE, Effort
 from convwright.tuning.trials.quick_timing import QuickTiming, QuickTimings, none_had
 from convwright.tuning.trials.search_input import SEED, SPENT, SearchInput
 
-# Calls of PyTorch's own and of another that a decision takes: the shortest heat of both, and the least check.
+# Calls that one decision needs: a shortest heat of two candidates, and one check.
 DECIDING = {"cpu": 12, "cuda": 20}
 # Where fewer fit into what is left, no other look is begun, which takes 2.
 FEWEST_CALLS = {kind: 2 + calls for kind, calls in DECIDING.items()}

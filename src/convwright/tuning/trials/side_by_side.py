@@ -104,7 +104,7 @@ class Stopwatch:
 
 
 def _estimate(candidate: Candidate) -> tuple[tuple[str, str], ...]:
-    """What a backend estimated, beside which the time tells of others."""
+    """The backend's estimate. Together with the time it corrects estimates of other candidates."""
     alone = candidate.inner is None and candidate.estimated_us is not None
     return ((ESTIMATE, f"{candidate.estimated_us:.4g}"),) if alone else ()
 
