@@ -20,7 +20,7 @@ Rank = Callable[[Sequence[Candidate]], list[Candidate]]
 # Each further configuration of an algorithm counts as so much slower.
 _BEHIND = 1 / 6
 # In less time than this almost nothing is compiled.
-_LEAST_WITHIN_US = 2e6
+_LEAST_WITHIN_US = 1e6
 
 
 def by_promise(
