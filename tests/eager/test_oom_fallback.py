@@ -207,38 +207,13 @@ def test_nothing_of_a_call_is_kept(memory: Memory, monkeypatch: pytest.MonkeyPat
     assert gone() is None
 
 
-class Gpu:
-    """The allocator of a GPU that has room for so many bytes, as far as the workspaces use it."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    def make(self, nbytes: int, device: torch.device) -> Tensor:
-        gc.collect()
-        if sum(held.numel() for held in workspaces._held.on_gpu.values()) + nbytes > self.most:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return torch.empty(nbytes, dtype=torch.uint8)
-
-
-def test_threads_on_one_stream_have_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_have_memory_of_their_own_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspaces, "_held", workspaces._Held())
-    monkeypatch.setattr(workspaces, "_bytes", lambda nbytes, _: torch.empty(nbytes, dtype=torch.uint8))
-    here, taken = torch.device("cuda", 0), [workspaces._grown((0, 1), 60, torch.device("cuda", 0))]
-    thread = threading.Thread(target=lambda: taken.append(workspaces._grown((0, 1), 60, here)))
+    give = workspaces.workspace(60, torch.device("cpu"))
+    taken = [give()]
+    thread = threading.Thread(target=lambda: taken.append(give()))
     thread.start()
     thread.join()
-    assert workspaces._grown((0, 1), 50, here) is taken[0]
+    assert give() is taken[0]
     assert taken[1] is not taken[0]
-
-
-def test_other_streams_give_theirs_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspaces, "_held", workspaces._Held())
-    monkeypatch.setattr(workspaces, "_bytes", Gpu(100).make)
-    here = torch.device("cuda", 0)
-    assert workspaces._grown((0, 1), 60, here).numel() == 60
-    assert workspaces._grown((1, 1), 30, here).numel() == 30
-    assert workspaces._grown((0, 2), 50, here).numel() == 50
-    assert set(workspaces._held.on_gpu) == {(1, 1), (0, 2)}
-    assert workspaces._grown((0, 2), 70, here).numel() == 70  # without what it had
-    with pytest.raises(torch.OutOfMemoryError):
-        workspaces._grown((0, 3), 200, here)
+    assert workspaces.workspace(90, torch.device("cpu"))().numel() == 90

@@ -118,3 +118,18 @@ def test_the_first_call_of_a_process_may_be_captured(trains: bool) -> None:
     program = _CAPTURED_FIRST.replace("{trains}", str(trains))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.strip() == "captured", done.stderr[-2000:]
+
+
+def test_a_workspace_is_given_back_after_the_call() -> None:
+    """It adds to a model's peak only where the peak is in that call."""
+    x, w = torch.randn(8, 64, 56, 56, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
+    with torch.no_grad():
+        expected = cw.conv2d(x, w, padding=1, algorithm="reference/gemm")
+        torch.cuda.synchronize()
+        del expected
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        y = cw.conv2d(x, w, padding=1, algorithm="reference/gemm")
+    assert torch.cuda.max_memory_allocated() - before > 9 * x.nbytes, "columns of 9 taps were laid out"
+    assert torch.cuda.memory_allocated() - before <= 2 * y.nbytes
+    assert_close(y, F.conv2d(x.double(), w.double(), padding=1).float(), rtol=1e-4, atol=1e-3)
