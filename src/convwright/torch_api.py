@@ -99,8 +99,8 @@ mkldnn_layout: Any = _torch._mkldnn
 
 
 def address_of(tensor: Tensor) -> int:
-    """Where the elements of ``tensor`` begin, told to a reader; 0 where it has none. ``data_ptr`` gives leave to write:
-    a tensor that shares its memory until one of both is written to would be copied."""
+    """The address of the first element, for reading; 0 if there is none. ``data_ptr``, which is for writing too, would
+    copy a tensor that shares its memory copy-on-write."""
     begins = _data_address(tensor)
     return begins and begins + int(tensor.storage_offset()) * tensor.element_size()
 

@@ -55,14 +55,14 @@ def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
 
 
 def times_idle(leaf: Candidate) -> int:
-    """How many times the problem's products its tiles hold, as a power of two: which of two tiles that fit alike is
-    faster, who offers them knows better."""
+    """How many times the problem's products its tiles hold, as a power of two: finer differences are left to the
+    backend that offers the tiles."""
     products: int = leaf.problem.flops // 2
     return 1 if leaf.tiled is None or not products else 1 << max(leaf.tiled // products, 1).bit_length() - 1
 
 
 def own_call_us(own: Candidate, device: DeviceFacts) -> float:
-    """What PyTorch's own call takes on a CPU at the least, whichever CPU it is; 0 where nothing is known of that."""
+    """A lower bound for the time of PyTorch's own call, valid for any CPU; 0 if none is known."""
     per_thread = _MOST_FLOPS_PER_US.get(own.arithmetic)
     if device.kind != "cpu" or per_thread is None or device.threads is None:
         return 0.0
@@ -71,8 +71,8 @@ def own_call_us(own: Candidate, device: DeviceFacts) -> float:
 
 
 def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
-    """What the device needs at its peak bandwidth to move operands and to write a workspace once, whatever is saved of
-    the products; 0 where that is not known."""
+    """How long the device takes at its peak bandwidth to move the operands and to write the workspace once; 0 if the
+    bandwidth is not known."""
     bandwidth, leaf = device.bandwidth_bytes_per_us, candidate.leaf
     if not bandwidth:
         return 0.0

@@ -77,7 +77,7 @@ class Form:
     stands_in: bool = False
 
     def window(self, request: Request) -> tuple[Any, ...]:
-        """The arguments that ``own`` takes behind the tensors, in its order."""
+        """The arguments that ``own`` takes after the tensors, in its order."""
         if self.transposed:
             return request.stride, request.padding, request.output_padding, request.groups, request.dilation
         return request.stride, request.padding, request.dilation, request.groups

@@ -158,8 +158,8 @@ def check_like(y: Tensor, name: str, given: Tensor, *, any_dtype: bool = False) 
 
 
 def refuse_algorithm(form: Form, request: Request, why: str) -> None:
-    """Where only PyTorch's own functions can serve, and ``why`` they must, nothing else may be asked for. Whoever is
-    told of the calls wants to see which there are, whatever computes them meanwhile."""
+    """Where only PyTorch's own functions can serve, and ``why`` they must, nothing else may be asked for. While a model
+    is captured nothing is refused: a capture lists calls, whatever computes them."""
     if _around.by is not None:
         return
     around, policy = ambient.current(), request.policy
@@ -238,7 +238,7 @@ def _refuse(call: Call) -> None:
 
 
 def is_proxy(operand: object) -> bool:
-    """True for what wants to be told of functions and is no tensor."""
+    """True for an object that has `__torch_function__` and is no tensor."""
     return operand is not None and not isinstance(operand, Tensor) and hasattr(operand, "__torch_function__")
 
 

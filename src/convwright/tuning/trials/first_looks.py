@@ -28,8 +28,8 @@ _MOST_IN_VAIN = 64
 
 
 def glance(candidates: Iterable[Candidate], contest: SearchInput) -> list[Candidate]:
-    """Those that could be run within the budget, the fastest at a first look before all; none where memory is too short
-    for their operands. Nothing is timed or checked."""
+    """Candidates that ran within the budget, the fastest first; none if their operands do not fit into memory. Nothing
+    is timed or checked."""
     try:
         first = FirstLooks(contest, GLANCE)
     except SHORTAGES as error:
@@ -55,8 +55,7 @@ class FirstLooks:
         self.wrong: dict[Candidate, Checked] = {}  # what was seen to be wrong before anything was timed
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Look at candidates for as long as there is time, at those that cannot win last; all of them, in their
-        order."""
+        """Run candidates while time is left; those that cannot win come last. Returns all of them in order."""
         order: list[Candidate] = []
         hopeless: list[Candidate] = []
         for candidate in candidates:
@@ -144,7 +143,7 @@ class FirstLooks:
                 if not time.has_any() or in_vain == _MOST_IN_VAIN:
                     break
                 around.append(candidate)
-                # Few algorithms have others, so that it is asked of those alone.
+                # Checked only now, since few algorithms have other configurations.
                 if place == 1 and self._is_seen_to_be_wrong(best):
                     self.passed[candidate] = f"was not tried: {best.id} is wrong"
                     break
