@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import pytest
+
 from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.tuning import listing
@@ -94,6 +96,22 @@ def test_rewrites_are_not_planned_where_time_is_short() -> None:
         asked.clear()
         assert order(line, {}) == ["torch/default"]
         assert bool(asked) is planned
+
+
+def test_where_time_is_short_rewrites_stand_around_what_is_compiled() -> None:
+    """No backend is asked for that. Grouped layers with channels last have kernels inside a relayout alone."""
+    kernel = replace(offer(PROBLEM, "compiled/x"), compiles=True)
+    time = Time()
+    line = Lineup(
+        PROBLEM, CPU, [offer(PROBLEM, "torch/default")], None, lambda inner: pytest.fail("no time"),
+        Budget(100.0, now_us=time), most_chains=3, rank=promise, is_built=lambda candidate: True,
+        kernels_of=lambda inner: [replace(kernel, problem=inner)],
+    )  # fmt: skip
+    time.now_us = 50.0
+    ids = order(line, {})
+    assert ids[0] == "torch/default"
+    assert len(ids) == 1 + 3
+    assert all("(compiled/x)" in id_ or ", compiled/x)" in id_ for id_ in ids[1:])
 
 
 def test_what_is_not_allowed_keeps_nothing_back_that_has_been_compiled(made: Made) -> None:

@@ -55,6 +55,9 @@ class SearchKernels:
     def is_built(self, candidate: Candidate) -> bool:
         return self._came(candidate.leaf) == ""
 
+    def of(self, problem: Problem) -> list[Candidate]:
+        return [kernel for kernel in self.wanted if kernel.problem == problem]
+
     def reason_to_pass(self, candidate: Candidate) -> str | None:
         """Why a candidate is not to be built now; None where it is there."""
         came = self._came(candidate.leaf)

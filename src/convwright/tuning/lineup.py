@@ -40,8 +40,9 @@ class Lineup:
     and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
     was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are
     known of so far, and ``refusals`` what cannot be. ``most_chains`` is how many chains of rewrites are planned, None
-    all there are; ``is_built`` tells what is compiled by now, ``wait`` waits for more of it, and
-    ``is_allowed`` tells what may be chosen; ``rank`` puts the most promising first.
+    all there are; ``is_built`` tells what is compiled by now, ``wait`` waits for more of it, ``kernels_of`` names what
+    is compiled for a problem inside a rewrite, and ``is_allowed`` tells what may be chosen; ``rank`` puts the most
+    promising first.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Lineup:
         rank: Rank,
         is_built: Callable[[Candidate], bool] = lambda candidate: False,
         wait: Callable[[], bool] = lambda: False,
+        kernels_of: Callable[[Problem], list[Candidate]] = lambda problem: [],
         is_allowed: Callable[[Candidate], bool] = lambda candidate: True,
     ) -> None:
         self.listed = list(direct)
@@ -64,6 +66,7 @@ class Lineup:
         self._device, self._baseline, self._budget = device, baseline, budget
         self._asked, self._most = (problem, device, promising), most_chains
         self._rank, self._is_built, self._wait, self._is_allowed = rank, is_built, wait, is_allowed
+        self._kernels_of = kernels_of
         self._queues: dict[str, _Queue] = {}
         self._linked: list[Candidate] = []
         self._compiled: list[Candidate] = []
@@ -146,14 +149,15 @@ class Lineup:
         return queue.waiting.popleft()
 
     def _plan_rewrites(self) -> None:
-        """All chains, or the most promising as long as there is time."""
+        """All chains, or the most promising ones while there is time. After that only around compiled kernels, for which
+        no backend is asked."""
         problem, device, promising = self._asked
         possible, self.refusals = chains(problem, device)
         rewritten: list[Candidate] = []
         for chain in possible[: self._most]:
-            if self._most is not None and not self._budget.has(_LEAST_LEFT):
-                break
-            rewritten += [chain.wrap(candidate) for candidate in promising(chain.inner)]
+            has_time = self._most is None or self._budget.has(_LEAST_LEFT)
+            inner = promising(chain.inner) if has_time else self._kernels_of(chain.inner)
+            rewritten += [chain.wrap(candidate) for candidate in inner]
         self.listed += rewritten
         self._enter(self._rank(rewritten))
 

@@ -53,6 +53,7 @@ class Run:
             search.problem, search.device, direct, self._baseline, promising, search.budget,
             rank=search.ranked, most_chains=most_chains, is_built=self._is_built,
             wait=search.kernels.wait if search.kernels is not None and rewrites else lambda: False,
+            kernels_of=search.kernels.of if search.kernels is not None else lambda problem: [],
             is_allowed=lambda candidate: listing.objection(candidate, search.policy) is None,
         )  # fmt: skip
 

@@ -40,6 +40,10 @@ class Kernels(Protocol):
         """Why a candidate is not to be built now, or None where it is compiled."""
         ...
 
+    def of(self, problem: Problem) -> list[Candidate]:
+        """What is compiled for a problem, which may be inside a rewrite."""
+        ...
+
     def wait(self) -> bool:
         """Wait until more is compiled than before; False where that takes too long, or no more comes."""
         ...
