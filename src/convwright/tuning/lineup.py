@@ -149,8 +149,8 @@ class Lineup:
         return queue.waiting.popleft()
 
     def _plan_rewrites(self) -> None:
-        """All chains, or the most promising ones while there is time. After that only around compiled kernels, for which
-        no backend is asked."""
+        """All chains, or the most promising ones while there is time. After that only around compiled kernels, since no
+        backend is asked for those."""
         problem, device, promising = self._asked
         possible, self.refusals = chains(problem, device)
         rewritten: list[Candidate] = []
