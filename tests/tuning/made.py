@@ -13,6 +13,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding, Interval, KindError, Measurement
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.settings import Mode
@@ -66,6 +67,9 @@ class Compiled:
 
     def __init__(self, id_: str) -> None:
         self._id = id_
+
+    def of(self, problem: Problem) -> list[Candidate]:
+        return []
 
     def is_built(self, candidate: Candidate) -> bool:
         return candidate.leaf.id == self._id
