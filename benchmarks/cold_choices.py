@@ -24,20 +24,19 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import torch
 from common import torch_calls
 from common.chosen_calls import call_of
 from common.pace import Pace, sliced
 from common.random_problems import problems
+from common.retiming import faster
 from common.stages import Answer, Stage, serve
 from torch import Tensor
 
 import convwright as cw
 from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Activation
-from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.eager.decision import choices_for
@@ -178,7 +177,7 @@ def summary(lines: list[Answer]) -> str:
     said = [f"{len(lines)} problems, {len(lines) - len(right)} failed"]
     for name in ("captured", "eager") if right else ():
         verdicts = [line["ratios"][name] for line in right]
-        mean = geometric_mean([_faster(verdict["ratio"]) for verdict in verdicts])
+        mean = geometric_mean([faster(verdict["ratio"]) for verdict in verdicts])
         slower = sum(verdict["outcome"] == "slow" for verdict in verdicts)
         said.append(f"{name}: {mean.value if mean else 1:.3f} times as fast as PyTorch, {slower} slower")
     loops = [line["loops_us"]["ratio"] for line in right if line["loops_us"]]
@@ -187,11 +186,6 @@ def summary(lines: list[Answer]) -> str:
             f"eager loops: at most {max(loops):.3f} of PyTorch's time, {sum(r > 1.03 for r in loops)} over 1.03"
         )
     return "; ".join(said)
-
-
-def _faster(ratio: dict[str, Any]) -> Interval:
-    value, low, high = (float(ratio[end]) for end in ("value", "low", "high"))
-    return Interval(1 / value, 1 / high, 1 / low if low > 0 else float("inf"))
 
 
 def main() -> None:

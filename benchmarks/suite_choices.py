@@ -40,14 +40,14 @@ import torch
 from common import kernels_ahead, torch_calls
 from common.asked_rows import Asked, picked, rows
 from common.choices_summary import missing, summary, told
+from common.chosen_calls import call_of
 from common.pace import Pace
 from common.retiming import OURS, attempts, narrowest
 from common.stages import Answer, Stage, serve, serve_saying
 from common.torch_autotuning import Autotuners, caches
-from torch import Tensor
 
 import convwright as cw
-from convwright.core.direction import Direction, Role
+from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.error_rule import error_objection
 from convwright.core.finding import KindError
@@ -64,7 +64,6 @@ from convwright.measuring.timer import measure_together
 from convwright.report.benchmarks.lines import Lines
 from convwright.store.store import Store
 from convwright.tuning.choose import Verdict
-from convwright.tuning.session import Choice
 from convwright.tuning.worker import Say
 
 # Not the seed of any search.
@@ -155,7 +154,7 @@ def retimed(options: argparse.Namespace, question: Answer) -> Answer:
     begun_s, problem, device = perf_counter(), flagged(question), device_facts(options.device)
     choice = choices_for(problem, device, policy(options), None).captured
     given = operands(problem, Kind.NORMAL, options.device, seed=SEED)
-    calls = {OURS: ours(choice, problem, given, Weights(options.weights))}
+    calls = {OURS: call_of(choice, problem, given, Weights(options.weights))}
     calls |= torch_calls.calls(options.beside, problem, given)
     reference = sampled_reference(problem, given)
     errors = {name: errors_of(call(), reference) for name, call in calls.items()}
@@ -198,23 +197,6 @@ def wrong_calls(problem: ConvProblem, options: argparse.Namespace) -> dict[str, 
             errors[name].append(KindError(kind.value, *errors_of(call(), reference)))
     objection = error_objection(problem, errors["benchmark"], errors["default"], policy(options))
     return {} if objection is None else {"benchmark": objection}
-
-
-def ours(choice: Choice, problem: ConvProblem, given: dict[Role, Tensor], weights: Weights) -> torch_calls.Call:
-    """A call of the choice, with all that it does at each; PyTorch's own where that is what runs."""
-    if choice.is_torch:
-        return torch_calls.calls(["default"], problem, given)["default"]
-    plan = choice.plan()
-    first, second = (given[role] for role in problem.direction.operands)
-    workspace = None
-    if plan.workspace_bytes:
-        workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=first.device)
-    rest = given.get(Role.BIAS), given.get(Role.RESIDUAL), None, workspace
-    packed = plan.prepare(second) if Role.W in given else second
-    is_packed = packed.layout is not torch.strided or packed.data_ptr() != second.data_ptr()
-    if is_packed and weights is Weights.CHANGING:
-        return lambda: plan(first, plan.prepare(second), *rest)
-    return partial(plan, first, packed, *rest)
 
 
 def compiled(options: argparse.Namespace, question: Answer) -> Answer:

@@ -40,7 +40,7 @@ class SizedCall:
 
     @property
     def key(self) -> object:
-        """What the compiler is told: problems with equal ones share a kernel."""
+        """What a kernel is compiled for. Problems for which this is equal share the kernel."""
         told = sorted((name, repr(value)) for name, value in self.constants.items())
         options = self.warps, self.stages, self.registers
         return self.kernel, tuple(self.pointers.items()), tuple(self.sizes), tuple(self.hints.items()), *told, options
@@ -82,7 +82,7 @@ def variants(call: KernelCall) -> Iterator[tuple[str, SizedCall]]:
 
 
 class Hints(Enum):
-    """What the compiler is told about sizes."""
+    """The constants and divisibility hints of the sizes."""
 
     NEEDED = "the powers of two that divide those which addresses are made of, up to what is read at once"
     OF_16 = "those of the same that are multiples of 16"

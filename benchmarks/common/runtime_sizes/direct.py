@@ -1,7 +1,7 @@
 """The kernel of `backends/triton/direct`, of forward convolutions alone, with its sizes and strides as numbers at run
 time.
 
-What the sizes decide when a kernel is compiled is told by flags: DEEP, PADDED_D, K_FITS, K_DIVIDED, RAGGED,
+Flags hold what the sizes decide at compile time: DEEP, PADDED_D, K_FITS, K_DIVIDED, RAGGED,
 UNITS_FIT, ONE_SPAN and ONE_COLUMN.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"

@@ -22,9 +22,8 @@ def reciprocal(number: int) -> tuple[int, int]:
 
 @triton.jit
 def divided(value, by, times, shift, RUN: tl.constexpr, EQUAL: tl.constexpr = False):
-    """Quotient and remainder; ``times`` is None where there is no reciprocal. Where ``value`` are numbers that follow
-    one another from a multiple of RUN on, which divides ``by``, or with EQUAL are the same RUN times, the compiler is
-    told what that means for both."""
+    """Quotient and remainder; ``times`` is None if there is no reciprocal. RUN divides ``by``. Each RUN numbers of
+    ``value`` follow one another from a multiple of RUN, or are the same with EQUAL; the results carry that as hints."""
     if times is None:
         quotient = value // by
         rest = value % by

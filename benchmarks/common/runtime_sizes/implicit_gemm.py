@@ -1,6 +1,6 @@
 """The kernel of `backends/triton/implicit_gemm`, whole sums alone, with its sizes and strides as numbers at run time.
 
-What the sizes decide when a kernel is compiled is told by flags: TAIL, EXACT, DEEP, PADDED_D, GROUPED, K_FITS and
+Flags hold what the sizes decide at compile time: TAIL, EXACT, DEEP, PADDED_D, GROUPED, K_FITS and
 ODD_ROWS. A step of the sum knows its tap by counting channels up, not by a division.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"

@@ -1,4 +1,4 @@
-"""Launching a kernel that takes numbers behind its operands, by the driver alone: no C compiler is asked for."""
+"""Launches kernels that take numbers after their operands. The driver alone does it: no C compiler is needed."""
 
 from __future__ import annotations
 

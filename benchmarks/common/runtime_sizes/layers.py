@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from convwright.core.problem import ConvProblem
 
-# Of each block of MobileNetV3-Large: taps, channels between, channels behind, whether it squeezes, and its stride.
+# Of each block of MobileNetV3-Large: taps, inner channels, output channels, whether it squeezes, and stride.
 _BLOCKS = (
     (3, 16, 16, False, 1), (3, 64, 24, False, 2), (3, 72, 24, False, 1),
     (5, 72, 40, True, 2), (5, 120, 40, True, 1), (5, 120, 40, True, 1),

@@ -1,5 +1,4 @@
-"""One way of computing one problem, made ready for whoever calls it themselves: on tensors, a convolution also on
-addresses."""
+"""Plans that users call themselves: on tensors, or for a convolution on addresses."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ def plan(
 
     Where nothing is known of the problem it is searched, and kernels are compiled for that, which may take seconds.
 
-    A convolution's plan is a ``BoundPlan``; that of a matrix product, an expression or a copy is a ``TensorPlan``.
+    It is a ``BoundPlan`` for a convolution, and a ``TensorPlan`` for a matrix product, an expression or a copy.
 
     ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only. Only
     convolutions have such plans.

@@ -64,10 +64,6 @@ class SearchScheduler:
         is_usual = len(kinds) == 1 and self._layers[call.w.shape] <= _ALIKE
         return When.NOW if is_usual and _is_known(call) else When.LATER
 
-    def sees_one_shape(self, call: Call) -> bool:
-        """Whether all calls of a layer so far were alike."""
-        return len(self._kinds_of(call)) == 1
-
     @contextmanager
     def hurried(self) -> Iterator[None]:
         """Inside, every call is decided at once."""

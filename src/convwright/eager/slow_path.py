@@ -81,9 +81,7 @@ def decided(call: Call) -> Run | None:
     if capturing or slots.forgotten != forgotten:
         return decision.run
     if decision.lasts:
-        slot = Slot(call.tensors, call.request, decision.run, call.extra)
-        is_left = decision.run is None and scheduler.sees_one_shape(call)
-        (slots.leave if is_left else slots.remember)(call.w, call.tensors, slot)
+        slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, decision.run, call.extra))
     elif decision.run is None and call.request.policy is None:
         slots.rest(id(call.w))  # a call now and then asks again
     return decision.run

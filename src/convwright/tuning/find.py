@@ -19,7 +19,6 @@ from convwright.core.policy import Objective, Policy
 from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import as_current
-from convwright.prediction.corrections import predictor_for
 from convwright.settings import BUDGETS_US, Mode, Trust, settings
 from convwright.store.store import Store
 from convwright.tuning import listing
@@ -72,7 +71,7 @@ def find(
     with budget.paused():
         search = replace(
             search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,
-            energy=energy, progress=progress or NO_HOOKS.progress, predictor=predictor or predictor_for(store, device),
+            energy=energy, progress=progress or NO_HOOKS.progress, predictor=predictor,
         )  # fmt: skip
     if then is not None or not search.runs or search.recall().is_settled(mode):
         return _found(search, then)

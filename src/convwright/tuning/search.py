@@ -17,7 +17,7 @@ from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
 from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
-from convwright.prediction.estimates import ESTIMATES
+from convwright.prediction.corrections import predictor_for
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
 from convwright.store.store import Store
@@ -65,7 +65,7 @@ class Search:
     energy: bool = False
     progress: Progress = NO_HOOKS.progress
     kernels: Kernels | None = None
-    predictor: Predictor = ESTIMATES
+    predictor: Predictor | None = None
     follows_memory: bool = False
     _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -78,7 +78,8 @@ class Search:
 
     def ranked(self, listed: Sequence[Candidate]) -> list[Candidate]:
         """The most promising first."""
-        return by_promise(listed, self.device, self.predictor, self.budget.total_us or inf)
+        predictor = self.predictor or predictor_for(self.store, self.device)
+        return by_promise(listed, self.device, predictor, self.budget.total_us or inf)
 
     @property
     def is_open(self) -> bool:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
 from convwright.measuring.disturbances.background import processors
-from convwright.prediction.corrections import predictor_for
 from convwright.settings import BUDGETS_US, Mode
 from convwright.store.store import Store
 from convwright.tuning.budget import Budget
@@ -45,7 +43,6 @@ class Upcoming:
         self._order = list(dict.fromkeys(problems))
         self._device, self._policy, self._mode, self._store = device, policy, mode, store
         self._budget_us = budget_us or BUDGETS_US.get(mode, 0.0)
-        self._predictor = predictor_for(store, device)
         self._wanted: dict[Problem, list[Candidate]] = {}
 
     @contextmanager
@@ -72,4 +69,4 @@ class Upcoming:
         search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
         if search.recall().is_settled(self._mode):
             return []
-        return likely(replace(search, predictor=self._predictor))
+        return likely(search)
