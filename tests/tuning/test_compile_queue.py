@@ -94,6 +94,22 @@ def test_what_only_the_next_searches_want_is_not_built_here(queue: CompileQueue,
     assert made.built == [kernel(0).id]
 
 
+def test_what_is_wanted_here_just_before_it_is_done_is_built_here(
+    queue: CompileQueue, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = queue._done
+
+    def done(job: object) -> str | None:
+        came = compiled(job)  # type: ignore[arg-type]
+        wanted(queue, [0])
+        return came
+
+    monkeypatch.setattr(queue, "_done", done)
+    wanted(queue, [0], Priority.NEXT, loads=False)
+    queue.wait_for_all()
+    assert made.built == [kernel(0).id]
+
+
 def test_several_at_once_but_no_more_than_are_allowed(queue: CompileQueue, made: Made) -> None:
     queue.most, meeting = 3, threading.Barrier(3)
     at_once, most = 0, 0

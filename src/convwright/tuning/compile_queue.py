@@ -64,6 +64,7 @@ class _Job:
     loads: bool
     came: str | None = None
     is_compiled: bool = False
+    is_loaded: bool = False
     is_dropped: bool = False
     groups: list[_Group] = field(default_factory=list)
 
@@ -175,7 +176,7 @@ class CompileQueue:
         job.priority, job.until_s = min(job.priority, priority), inf if job.groups else until_s
         # What went wrong may go well another time; in the background it would be tried for ever.
         tried_again = bool(job.came) and priority is not Priority.BACKGROUND
-        if tried_again or (loads and not job.loads and job.came is not None):
+        if tried_again or (loads and not job.is_loaded and job.came == ""):
             job.came, job.is_compiled = None, job.is_compiled and not tried_again
             self._waiting.append(job)
         job.loads = job.loads or loads
@@ -311,7 +312,11 @@ class CompileQueue:
         if came is None or job.is_dropped:
             self._forget([job])
             return []
-        job.came, job.is_compiled = came, True
+        job.is_compiled = True
+        if job.loads and not job.is_loaded and not came:
+            self._waiting.insert(0, job)  # that was asked for when it was nearly done
+            return []
+        job.came = came
         done = []
         for group in job.groups:
             group.missing -= 1
@@ -337,6 +342,7 @@ class CompileQueue:
                     pass  # then building the kernel compiles it, and says what is wrong with it
             if job.loads and not (job.is_dropped or _is_over()):
                 listing.build(job.kernel, job.device)
+                job.is_loaded = True
         except Abandoned:
             return None
         except BaseException as error:  # compilers have no common one, and nobody else is there to hear of it
