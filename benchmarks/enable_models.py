@@ -35,6 +35,7 @@ from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
+from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.session import session
 
 MODELS = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "densenet121", "efficientnet_b0")
@@ -62,7 +63,7 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for _ in range(2):
                 for _ in range(WARM_UP):
                     ours()
-                session().wait_for_compilers()
+                compile_queue().wait_for_all()
             for _ in range(WARM_UP):
                 ours()
             ready_s = perf_counter() - begun_s

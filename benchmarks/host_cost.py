@@ -27,7 +27,7 @@ from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.kernels import kernels_of
 from convwright.measuring.timer import measure_calls
-from convwright.tuning.session import session
+from convwright.tuning.compile_queue import compile_queue
 
 Call = Callable[[], object]
 # Ours or PyTorch's, called with input, weight, bias, stride and padding.
@@ -141,7 +141,7 @@ def main() -> None:
             with torch.set_grad_enabled(grad):
                 for call in (ours, theirs) * 3:
                     call()  # the first meeting tunes
-                session().wait_for_compilers()
+                compile_queue().wait_for_all()
                 ours()  # takes what was compiled meanwhile
                 times = measure_calls({"ours": ours, "torch": theirs}, clock=clock, budget_us=options.budget_s * 1e6)
             verdict = compare(times["ours"], times["torch"])

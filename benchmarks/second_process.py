@@ -41,7 +41,7 @@ from torch.nn import functional as F
 import convwright as cw
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.tuning import run
-from convwright.tuning.session import session
+from convwright.tuning.compile_queue import compile_queue
 
 counts = {"planned": 0, "searched": 0}
 def counted(module, name, what):
@@ -95,7 +95,7 @@ def call(form, layer):
         synchronize()
         times.append((time.perf_counter() - begun) * 1e3)
         if calls > 1:
-            session().wait_for_compilers()
+            compile_queue().wait_for_all()
     return times[0], cw.last_choice().candidate.id if ours else "torch/default"
 
 with torch.no_grad():

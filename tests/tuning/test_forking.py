@@ -228,14 +228,14 @@ def test_what_the_parent_is_compiling_is_asked_for_anew(made: Made, monkeypatch:
     def child() -> str:
         made.compiler = lambda id_: None
         assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.is_torch
-        here.wait_for_compilers()
+        compile_queue().wait_for_all()
         return here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id
 
     try:
         assert in_child(child) == "compiled/kernel"
     finally:
         blocked.set()
-        here.wait_for_compilers()
+        compile_queue().wait_for_all()
     assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel"
 
 

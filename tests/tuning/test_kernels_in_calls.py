@@ -139,7 +139,7 @@ def test_what_comes_late_for_it_is_for_later_calls(made: Made, monkeypatch: pyte
     here = Session(Mode.QUICK, Store.open(None))
     assert not here.plan(PROBLEM, CPU, Policy()).candidate.compiles
     go.set()
-    here.wait_for_compilers()
+    compile_queue().wait_for_all()
     assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel-3"
 
 
@@ -165,4 +165,4 @@ def test_what_has_to_stay_the_same_is_not_waited_for(made: Made) -> None:
     here = Session(Mode.QUICK, Store.open(None))
     first = here.answer(PROBLEM, CPU, policy, None, None).captured
     assert here.plan(PROBLEM, CPU, policy).candidate == first.candidate
-    here.wait_for_compilers()
+    compile_queue().wait_for_all()

@@ -23,7 +23,7 @@ _LEAST_LEFT = 0.6
 
 @dataclass(slots=True)
 class _Queue:
-    """The candidates of one kind that wait, how many were taken, how long that took, and the best time of any."""
+    """The candidates of one backend that wait, how many were taken, how long that took, and the best time of any."""
 
     waiting: deque[Candidate] = field(default_factory=deque)
     taken: int = 0
@@ -91,20 +91,20 @@ class Lineup:
 
     def hear(self, candidate: Candidate, look_us: float) -> None:
         """A candidate was looked at, and took so long."""
-        queue = self._queues.get(_kind(candidate))
+        queue = self._queues.get(candidate.backend)
         if queue is not None:
             queue.best_us = look_us if queue.best_us is None else min(queue.best_us, look_us)
 
     def _enter(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:
             if candidate == self._baseline:
-                self._queues.setdefault(_kind(candidate), _Queue()).waiting.appendleft(candidate)
+                self._queues.setdefault(candidate.backend, _Queue()).waiting.appendleft(candidate)
             elif candidate.leaf.links_us:
                 self._linked.append(candidate)
             elif candidate.compiles and not self._is_built(candidate):
                 (self._compiled if self._is_allowed(candidate) else self._forbidden).append(candidate)
             else:
-                self._queues.setdefault(_kind(candidate), _Queue()).waiting.append(candidate)
+                self._queues.setdefault(candidate.backend, _Queue()).waiting.append(candidate)
 
     def _enter_built(self) -> None:
         """What has been compiled meanwhile is no more kept back."""
@@ -120,7 +120,7 @@ class Lineup:
                 return
             taken, begun_us = taken + 1, self._budget.now_us()
             yield candidate
-            self._queues[_kind(candidate)].spent_us += self._budget.now_us() - begun_us
+            self._queues[candidate.backend].spent_us += self._budget.now_us() - begun_us
             self._enter_built()
 
     def _next(self) -> Candidate | None:
@@ -160,8 +160,3 @@ class Lineup:
             rewritten += [chain.wrap(candidate) for candidate in inner]
         self.listed += rewritten
         self._enter(self._rank(rewritten))
-
-
-def _kind(candidate: Candidate) -> str:
-    """Whose turn it takes: that of its backend, or of all that is rewritten."""
-    return candidate.backend

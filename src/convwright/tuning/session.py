@@ -197,10 +197,6 @@ class Session:
         self._records.clear()
         self._known_devices.clear()
 
-    def wait_for_compilers(self) -> None:
-        """Until all that searches inside calls left to be compiled is there."""
-        compile_queue().wait_for_all()
-
     def begin_in_child(self) -> None:
         """Go on in a child that was forked off: the threads that search and compile are its parent's."""
         self._measuring.clear()

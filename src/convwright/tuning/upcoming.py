@@ -1,8 +1,4 @@
-"""Searches that follow one another: while one is made, kernels of the next problems are compiled.
-
-Of 15 layers that were searched for 4 s each, one after the other, 4 were left without any kernel of ours: those that an
-earlier search had begun were still being compiled.
-"""
+"""Searches that follow one another: while one is made, kernels of the next problems are compiled."""
 
 from __future__ import annotations
 
