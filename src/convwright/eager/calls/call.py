@@ -124,6 +124,11 @@ class Call:
         return self.residual is not None, self.out is not None
 
     @property
+    def has_more(self) -> bool:
+        """Whether there is more to it than PyTorch's function takes."""
+        return self.extra is not None or (self.request.activation or "none") != "none"
+
+    @property
     def policy(self) -> Policy:
         """What is allowed, and what is made least; the default where nothing was asked for."""
         return self.request.policy or Policy()

@@ -7,7 +7,7 @@ from torch import Tensor
 from convwright import torch_api
 from convwright.backends.torch_native.own import TorchPlan, torch_candidate
 from convwright.core.direction import Direction
-from convwright.core.epilogue import Activation, activation_named
+from convwright.core.epilogue import activation_named
 from convwright.eager.asking import ambient
 from convwright.eager.asking.autocast import autocasting
 from convwright.eager.calls.call import Call, per_call
@@ -43,20 +43,15 @@ def _bound(choice: Choice, call: Call) -> Runner:
 
 def torchs_own(call: Call) -> Run | None:
     """PyTorch's own functions and gradient; None where the caller's arguments can go there as they are."""
-    return torchs_functions(call) if _has_more(call) else None
+    return torchs_functions(call) if call.has_more else None
 
 
 def _own_runner(call: Call) -> Runner:
     """PyTorch's own functions, called as a candidate is."""
-    if _has_more(call):
+    if call.has_more:
         return torchs_functions(call)
     own, window = call.form.own, call.form.window(call.request)
     return lambda x, w, bias=None, _residual=None, _out=None: own(x, w, bias, *window)
-
-
-def _has_more(call: Call) -> bool:
-    """Whether there is more to a call than ``F.conv2d`` takes."""
-    return call.extra is not None or activation_named(call.request.activation) is not Activation.NONE
 
 
 def either_runner(eager: Run | None, captured: Run | None, call: Call) -> Runner:

@@ -8,7 +8,6 @@ from typing import TypeVar, cast
 from torch import Tensor
 
 from convwright.core.direction import Direction
-from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, dense_strides, same_order
 from convwright.eager.asking.describe import suggested
@@ -21,18 +20,13 @@ def with_strides(run: _Run, problem: ConvProblem, call: Call) -> _Run:
     """``run``, which computes ``problem`` for ``call`` into memory of its own, with results whose strides along single
     elements are PyTorch's, too."""
     spec, is_gradient = problem.output, problem.direction is not call.form.direction
-    if 1 not in spec.shape or not (is_gradient or _is_bare(call)):
+    # What adds or activates lays a result in planes where it can, and an output that is given lies as it does.
+    if 1 not in spec.shape or (call.has_more and not is_gradient):
         return run
     shape, strides = spec.shape, dense_strides(spec.shape, _layout(problem, call))
     if strides == spec.strides or not same_order(shape, strides, spec.strides):
         return run
     return cast(_Run, lambda *given, **rare: run(*given, **rare).as_strided_(shape, strides))
-
-
-def _is_bare(call: Call) -> bool:
-    """Whether nothing comes behind the convolution: what adds or activates lays a result in planes where it can, and
-    an output that is given lies as it does."""
-    return activation_named(call.request.activation) is Activation.NONE and call.extra is None
 
 
 def _layout(problem: ConvProblem, call: Call) -> Layout:
