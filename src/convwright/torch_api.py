@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
 from torch.nn.modules.conv import _ConvNd as AnyConvolution
 from torch.nn.modules.conv import _ConvTransposeNd as AnyTransposedConvolution
+from torch.utils import _pytree as trees
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
@@ -58,6 +59,18 @@ fp32_precision: Callable[[str, str], str] = _C._get_fp32_precision_getter
 set_fp32_precision: Callable[[str, str, str], None] = _C._set_fp32_precision_setter
 fp16_sums_allowed: Callable[[], Any] = _C._get_cublas_allow_fp16_accumulation
 set_fp16_sums_allowed: Callable[..., None] = _C._set_cublas_allow_fp16_accumulation
+
+
+# Nested tuples, lists and dicts as a list of what is in them, and back, with what says how they are nested.
+flatten: Callable[[Any], tuple[list[Any], Any]] = trees.tree_flatten
+unflatten: Callable[[list[Any], Any], Any] = trees.tree_unflatten
+# An operator of PyTorch's with one list of arguments, and what says which.
+Operator: Any = _torch._ops.OpOverload
+
+
+def schema_of(operator: Any) -> Any:
+    """The arguments and results of an operator of PyTorch's; None for what is none."""
+    return getattr(operator, "_schema", None)
 
 
 def deterministic() -> bool:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from convwright.backends.reference.gemm import GemmPlan
-from convwright.core.memory_plan import ALIGNMENT_BYTES
 from convwright.core.policy import Policy
 from convwright.eager import decision
 from convwright.engine.chains.chain import Chain
 from convwright.engine.chains.layer import ConvLayer, from_sequential
 from convwright.errors import BadInput
+from convwright.graph.memory_plan import ALIGNMENT_BYTES
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.session import Session

@@ -8,9 +8,9 @@ import pytest
 
 from convwright.core.candidate import Refusal
 from convwright.core.direction import Direction
-from convwright.core.memory_plan import aligned
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
+from convwright.graph.memory_plan import aligned
 from convwright.rewrites import rewrite
 from rewrites.around import CPU
 

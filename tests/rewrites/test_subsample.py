@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from convwright.core.direction import Direction, Role
-from convwright.core.memory_plan import aligned
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
+from convwright.graph.memory_plan import aligned
 from convwright.measuring.checking.data import Kind
 from convwright.measuring.checking.error import measure_errors
 from convwright.rewrites import rewrite

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from convwright.core.memory_plan import ALIGNMENT_BYTES
 from convwright.core.tensor_spec import ALIGNMENTS, TensorSpec, same_order
 from convwright.errors import BadInput
+from convwright.graph.memory_plan import ALIGNMENT_BYTES
 from convwright.tensors import torch_dtype
 
 

@@ -75,6 +75,10 @@ class RolePlan(ABC):
         """The weight, which is not packed."""
         return weight
 
+    def compute(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Tensor:
+        """The result for operands that are known to be right, of which a weight was prepared."""
+        return self.bind(operands, workspace)()
+
     def __call__(self, /, *operands: Tensor | None, **named: Tensor | None) -> Tensor:
         problem: Problem = self.candidate.problem
         workspace, out = named.pop("workspace", None), named.pop("out", None)

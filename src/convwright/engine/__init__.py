@@ -1,5 +1,5 @@
-"""Whole networks. So far: every convolution of a model, and chains of layers in one arena.
+"""Whole networks: a model is captured, changed by passes, planned and run. Not public yet.
 
-Input: a model and an example. Output: its layers and the problems that they pose.
-Read first: ``capture/layers``, ``capture/example``, ``chains/chain``.
+Input: a model and an example. Output: an engine that computes the same.
+Read first: ``optimize``, ``planned``, ``engine``.
 """

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from convwright import torch_api
 from convwright.core.direction import Role
-from convwright.core.memory_plan import aligned
+from convwright.graph.memory_plan import aligned
 from convwright.rewrites.embedding import Embedded, Embedding
 from convwright.tensors import carve
 

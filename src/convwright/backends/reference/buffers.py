@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from convwright.core.memory_plan import Buffer, plan_memory
 from convwright.core.tensor_spec import TensorSpec
+from convwright.graph.memory_plan import Buffer, plan_memory
 from convwright.tensors import carve
 
 

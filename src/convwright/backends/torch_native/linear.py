@@ -100,11 +100,13 @@ class TorchLinearPlan(RolePlan):
         self._compute = flags.with_matmul_tf32(compute, tf32) if candidate.config else compute
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-        x, w = operands["x"], self.prepare(operands["w"])
+        ready = {**operands, "w": self.prepare(operands["w"])}
+        return lambda: self.compute(ready)
+
+    def compute(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Tensor:
         bias, residual, out = (operands.get(role) for role in ("bias", "residual", "y"))
-        if out is None:
-            return lambda: laid_(self._compute(x, w, bias, residual), self._problem.y)
-        return lambda: out.copy_(self._compute(x, w, bias, residual))
+        y = self._compute(operands["x"], operands["w"], bias, residual)
+        return laid_(y, self._problem.y) if out is None else out.copy_(y)
 
     def _own(self, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
         y = F.linear(x, w, bias)

@@ -13,7 +13,7 @@ from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType, plain_arithmetic
-from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pointwise import OUTPUT, PointwiseProblem
 from convwright.core.policy import Policy
 from convwright.tensors import laid_, torch_dtype
 from convwright.torch_operators import compiled
@@ -61,9 +61,11 @@ class TorchPointwisePlan(RolePlan):
         self._dtype = torch_dtype(problem.y.dtype)
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-        inputs = {name: operands[name] for name, _ in self.candidate.problem.inputs}
-        out = operands.get(self.candidate.problem.outputs[-1])
-        return (lambda: self._made(inputs)) if out is None else (lambda: out.copy_(self._compute(inputs)))
+        return lambda: self.compute(operands)
+
+    def compute(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Tensor:
+        out = operands.get(OUTPUT)
+        return self._made(operands) if out is None else out.copy_(self._compute(operands))
 
     def _made(self, inputs: Mapping[str, Tensor]) -> Tensor:
         made = self._compute(inputs).to(self._dtype)

@@ -20,8 +20,8 @@ from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate
 from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, arguments_of, steps
 from convwright.core.kinds.pointwise import PointwiseProblem
-from convwright.core.memory_plan import aligned
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
+from convwright.graph.memory_plan import aligned
 from convwright.tensors import allocator, carve, empty
 from convwright.torch_operators import FUNCTIONS, REDUCTIONS
 

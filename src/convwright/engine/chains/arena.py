@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from convwright.core.memory_plan import ALIGNMENT_BYTES, Buffer, plan_memory
 from convwright.engine.chains.steps import Step
+from convwright.graph.memory_plan import ALIGNMENT_BYTES, Buffer, plan_memory
 from convwright.tensors import carve
 
 

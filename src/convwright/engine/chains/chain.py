@@ -9,13 +9,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from convwright.core.memory_plan import Buffer, MemoryPlan
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.engine.chains.arena import Arena
-from convwright.engine.chains.capture import Captured
 from convwright.engine.chains.layer import ConvLayer
 from convwright.engine.chains.steps import Step, steps_of
+from convwright.engine.cuda_graph import CudaGraph
 from convwright.errors import BadInput
+from convwright.graph.memory_plan import Buffer, MemoryPlan
 from convwright.tensors import empty
 from convwright.tuning.session import Choice
 
@@ -54,7 +54,7 @@ class Chain:
             self.input = empty(self._steps[0].problem.x, example.device).copy_(example)
             self.output = empty(self._steps[-1].problem.y, example.device)
             self._calls = self._wired()
-            self._captured = Captured(self._run, example.device) if example.is_cuda else None
+            self._captured = CudaGraph(self._run, example.device) if example.is_cuda else None
 
     def __call__(self, x: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The network's output for ``x``: in ``out``, or in ``chain.output`` until the next call."""

@@ -12,13 +12,13 @@ _new_stream: Any = torch.cuda.Stream
 _WARM_UPS = 2
 
 
-class Captured:
+class CudaGraph:
     """``run`` as a CUDA graph. All memory that it touches must live as long as this.
 
     Replays run on the current stream. They use the same memory, so that ``join`` comes before anything is written.
     """
 
-    def __init__(self, run: Callable[[], None], device: torch.device) -> None:
+    def __init__(self, run: Callable[[], object], device: torch.device) -> None:
         self._device = device
         self._graph = torch.cuda.CUDAGraph()
         self._last_stream: torch.cuda.Stream = _new_stream(device)

@@ -1,0 +1,68 @@
+"""The candidates of a search that are worth trying inside a network: the winner, and those that come close to it."""
+
+from __future__ import annotations
+
+import torch
+
+from convwright.core.candidate import Candidate
+from convwright.core.finding import Finding, Interval
+from convwright.shortage import SHORTAGES
+from convwright.tuning import listing
+from convwright.tuning.budget import Budget
+from convwright.tuning.choose import call_us, objection
+from convwright.tuning.findings import Findings
+from convwright.tuning.trials.checks import Checks
+from convwright.tuning.trials.quick_timing import FAILURES
+from convwright.tuning.trials.search_input import SEED
+from convwright.tuning.trials.trial import Bench, Trial
+
+# So many besides the winner, none of which took more than so many times as long. In a network, where caches are cold
+# and each call costs, another may be the fastest.
+_MOST, _CLOSE = 2, 1.6
+_CHECKING_US = 1e6
+
+
+def alternates(found: Findings) -> tuple[tuple[Candidate, Interval], ...]:
+    """The winner and close candidates that are right, with their times."""
+    choice = found.choice
+    if choice is None:
+        return ()
+    best = call_us(choice, found.policy)
+    close = [
+        verdict.finding for verdict in found.verdicts
+        if verdict.finding is not choice and verdict.finding.measurement is not None
+        and call_us(verdict.finding, found.policy).value <= _CLOSE * best.value
+        and listing.objection(verdict.finding.candidate, found.policy) is None
+    ]  # fmt: skip
+    close.sort(key=lambda finding: call_us(finding, found.policy).value)
+    checking, right = _Checking(found), list[Finding]()
+    for finding in close[: 2 * _MOST]:
+        if len(right) < _MOST and checking.is_right(finding):
+            right.append(finding)
+    return tuple((each.candidate, call_us(each, found.policy)) for each in (choice, *right))
+
+
+class _Checking:
+    """Whether errors are allowed. They are looked for where the search did not."""
+
+    def __init__(self, found: Findings) -> None:
+        self._found = found
+        self._ready: tuple[Bench, Checks] | None = None
+
+    def is_right(self, finding: Finding) -> bool:
+        assert finding.measurement is not None
+        if finding.measurement.errors:
+            return objection(finding, self._found.baseline, self._found.policy) is None
+        try:
+            bench, checks = self._ready = self._ready or self._made()
+            with torch.autocast(bench.device.type, enabled=False):
+                checked = checks.check(Trial(finding.candidate, bench), Budget(_CHECKING_US))
+        except (*SHORTAGES, *FAILURES):
+            return False
+        return checked.enough and not checked.wrong
+
+    def _made(self) -> tuple[Bench, Checks]:
+        found = self._found
+        bench = Bench(found.problem, found.device, found.mode, seed=SEED)
+        own = None if found.baseline is None else Trial(found.baseline.candidate, bench)
+        return bench, Checks(bench, found.policy, seed=SEED, own=own)

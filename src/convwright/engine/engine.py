@@ -1,0 +1,90 @@
+"""What a user calls: a network that is planned for inputs of one shape, on a GPU as one CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright import torch_api
+from convwright.core.device import DeviceFacts
+from convwright.engine.assignment import Assignment
+from convwright.engine.cuda_graph import CudaGraph
+from convwright.engine.program import Program, Values
+from convwright.engine.structure import Structure, filled
+from convwright.errors import BadInput
+from convwright.graph.memory_plan import MemoryPlan
+from convwright.tensors import torch_dtype
+
+
+class Engine:
+    """A network that is planned for inputs of one shape. Called, it gives what the model gives.
+
+    One thread at a time may call it.
+    """
+
+    def __init__(
+        self, assignment: Assignment, constants: Mapping[str, Tensor], device: DeviceFacts, structure: Structure
+    ) -> None:
+        self.assignment, self.constants, self.structure = assignment, constants, structure
+        self.facts, self.device = device, torch.device(str(device.torch_name))
+        with _undisturbed(self.device):
+            self._program = Program(assignment, constants, device)
+            self._values: Values = []
+            self._captured = CudaGraph(self._compute, self.device) if self.device.type == "cuda" else None
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The model's outputs for these inputs, in memory of their own."""
+        given, _ = torch_api.flatten(inputs)
+        self._check(given)
+        with _undisturbed(self.device):
+            if self._captured is None:
+                values = self._program.run(self._program.take(given))
+            else:
+                self._captured.join()
+                self._program.take(given)
+                self._captured.replay()
+                values = self._values
+            outputs = self._program.outputs(values, given, replayed=self._captured is not None)
+        return filled(self.structure, outputs)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """Where each buffer lies in the arena."""
+        return self._program.memory_plan
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the one block that holds what steps write to memory that is given to them."""
+        return self.memory_plan.nbytes
+
+    def step_times(self, inputs: Sequence[Tensor]) -> list[float]:
+        """What each step takes in a run on a CPU, in microseconds: the median of several runs."""
+        with _undisturbed(self.device):
+            return self._program.step_times(inputs)
+
+    def _compute(self) -> None:
+        self._values = self._program.run(self._program.take(()))
+
+    def _check(self, given: Sequence[Any]) -> None:
+        names = self.assignment.inputs
+        if len(given) != len(names):
+            raise BadInput(f"the engine takes {len(names)} tensors, got {len(given)}")
+        for name, tensor in zip(names, given, strict=True):
+            spec = self.assignment.tensors[name]
+            dtype = torch_dtype(spec.dtype)
+            if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (spec.shape, dtype):
+                got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
+                raise BadInput(f"`{name}` must be {dtype} {spec.shape}, got {got}")
+            if tensor.device != self.device and tensor.device.type != self.device.type:
+                raise BadInput(f"`{name}` must be on {self.device}, got one on {tensor.device}")
+
+
+@contextmanager
+def _undisturbed(device: torch.device) -> Iterator[None]:
+    """No gradients and no autocast; tensors made here may be written to outside of inference mode too."""
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield

@@ -1,0 +1,153 @@
+"""A graph in the making: values for PyTorch's nodes, and nodes with operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from convwright.core.dtype import DType
+from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.network import Network
+from convwright.errors import BadInput
+from convwright.graph.graph import Graph, Node
+from convwright.graph.operations import Operation, View
+from convwright.tensors import core_dtype
+
+
+class Unknown(Exception):
+    """What makes an operator one that no graph can hold."""
+
+
+class Builder:
+    """``value`` is the name of the value that stands for a node of PyTorch's. All values between nodes are dense with
+    the last dimension innermost: how they lie is decided later."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, TensorSpec] = {}
+        self.held: dict[str, Tensor] = {}
+        self._nodes: list[Node] = []
+        self._inputs: list[str] = []
+        self._outputs: tuple[str, ...] = ()
+        self._names: dict[Any, str] = {}
+        self._parts: dict[Any, tuple[str, ...]] = {}
+        self._called: dict[Any, str] = {}
+        self._taken: dict[str, int] = {}
+
+    def name(self, node: Any) -> str:
+        """What a node of PyTorch's is called in the graph: the layer that it belongs to, and the operator where the
+        layer is no more than a part of the model."""
+        if node not in self._called:
+            path, is_leaf = _layer(node)
+            operator = str(getattr(node.target, "name", lambda: node.name)()).removeprefix("aten::").partition(".")[0]
+            wanted = path if is_leaf else ".".join(filter(None, (path, operator.strip("_"))))
+            taken = self._taken.get(wanted, 0)
+            self._taken[wanted] = taken + 1
+            self._called[node] = wanted if not taken else f"{wanted}:{taken + 1}"
+        return self._called[node]
+
+    def constant(self, node: Any, name: str, tensor: Tensor) -> None:
+        """A tensor of the model's, under its own name. One of a dtype that no problem has may still go unread."""
+        self.held[name], self._names[node] = tensor, name
+        try:
+            self.values[name] = TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype))
+        except BadInput:
+            return
+
+    def input(self, node: Any, spec: TensorSpec) -> None:
+        self.values[node.name], self._names[node] = spec, node.name
+        self._inputs.append(node.name)
+
+    def outputs(self, nodes: Iterable[Any], specs: Sequence[TensorSpec]) -> None:
+        """What the model returns, and how that lies, unless it lies in memory of the caller's or of the model's."""
+        self._outputs = tuple(self.value(node) for node in nodes)
+        fixed = {*self._inputs, *self.held}
+        self.values |= {name: spec for name, spec in zip(self._outputs, specs, strict=True) if name not in fixed}
+
+    def value(self, node: Any) -> str:
+        """The value of a node; what has a dtype that no problem has is refused."""
+        name = self._names.get(node)
+        if name is None or name not in self.values:
+            raise Unknown(f"{node} is no tensor of {', '.join(DType)}")
+        return name
+
+    def spec(self, value: str) -> TensorSpec:
+        return self.values[value]
+
+    def result(self, node: Any) -> TensorSpec:
+        """The spec of what a node of PyTorch's computes."""
+        (spec,) = self.results(node)
+        return spec
+
+    def results(self, node: Any) -> tuple[TensorSpec, ...]:
+        """The same of one that gives several tensors."""
+        made = node.meta["val"]
+        try:
+            several = made if isinstance(made, tuple | list) else (made,)
+            return tuple(TensorSpec(tuple(map(int, each.shape)), core_dtype(each.dtype)) for each in several)
+        except (BadInput, AttributeError, TypeError):
+            raise Unknown(f"it gives {made}, which is no tensor of {', '.join(DType)}") from None
+
+    def compute(self, name: str, operation: Operation, reads: Mapping[str, str]) -> str:
+        """A node with one output, which is called as the node is."""
+        self.values[name] = next(
+            spec for role, spec in operation.operands.items() if str(role) == str(operation.outputs[-1])
+        )
+        self._nodes.append(Node(name, operation, tuple(reads.items()), (name,)))
+        return name
+
+    def compute_all(self, node: Any, operation: Operation, reads: Mapping[str, str], names: tuple[str, ...]) -> None:
+        """A node with several outputs, which PyTorch's nodes take apart."""
+        specs = [operation.operands[role] for role in operation.outputs]
+        self.values |= dict(zip(names, specs, strict=True))
+        self._nodes.append(Node(self.name(node), operation, tuple(reads.items()), names))
+        self.has_parts(node, names)
+
+    def is_(self, node: Any, value: str) -> bool:
+        """Let a node of PyTorch's stand for a value; True, as a translation that succeeded."""
+        self._names[node] = value
+        return True
+
+    def has_parts(self, node: Any, values: tuple[str, ...]) -> None:
+        """Let a node of PyTorch's that gives several tensors stand for values."""
+        self._parts[node] = values
+
+    def part(self, node: Any, whole: Any, place: int) -> bool:
+        """Let a node stand for one output of another."""
+        return place < len(self._parts.get(whole, ())) and self.is_(node, self._parts[whole][place])
+
+    def view(self, name: str, value: str, shape: tuple[int, ...]) -> str:
+        """The value with other sizes."""
+        spec = self.values[value]
+        if spec.shape == shape:
+            return value
+        held = self.held.get(value)
+        if held is None:
+            return self.compute(name, View(spec, TensorSpec(shape, spec.dtype)), {"x": value})
+        viewed = f"{value}[{'x'.join(map(str, shape))}]"
+        self.held[viewed], self.values[viewed] = held.reshape(shape), TensorSpec(shape, spec.dtype)
+        return viewed
+
+    def made(self, name: str, tensor: Tensor) -> str:
+        """A new constant."""
+        self.held[name] = tensor
+        self.values[name] = TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype))
+        return name
+
+    def network(self) -> Network:
+        constants = tuple(name for name in self.held if name in self.values)
+        graph = Graph(self.values, tuple(self._nodes), tuple(self._inputs), self._outputs, constants).needed()
+        return Network(graph, {name: self.held[name] for name in graph.constants})
+
+
+def _layer(node: Any) -> tuple[str, bool]:
+    """The path of the innermost module that a node of PyTorch's belongs to, and whether that is one of PyTorch's
+    layers."""
+    stack = [*node.meta.get("nn_module_stack", {}).values()]
+    if not stack:
+        return "", False
+    path, kind = stack[-1]
+    kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    is_leaf = kind.startswith("torch.nn.modules.") and not kind.startswith("torch.nn.modules.container.")
+    return path.removeprefix("L['self']").removeprefix("."), is_leaf

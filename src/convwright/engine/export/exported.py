@@ -1,0 +1,86 @@
+"""A model and an example → its network: `torch.export`, and each operator as an operation of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from convwright import torch_api
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.engine.export.builder import Builder, Unknown
+from convwright.engine.export.operators import TRANSLATIONS, foreign
+from convwright.engine.network import Network
+from convwright.engine.structure import Structure, structure_of
+from convwright.errors import Refused, first_line
+from convwright.tensors import core_dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported:
+    """``structure`` is how the model nests its outputs."""
+
+    network: Network
+    structure: Structure
+
+
+def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tensor]) -> Exported:
+    """The network that ``model`` computes from an example, whose tensors in their order are ``tensors``. Its weights
+    are the model's own."""
+    try:
+        with torch.no_grad():
+            program = torch.export.export(model, example, strict=False).run_decompositions({})
+    except Exception as error:  # whatever a model's own code raises
+        raise Refused(f"the model cannot be exported as a whole: {first_line(error)}") from error
+    network, nesting = _network(program, tensors), program.call_spec.out_spec
+    places = torch_api.unflatten(list(range(len(network.graph.outputs))), nesting)
+    return Exported(network, structure_of(places))
+
+
+def _network(program: Any, example: Sequence[Tensor]) -> Network:
+    signature = program.graph_signature
+    held = {**program.state_dict, **program.constants}
+    named = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    if written := [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]:
+        raise Refused(f"the model writes to {written[0]}, which a network that is planned once cannot do")
+    builder, given = Builder(), iter(example)
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in named:
+            builder.constant(node, named[node.name], held[named[node.name]].detach())
+        elif node.op == "placeholder":
+            builder.input(node, _spec(next(given)))
+        elif node.op == "call_function":
+            _translate(builder, node)
+        elif node.op == "output":
+            builder.outputs(node.args[0], [_spec_of_fake(each) for each in node.args[0]])
+    return builder.network()
+
+
+def _translate(builder: Builder, node: Any) -> None:
+    translation = TRANSLATIONS.get(str(node.target))
+    try:
+        if translation is None or not translation(builder, node):
+            foreign(builder, node)
+    except Unknown as unknown:
+        where = node.meta.get("stack_trace", "").strip().splitlines()
+        line = f", at {' '.join(each.strip() for each in where[-2:])}" if where else ""
+        raise Refused(f"{node.target} cannot be planned: {unknown}{line}") from None
+
+
+def _spec(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype), tensor.stride())
+
+
+def _spec_of_fake(node: Any) -> TensorSpec:
+    """An output as the model itself lays it: dense, in the order of its dimensions or with channels last."""
+    if not isinstance(node, torch.fx.Node):
+        raise Refused(f"the model returns {node!r}, and a planned network returns tensors only")
+    spec = _spec(node.meta["val"])
+    return spec if spec.layout is not Layout.STRIDED else spec.dense(Layout.NCHW)

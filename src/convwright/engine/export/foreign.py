@@ -1,0 +1,103 @@
+"""PyTorch's operators as data: their names and arguments in a graph, and the call that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright import strict_json, torch_api
+from convwright.errors import BadInput, Refused
+from convwright.graph.operations import Foreign
+
+# Arguments that JSON does not have are written as a dict with one of these keys.
+_TENSOR, _DTYPE, _LAYOUT, _DEVICE, _FORMAT = "tensor", "dtype", "layout", "device", "memory_format"
+_WORDS: dict[str, type] = {_DTYPE: torch.dtype, _LAYOUT: torch.layout, _FORMAT: torch.memory_format}
+
+
+def written(args: Sequence[Any], kwargs: dict[str, Any], place_of: Callable[[Any], int | None]) -> str:
+    """Arguments as strict JSON; ``place_of`` gives the place of what stands for a tensor, None for anything else."""
+
+    def word(argument: Any) -> Any:
+        place = place_of(argument)
+        if place is not None:
+            return {_TENSOR: place}
+        if isinstance(argument, list | tuple):
+            return [word(each) for each in argument]
+        if argument is None or isinstance(argument, bool | int | float | str):
+            return strict_json.in_words(argument) if isinstance(argument, float) else argument
+        for name, kind in _WORDS.items():
+            if isinstance(argument, kind):
+                return {name: str(argument).removeprefix("torch.")}
+        if isinstance(argument, torch.device):
+            return {_DEVICE: str(argument)}
+        raise Refused(f"{type(argument).__name__} cannot be written as an argument of an operator")
+
+    return strict_json.dumps([word(list(args)), {name: word(each) for name, each in kwargs.items()}], compact=True)
+
+
+def read(arguments: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments again, with ``tensors`` in their places."""
+    args, kwargs = _words(arguments)
+
+    def argument(word: Any) -> Any:
+        if isinstance(word, list):
+            return [argument(each) for each in word]
+        if not isinstance(word, dict):
+            return float(word) if word in ("inf", "-inf", "nan") else word
+        ((name, value),) = word.items()
+        if name == _TENSOR:
+            return tensors[value]
+        return torch.device(value) if name == _DEVICE else _member(_WORDS[name], value)
+
+    return [argument(each) for each in args], {name: argument(each) for name, each in kwargs.items()}
+
+
+@lru_cache(maxsize=1024)
+def _words(arguments: str) -> Any:
+    return strict_json.loads(arguments)
+
+
+def _member(kind: type, name: str) -> Any:
+    member = getattr(torch, name, None)
+    if not isinstance(member, kind):
+        raise BadInput(f"PyTorch has no {kind.__name__} called {name!r}")
+    return member
+
+
+def operator_named(target: str) -> Any:
+    """The operator of PyTorch's with this name. Only those of PyTorch's own library that write to none of their
+    arguments are given, since a name may come from a file."""
+    library, _, rest = target.partition(".")
+    name, _, overload = rest.partition(".")
+    packet = getattr(torch.ops.aten, name, None) if library == "aten" else None
+    found = getattr(packet, overload or "default", None)
+    schema = torch_api.schema_of(found)
+    if found is None or schema is None:
+        raise BadInput(f"PyTorch has no operator called {target!r}")
+    takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    if schema.is_mutable or not takes_tensors:
+        raise BadInput(f"{target} is no operator that computes a tensor from tensors")
+    return found
+
+
+def prepared(operation: Foreign) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
+    """The operator as a function of its tensors. Its results share no memory with them."""
+    operator, arguments = operator_named(operation.target), operation.arguments
+    is_view = any(each.alias_info is not None for each in torch_api.schema_of(operator).returns)
+
+    def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        args, kwargs = read(arguments, tensors)
+        result = operator(*args, **kwargs)
+        several = result if isinstance(result, tuple | list) else (result,)
+        return tuple(each.clone() if is_view else each for each in several)
+
+    return run
+
+
+def compute(operation: Foreign, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The operator's results for these tensors."""
+    return prepared(operation)(tensors)

@@ -1,0 +1,33 @@
+"""A graph with its weights: what is captured, changed by passes, planned and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from convwright.errors import BadInput
+from convwright.graph.graph import Graph
+from convwright.tensors import core_dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """``constants`` holds a tensor for each constant of the graph. The tensors are the model's own until a pass
+    computes others."""
+
+    graph: Graph
+    constants: Mapping[str, Tensor]
+
+    def __post_init__(self) -> None:
+        for name in self.graph.constants:
+            spec, held = self.graph.values[name], self.constants.get(name)
+            if held is None or (tuple(held.shape), core_dtype(held.dtype)) != (spec.shape, spec.dtype):
+                has = "nothing" if held is None else f"{held.dtype} {tuple(held.shape)}"
+                raise BadInput(f"the constant {name!r} is {spec.dtype} {spec.shape}, got {has}")
+
+    def with_graph(self, graph: Graph, constants: Mapping[str, Tensor] | None = None) -> Network:
+        """Another graph over these constants and those that are given; constants that it does not have are dropped."""
+        known = {**self.constants, **(constants or {})}
+        return Network(graph, {name: known[name] for name in graph.constants})

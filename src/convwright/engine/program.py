@@ -1,0 +1,255 @@
+"""An assignment made ready: its steps as calls, one arena, weights packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright.core.binding import RolePlan, bind
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.plan import Plan
+from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.assignment import Assignment, Step
+from convwright.engine.export.foreign import prepared
+from convwright.graph.memory_plan import ALIGNMENT_BYTES, Buffer, plan_memory
+from convwright.graph.operations import Foreign, View
+from convwright.tensors import carve, empty, laid_, lies_as
+from convwright.tuning.listing import build
+
+# The tensors of one run by their place; None before they are computed and after they are needed.
+Values = list[Tensor | None]
+_Run = Callable[[Values], None]
+# Steps are timed in so many runs at least, and for so long.
+_FEWEST_RUNS, _PROFILING_S = 7, 0.3
+
+
+class Program:
+    """The steps of an assignment. What plans write to memory that is given to them lies in the ``arena``. On a CPU most
+    of PyTorch's operators make their own output, which comes and goes with the run."""
+
+    def __init__(self, assignment: Assignment, constants: Mapping[str, Tensor], device: DeviceFacts) -> None:
+        self.assignment, self.device = assignment, torch.device(str(device.torch_name))
+        self._constants = constants
+        self._places = {name: place for place, name in enumerate((*assignment.tensors, *assignment.constants))}
+        plans = [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
+        self._layout = _Layout(assignment, plans)
+        self.memory_plan = self._layout.plan
+        self.arena = _aligned_bytes(self.memory_plan.nbytes, self.device)
+        self._static = self._fixed_values()
+        self._steps = [
+            (self._runner(number, step, plan), self._dropped(number))
+            for number, (step, plan) in enumerate(zip(assignment.steps, plans, strict=True))
+        ]
+
+    def take(self, given: Sequence[Tensor]) -> Values:
+        """Values at the beginning of a run: a GPU's steps read inputs from fixed memory, a CPU's where they lie.
+        Without inputs those of before are read again."""
+        values = list(self._static)
+        for name, tensor in zip(self.assignment.inputs, given, strict=bool(given)):
+            held, spec = values[self._places[name]], self.assignment.tensors[name]
+            if held is not None:
+                held.copy_(tensor.detach())
+            else:
+                lies = lies_as(tensor, spec)
+                values[self._places[name]] = tensor.detach() if lies else empty(spec, self.device).copy_(tensor)
+        return values
+
+    def run(self, values: Values) -> Values:
+        """The tensors after all steps, of those that are still needed."""
+        for step, dropped in self._steps:
+            step(values)
+            for place in dropped:
+                values[place] = None
+        return values
+
+    def outputs(self, values: Values, given: Sequence[Tensor], *, replayed: bool) -> list[Tensor]:
+        """What the model returns, in memory that the next run does not write to."""
+        inputs, own = dict(zip(self.assignment.inputs, given, strict=True)), dict[str, Tensor]()
+        for name in dict.fromkeys(self.assignment.outputs):
+            value, root = values[self._places[name]], self._layout.root(name)
+            assert value is not None
+            is_kept = replayed or root in inputs or self._static[self._places[root]] is not None
+            own[name] = inputs[name] if name in inputs else value.clone() if is_kept else value
+        return [own[name] for name in self.assignment.outputs]
+
+    def step_times(self, given: Sequence[Tensor]) -> list[float]:
+        """What each step takes in a run on a CPU, in microseconds: the median of several runs."""
+        taken: list[list[float]] = [[] for _ in self._steps]
+        until_s = perf_counter() + _PROFILING_S
+        while len(taken[0]) < _FEWEST_RUNS or perf_counter() < until_s:
+            values = self.take(given)
+            for times, (step, dropped) in zip(taken, self._steps, strict=True):
+                begun_s = perf_counter()
+                step(values)
+                times.append((perf_counter() - begun_s) * 1e6)
+                for place in dropped:
+                    values[place] = None
+        return [median(times[1:]) for times in taken]
+
+    def _fixed_values(self) -> Values:
+        """The tensors that lie in the same memory at every run: constants, what is in the arena, inputs of a GPU."""
+        values: Values = [None] * len(self._places)
+        for name in self.assignment.inputs if self.device.type == "cuda" else ():
+            values[self._places[name]] = empty(self.assignment.tensors[name], self.device)
+        for name in self.assignment.constants:
+            values[self._places[name]] = self._constants[name].to(self.device)
+        for name, offset in self.memory_plan.offsets.items():
+            if name in self.assignment.tensors:
+                values[self._places[name]] = carve(self.arena, offset, self.assignment.tensors[name])
+        return values
+
+    def _dropped(self, number: int) -> tuple[int, ...]:
+        """The places of what no later step needs."""
+        return tuple(self._places[name] for name in self._layout.dropped_after(number))
+
+    def _runner(self, number: int, step: Step, plan: Plan | None) -> _Run:
+        reads = tuple(self._places[name] for _, name in step.reads)
+        if isinstance(step.operation, View):
+            return _viewing(reads[0], self._places[step.writes[0]], step.operation.y)
+        if isinstance(step.operation, Foreign):
+            return _calling_pytorch(step.operation, reads, tuple(self._places[name] for name in step.writes))
+        assert plan is not None
+        workspace = self._workspace(number, plan)
+        (name,) = step.writes
+        operands = {
+            role: self._operand(step.operation.operands[role], self._static[place])
+            for (role, _), place in zip(step.reads, reads, strict=True)
+        }
+        out, missing = self._static[self._places[name]], [role for role, held in operands.items() if held is None]
+        if out is not None and not missing:
+            there = {role: held for role, held in operands.items() if held is not None}
+            call = bind(plan, {**there, step.operation.outputs[-1]: out}, workspace)
+            return lambda values: _ignored(call())
+        places = dict(zip(dict(step.reads), reads, strict=True))
+        if isinstance(plan, RolePlan):
+            given = operands if out is None else {**operands, step.operation.outputs[-1]: out}
+            return _ComputingByRole(plan, given, places, workspace, self._places[name])
+        return _Calling(plan, operands, places, out, workspace, self._places[name])
+
+    def _operand(self, spec: TensorSpec, held: Tensor | None) -> Tensor | None:
+        """A fixed tensor as an operation takes it: a constant may have to be laid otherwise."""
+        if held is None or lies_as(held, spec):
+            return held
+        return empty(spec, self.device).copy_(held)
+
+    def _workspace(self, number: int, plan: Plan) -> Tensor | None:
+        if not plan.workspace_bytes:
+            return None
+        offset = self.memory_plan.offsets[_workspace_of(number)]
+        return self.arena[offset : offset + plan.workspace_bytes]
+
+
+class _Layout:
+    """Which tensors lie in the arena and where, and when each is needed for the last time."""
+
+    def __init__(self, assignment: Assignment, plans: Sequence[Plan | None]) -> None:
+        self._root: dict[str, str] = {}  # of a view: the tensor whose memory it is
+        self._last = assignment.last_uses()
+        first: dict[str, int] = {}
+        for number, (step, plan) in enumerate(zip(assignment.steps, plans, strict=True)):
+            if isinstance(step.operation, View):
+                read = step.reads[0][1]
+                self._root[step.writes[0]] = self.root(read)
+            elif plan is not None and plan.writes_out:
+                first[step.writes[0]] = number
+        for view, root in self._root.items():
+            self._last[root] = max(self._last[root], self._last[view])
+        buffers = [
+            Buffer(name, assignment.tensors[name].span_bytes, start, self._last[name]) for name, start in first.items()
+        ]
+        buffers += [
+            Buffer(_workspace_of(number), plan.workspace_bytes, number, number)
+            for number, plan in enumerate(plans) if plan is not None and plan.workspace_bytes
+        ]  # fmt: skip
+        self.buffers, self.plan = tuple(buffers), plan_memory(buffers)
+        self._dynamic = {name for step in assignment.steps for name in step.writes} - first.keys()
+
+    def root(self, name: str) -> str:
+        """The tensor whose memory it is."""
+        return self._root.get(name, name)
+
+    def dropped_after(self, number: int) -> Iterator[str]:
+        """The tensors outside of the arena that no step after this one needs."""
+        return (name for name in sorted(self._dynamic) if self._last.get(name, -1) == number)
+
+
+class _Calling:
+    """A convolution with an operand or a result that lies elsewhere at each run."""
+
+    def __init__(
+        self, plan: Plan, operands: Mapping[str, Tensor | None], places: Mapping[str, int],
+        out: Tensor | None, workspace: Tensor | None, result: int,
+    ) -> None:  # fmt: skip
+        self._run: Callable[..., Tensor] = plan
+        self._out, self._workspace, self._result = out, workspace, result
+        problem, fixed = plan.candidate.problem, dict(operands)
+        weight = fixed.get("w")
+        if weight is not None:
+            fixed["w"] = plan.prepare(weight)
+        roles = (*problem.direction.operands, Role.BIAS, Role.RESIDUAL)
+        self._operands = [(fixed.get(str(role)), places.get(str(role))) for role in roles]
+
+    def __call__(self, values: Values) -> None:
+        operands: list[Any] = [
+            held if held is not None or place is None else values[place] for held, place in self._operands
+        ]
+        values[self._result] = self._run(*operands, out=self._out, workspace=self._workspace)
+
+
+class _ComputingByRole:
+    """The same of a plan that knows its operands by their roles."""
+
+    def __init__(
+        self, plan: RolePlan, operands: Mapping[str, Tensor | None], places: Mapping[str, int],
+        workspace: Tensor | None, result: int,
+    ) -> None:  # fmt: skip
+        self._plan, self._workspace, self._result = plan, workspace, result
+        self._fixed = {role: held for role, held in operands.items() if held is not None}
+        if "w" in self._fixed:
+            self._fixed["w"] = plan.prepare(self._fixed["w"])
+        self._places = [(role, place) for role, place in places.items() if role not in self._fixed]
+
+    def __call__(self, values: Values) -> None:
+        operands: dict[str, Any] = {**self._fixed, **{role: values[place] for role, place in self._places}}
+        values[self._result] = self._plan.compute(operands, self._workspace)
+
+
+def _viewing(read: int, write: int, spec: TensorSpec) -> _Run:
+    def run(values: Values) -> None:
+        held = values[read]
+        assert held is not None
+        values[write] = held.view(spec.shape)
+
+    return run
+
+
+def _calling_pytorch(operation: Foreign, reads: tuple[int, ...], writes: tuple[int, ...]) -> _Run:
+    compute = prepared(operation)
+
+    def run(values: Values) -> None:
+        results = compute([values[place] for place in reads])  # type: ignore[misc]
+        for place, result, spec in zip(writes, results, operation.results, strict=True):
+            values[place] = laid_(result, spec)
+
+    return run
+
+
+def _ignored(_: object) -> None:
+    """A step that wrote to its output."""
+
+
+def _workspace_of(number: int) -> str:
+    return f"workspace of step {number}"
+
+
+def _aligned_bytes(nbytes: int, device: torch.device) -> Tensor:
+    """Memory that begins at a multiple of the alignment, which on a CPU PyTorch's own allocations need not."""
+    raw = torch.empty(nbytes + ALIGNMENT_BYTES, dtype=torch.uint8, device=device)
+    start = -raw.data_ptr() % ALIGNMENT_BYTES
+    return raw[start : start + nbytes]

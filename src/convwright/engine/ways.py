@@ -1,0 +1,208 @@
+"""The ways to compute each group of nodes: for each layout of its operands what is fastest on a device, and how long
+that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import inf
+
+import torch
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Interval
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.problem import Problem
+from convwright.core.policy import Objective, Policy, Weights
+from convwright.core.tensor_spec import Layout
+from convwright.engine.alternates import alternates
+from convwright.engine.export.foreign import compute, prepared
+from convwright.errors import ConvwrightError, Refused
+from convwright.graph.graph import Graph
+from convwright.graph.groups import Group
+from convwright.graph.joint_choice import Place
+from convwright.graph.layouts import dense, laid, layouts_of
+from convwright.graph.operations import Foreign, Operation, View
+from convwright.measuring.timer import measure
+from convwright.prediction.physics import own_call_us
+from convwright.settings import Mode
+from convwright.shortage import SHORTAGES
+from convwright.store.store import Store
+from convwright.tensors import empty, spec_of, torch_dtype
+from convwright.tuning.find import find
+from convwright.tuning.trials.search_input import Progress
+from convwright.tuning.unmeasured import unmeasured
+from convwright.tuning.upcoming import Upcoming
+
+_NOTHING = Interval(0.0, 0.0, 0.0)
+# An operator of PyTorch's is timed for so long.
+_FOREIGN_US = 50_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to compute a group: ``operation`` has the layouts of its operands. ``candidate`` is None for a view and
+    for an operator of PyTorch's."""
+
+    group: Group
+    operation: Operation
+    reads: tuple[Place, ...]
+    writes: tuple[Place, ...]
+    candidate: Candidate | None
+    time_us: Interval
+
+    @property
+    def name(self) -> str:
+        layouts = ",".join(f"{value}@{state}" for value, state in (*self.reads, *self.writes))
+        return f"{self.group.name} {layouts} {'' if self.candidate is None else self.candidate.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyWay:
+    """A copy of a value from one layout to another."""
+
+    value: str
+    problem: CopyProblem
+    candidate: Candidate
+    time_us: Interval
+
+
+def planning_policy(policy: Policy) -> Policy:
+    """The policy for a network whose weights stay: they are packed once, and nobody waits for the host."""
+    objective = Objective.DEVICE_TIME if policy.objective is Objective.TIME else policy.objective
+    return replace(policy, weights=Weights.CONSTANT, objective=objective)
+
+
+_Timed = tuple[Candidate | None, Interval]
+
+
+class Timed:
+    """What is fastest for each problem, searched once, and what comes close to it."""
+
+    def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store) -> None:
+        self._device, self._policy, self._mode, self._store = device, planning_policy(policy), mode, store
+        self._known: dict[Problem, tuple[_Timed, ...]] = {}
+        self._foreign: dict[Foreign, tuple[_Timed, ...]] = {}
+
+    def search(self, problems: Iterable[Problem], progress: Progress) -> None:
+        """Find the best candidate of each problem; kernels for the next ones are compiled meanwhile."""
+        order = [each for each in dict.fromkeys(problems) if each not in self._known]
+        with ExitStack() as stack:
+            coming = Upcoming(order, self._device, self._policy, mode=self._mode, store=self._store)
+            upcoming = stack.enter_context(coming.compiling())
+            for done, problem in enumerate(order):
+                progress("searching", done, len(order))
+                upcoming.at(problem)
+                self._known[problem] = self._found(problem)
+
+    def _found(self, problem: Problem) -> tuple[_Timed, ...]:
+        try:
+            found = find(problem, self._device, self._policy, mode=self._mode, store=self._store)
+        except ConvwrightError:  # a problem that nothing here computes
+            return ()
+        if found.choice is not None:
+            return alternates(found)
+        # Other work disturbed the search. PyTorch's own call serves, as long as the device needs for it at least.
+        try:
+            candidate = unmeasured(found, None if found.baseline is None else found.baseline.candidate)
+        except Refused:
+            return ()
+        least_us = own_call_us(candidate, self._device)
+        return ((candidate, Interval(least_us, least_us, inf)),)
+
+    def candidates(self, operation: Operation) -> tuple[_Timed, ...]:
+        """The candidates that are worth a way with their times, the fastest first."""
+        if isinstance(operation, View):
+            return ((None, _NOTHING),)
+        if isinstance(operation, Foreign):
+            if operation not in self._foreign:
+                time_us = self._foreign_us(operation)
+                self._foreign[operation] = () if time_us is None else ((None, time_us),)
+            return self._foreign[operation]
+        return self._known.get(operation, ())
+
+    def _foreign_us(self, operation: Foreign) -> Interval | None:
+        """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it
+        raises an error."""
+        if self._mode is Mode.HEURISTIC or not self._device.present:
+            moved = sum(spec.nbytes for spec in operation.operands.values())
+            least_us = moved / (self._device.bandwidth_bytes_per_us or inf)
+            return Interval(least_us, least_us, inf)
+        device = torch.device(str(self._device.torch_name))
+        try:
+            with torch.no_grad(), torch.autocast(device.type, enabled=False):
+                given, compute = [empty(spec, device).normal_() for spec in operation.inputs], prepared(operation)
+                return measure(lambda: compute(given)[0], device=device, budget_us=_FOREIGN_US).call_us
+        except (*SHORTAGES, RuntimeError, NotImplementedError, ValueError):
+            return None
+
+
+def ways(graph: Graph, groups: Sequence[Group], timed: Timed, progress: Progress) -> tuple[Way, ...]:
+    """Every group in every layout in which something computes it."""
+    possible = [(group, *each) for group in groups for each in _laid(group, graph)]
+    timed.search((operation for _, operation, _, _ in possible if not isinstance(operation, Foreign | View)), progress)
+    made = []
+    for group, operation, reads, writes in possible:
+        made += [Way(group, operation, reads, writes, *each) for each in timed.candidates(operation)]
+    return tuple(made)
+
+
+def copies(graph: Graph, used: Iterable[Place], timed: Timed, progress: Progress) -> tuple[CopyWay, ...]:
+    """Every change of layout that ways which read and write ``used`` may need."""
+    states: dict[str, list[str]] = {}
+    for value, state in dict.fromkeys(used):
+        states.setdefault(value, []).append(state)
+    posed = [
+        (value, CopyProblem(dense(graph.values[value], Layout(source)), dense(graph.values[value], Layout(target))))
+        for value, both in states.items() for source in both for target in both if source != target
+    ]  # fmt: skip
+    timed.search((problem for _, problem in posed), progress)
+    found = []
+    for value, problem in posed:
+        candidate, time_us = next(iter(timed.candidates(problem)), (None, _NOTHING))
+        if candidate is not None:
+            found.append(CopyWay(value, problem, candidate, time_us))
+    return tuple(found)
+
+
+def _laid(group: Group, graph: Graph) -> Iterator[tuple[Operation, tuple[Place, ...], tuple[Place, ...]]]:
+    """A group's operation in each combination of layouts, and in which states it reads and writes values."""
+    roles = dict(group.reads) | dict(zip(map(str, group.operation.outputs), group.writes, strict=True))
+    for wanted in (Layout.NCHW, Layout.NHWC):
+        layouts = {
+            role: wanted if wanted in layouts_of(graph.values[value]) else Layout.NCHW for role, value in roles.items()
+        }
+        if wanted is Layout.NHWC and Layout.NHWC not in layouts.values():
+            return
+        operation = _possible(group.operation, layouts)
+        if operation is not None:
+            constants = set(graph.constants)
+            reads = {value: layouts[role] for role, value in group.reads if value not in constants}
+            writes = tuple((value, layouts[str(role)]) for role, value in zip(
+                group.operation.outputs, group.writes, strict=True
+            ))  # fmt: skip
+            yield operation, tuple(reads.items()), writes
+
+
+def _possible(operation: Operation, layouts: Mapping[str, Layout]) -> Operation | None:
+    """The operation in these layouts; None where it does not go."""
+    if isinstance(operation, View):
+        return operation if set(layouts.values()) == {Layout.NCHW} else None
+    made = laid(operation, layouts)
+    if isinstance(made, Foreign) and not _lies_so(made):
+        return None
+    return made
+
+
+def _lies_so(operation: Foreign) -> bool:
+    """Whether PyTorch's operator, given operands that lie so, gives results that do."""
+    given = [
+        torch.empty_strided(spec.shape, spec.strides, dtype=torch_dtype(spec.dtype), device="meta")
+        for spec in operation.inputs
+    ]
+    if all(spec.layout is Layout.NCHW for spec in (*operation.inputs, *operation.results)):
+        return True  # or else it is copied
+    results = compute(operation, given)
+    return all(spec_of(result).strides == spec.strides for result, spec in zip(results, operation.results, strict=True))

@@ -1,0 +1,177 @@
+"""Nodes that one operation can compute together: expressions merged into one, or into a convolution's epilogue.
+
+A group has one output, and nothing outside reads its inner values, so groups that cover a graph form no cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from string import ascii_lowercase
+
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation
+from convwright.core.kinds.expression import Apply, Cast, Expression, Operand
+from convwright.core.kinds.linear import LinearProblem
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.problem import ConvProblem
+from convwright.core.record import Record
+from convwright.core.tensor_spec import TensorSpec
+from convwright.errors import BadInput
+from convwright.graph.graph import Graph, Node
+from convwright.graph.operations import Operation
+
+# Of one output so many groups at most, and no more operands in one: a kernel reads each from memory.
+_MOST_GROUPS, _MOST_OPERANDS = 32, 8
+# Names of operands: y is the output.
+_NAMES = tuple(letter for letter in ascii_lowercase if letter != "y")
+Product = ConvProblem | LinearProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Record):
+    """One operation in the place of ``nodes``, which are in the graph's order."""
+
+    nodes: tuple[str, ...]
+    operation: Operation
+    reads: tuple[tuple[str, str], ...]
+    writes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return "+".join(self.nodes)
+
+
+def groups(graph: Graph) -> tuple[Group, ...]:
+    """Every node by itself, and all that can be merged with what its operands are computed from."""
+    return tuple(group for node in graph.nodes for group in _ending_at(node, graph))
+
+
+def _ending_at(node: Node, graph: Graph) -> Iterator[Group]:
+    yield Group((node.name,), node.operation, node.reads, node.writes)
+    if not isinstance(node.operation, PointwiseProblem) or node.operation.row:
+        return
+    writers, readers = graph.writers, graph.readers
+    place = {each.name: number for number, each in enumerate(graph.nodes)}
+    for nodes in _sets(node, graph, writers, readers):
+        merged = _merged(sorted(nodes, key=lambda each: place[each.name]), node, graph)
+        if merged is not None:
+            yield merged
+
+
+def _sets(
+    root: Node, graph: Graph, writers: Mapping[str, Node], readers: Mapping[str, tuple[Node, ...]]
+) -> list[frozenset[Node]]:
+    """Sets of nodes that end at ``root`` and in which all but its output is read inside only, the smaller first."""
+    found: dict[frozenset[Node], None] = {}
+    waiting = [frozenset({root})]
+    while waiting and len(found) < _MOST_GROUPS:
+        nodes = waiting.pop(0)
+        merging = [node for node in nodes if isinstance(node.operation, PointwiseProblem)]
+        for value in dict.fromkeys(value for node in merging for value in node.sources):
+            writer = writers.get(value)
+            if writer is None or writer in nodes or not _may_join(writer, nodes):
+                continue
+            if value not in graph.outputs and set(readers[value]) <= nodes:
+                larger = nodes | {writer}
+                if larger not in found:
+                    found[larger] = None
+                    waiting.append(larger)
+    return list(found)[:_MOST_GROUPS]
+
+
+def _may_join(node: Node, nodes: frozenset[Node]) -> bool:
+    operation = node.operation
+    if isinstance(operation, PointwiseProblem):
+        return not operation.row
+    return _is_bare(operation) and not any(isinstance(each.operation, Product) for each in nodes)
+
+
+def _is_bare(operation: Operation) -> bool:
+    """Whether an activation and a residual can still be added to what is computed."""
+    if not isinstance(operation, Product):
+        return False
+    forward = not isinstance(operation, ConvProblem) or operation.direction is Direction.FORWARD
+    epilogue = operation.epilogue
+    return forward and epilogue.activation is Activation.NONE and not (epilogue.residual or epilogue.accumulate)
+
+
+def _merged(nodes: list[Node], root: Node, graph: Graph) -> Group | None:
+    product = next((node for node in nodes if isinstance(node.operation, Product)), None)
+    leaves: dict[str, str] = {}
+    tree = _tree(root, {node.writes[0]: node for node in nodes if node is not product}, leaves)
+    if tree is None:
+        return None
+    names = tuple(node.name for node in nodes)
+    assert isinstance(root.operation, PointwiseProblem)
+    if product is not None:
+        return _with_epilogue(names, product, tree, leaves, root, graph)
+    inputs = tuple((name, _dense(graph.values[value])) for value, name in leaves.items())
+    try:
+        problem = PointwiseProblem(tree, inputs, root.operation.y)
+    except BadInput:
+        return None
+    by_name = {name: value for value, name in leaves.items()}
+    reads = tuple((name, by_name[name]) for name, _ in problem.inputs)
+    return Group(names, problem, reads, root.writes)
+
+
+def _tree(node: Node, inside: Mapping[str, Node], leaves: dict[str, str]) -> Expression | None:
+    """What a node computes, as an expression of values from outside, which get names in ``leaves``."""
+    assert isinstance(node.operation, PointwiseProblem)
+    reads = dict(node.reads)
+    arguments: dict[str, Expression] = {}
+    for role, value in reads.items():
+        if value in inside and inside[value] is not node:
+            inner = _tree(inside[value], inside, leaves)
+            if inner is None:
+                return None
+            arguments[role] = inner
+        else:
+            if value not in leaves and len(leaves) == _MOST_OPERANDS:
+                return None
+            arguments[role] = Operand(leaves.setdefault(value, _NAMES[len(leaves)]))
+    return _replaced(node.operation.expression, arguments)
+
+
+def _replaced(tree: Expression, arguments: Mapping[str, Expression]) -> Expression:
+    if isinstance(tree, Operand):
+        return arguments[tree.name]
+    if isinstance(tree, Apply):
+        return Apply(tree.operator, tuple(_replaced(each, arguments) for each in tree.arguments))
+    return Cast(tree.dtype, _replaced(tree.argument, arguments)) if isinstance(tree, Cast) else tree
+
+
+def _with_epilogue(
+    names: tuple[str, ...], product: Node, tree: Expression, leaves: Mapping[str, str], root: Node, graph: Graph
+) -> Group | None:
+    """The product with an activation, a residual or both, where the expression is no more than these."""
+    problem, value = product.operation, product.writes[0]
+    assert isinstance(problem, Product)
+    assert isinstance(root.operation, PointwiseProblem)
+    activation = Activation.NONE
+    if isinstance(tree, Apply) and tree.operator in tuple(Activation):
+        activation, tree = Activation(tree.operator), tree.arguments[0]
+    sums, residual = Operand(leaves[value]), None
+    if isinstance(tree, Apply) and tree.operator == "add" and sums in tree.arguments:
+        added_to = next((each for each in tree.arguments if each != sums), None)
+        if not isinstance(added_to, Operand):
+            return None
+        residual = added_to
+    elif tree != sums:
+        return None
+    reads = dict(product.reads)
+    if residual is not None:
+        reads["residual"] = {name: value for value, name in leaves.items()}[residual.name]
+        added = graph.values[reads["residual"]]
+        if (added.shape, added.dtype) != (problem.output.shape, problem.output.dtype):
+            return None
+    if root.operation.y.dtype is not problem.output.dtype:
+        return None
+    epilogue = replace(problem.epilogue, residual=residual is not None, activation=activation)
+    fused = replace(problem, epilogue=epilogue)
+    return Group(names, fused, tuple(reads.items()), root.writes)
+
+
+def _dense(spec: TensorSpec) -> TensorSpec:
+    return TensorSpec(spec.shape, spec.dtype)
