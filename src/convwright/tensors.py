@@ -14,6 +14,7 @@ from convwright.core.dtype import IN_PYTORCH, DType
 from convwright.core.epilogue import Activation
 from convwright.core.tensor_spec import TensorSpec, same_order
 from convwright.errors import BadInput
+from convwright.graph.memory_plan import ALIGNMENT_BYTES
 
 _TORCH = {
     DType.FP64: torch.float64,
@@ -104,6 +105,13 @@ def unviewed(tensor: Tensor) -> Tensor:
 def spoil_(tensor: Tensor) -> Tensor:
     """Fill a tensor with what nothing should be made of: NaN, and in int8, which has none, its least number."""
     return tensor.fill_(torch.nan if tensor.is_floating_point() else -128)
+
+
+def aligned_bytes(nbytes: int, device: torch.device) -> Tensor:
+    """Memory that begins at a multiple of the alignment, which on a CPU PyTorch's own allocations need not."""
+    raw = torch.empty(nbytes + ALIGNMENT_BYTES, dtype=torch.uint8, device=device)
+    start = -raw.data_ptr() % ALIGNMENT_BYTES
+    return raw[start : start + nbytes]
 
 
 def carve(workspace: Tensor, offset_bytes: int, spec: TensorSpec) -> Tensor:

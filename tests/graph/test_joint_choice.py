@@ -13,7 +13,9 @@ from time import perf_counter
 import pytest
 
 from convwright.errors import BadInput, Refused
-from convwright.graph.joint_choice import ChoiceProblem, Copy, JointChoice, Option, Place, greedy, solve, uniform
+from convwright.graph.choice import ChoiceProblem, Copy, JointChoice, Option, Place
+from convwright.graph.greedy_choice import greedy
+from convwright.graph.joint_choice import solve, uniform
 
 Choose = Callable[[ChoiceProblem], JointChoice]
 SEEDS = range(100)

@@ -11,8 +11,8 @@ from convwright.core.finding import Interval
 from convwright.core.record import Record
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.ways import CopyWay, Way
+from convwright.graph.choice import ChoiceProblem, Copy, JointChoice, Option, Place
 from convwright.graph.graph import Graph
-from convwright.graph.joint_choice import ChoiceProblem, Copy, JointChoice, Option, Place
 from convwright.graph.layouts import dense, layouts_of
 from convwright.graph.operations import Operation
 
@@ -86,8 +86,8 @@ def given_layout(spec: TensorSpec) -> Layout:
 def assignment(
     graph: Graph, chosen: JointChoice, ways: Iterable[Way], copies: Iterable[CopyWay], **others: Any
 ) -> Assignment:
-    """The steps of a joint choice in an order in which they can be run: that of the graph, each copy right before it is
-    first read."""
+    """The steps of a joint choice. They run in the order of the graph's nodes, and each copy right before its first
+    reader."""
     by_name, made = {way.name: way for way in ways}, _Steps(graph, copies, chosen.copies)
     place = {node.name: number for number, node in enumerate(graph.nodes)}
     for way in sorted((by_name[option.name] for option in chosen.options), key=lambda way: place[way.group.nodes[-1]]):

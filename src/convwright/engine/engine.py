@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from convwright.engine.assignment import Assignment
 from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.program import Program, Values
 from convwright.engine.structure import Structure, filled
+from convwright.engine.undisturbed import undisturbed
 from convwright.errors import BadInput
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.tensors import torch_dtype
@@ -31,7 +31,7 @@ class Engine:
     ) -> None:
         self.assignment, self.constants, self.structure = assignment, constants, structure
         self.facts, self.device = device, torch.device(str(device.torch_name))
-        with _undisturbed(self.device):
+        with undisturbed(self.device):
             self._program = Program(assignment, constants, device)
             self._values: Values = []
             self._captured = CudaGraph(self._compute, self.device) if self.device.type == "cuda" else None
@@ -40,7 +40,7 @@ class Engine:
         """The model's outputs for these inputs, in memory of their own."""
         given, _ = torch_api.flatten(inputs)
         self._check(given)
-        with _undisturbed(self.device):
+        with undisturbed(self.device):
             if self._captured is None:
                 values = self._program.run(self._program.take(given))
             else:
@@ -63,11 +63,11 @@ class Engine:
 
     def step_times(self, inputs: Sequence[Tensor]) -> list[float]:
         """What each step takes in a run on a CPU, in microseconds: the median of several runs."""
-        with _undisturbed(self.device):
+        with undisturbed(self.device):
             return self._program.step_times(inputs)
 
     def _compute(self) -> None:
-        self._values = self._program.run(self._program.take(()))
+        self._values = self._program.rerun()
 
     def _check(self, given: Sequence[Any]) -> None:
         names = self.assignment.inputs
@@ -81,10 +81,3 @@ class Engine:
                 raise BadInput(f"`{name}` must be {dtype} {spec.shape}, got {got}")
             if tensor.device != self.device and tensor.device.type != self.device.type:
                 raise BadInput(f"`{name}` must be on {self.device}, got one on {tensor.device}")
-
-
-@contextmanager
-def _undisturbed(device: torch.device) -> Iterator[None]:
-    """No gradients and no autocast; tensors made here may be written to outside of inference mode too."""
-    with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield

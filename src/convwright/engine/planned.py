@@ -8,8 +8,9 @@ from convwright.engine.assignment import Assignment, assignment, choice_problem,
 from convwright.engine.costs import Costs
 from convwright.engine.network import Network
 from convwright.engine.ways import Timed, copies, ways
+from convwright.graph.greedy_choice import greedy
 from convwright.graph.groups import groups
-from convwright.graph.joint_choice import greedy, solve, uniform
+from convwright.graph.joint_choice import solve, uniform
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.trials.search_input import NO_HOOKS, Progress

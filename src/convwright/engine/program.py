@@ -17,9 +17,9 @@ from convwright.core.plan import Plan
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import prepared
-from convwright.graph.memory_plan import ALIGNMENT_BYTES, Buffer, plan_memory
+from convwright.graph.memory_plan import Buffer, plan_memory
 from convwright.graph.operations import Foreign, View
-from convwright.tensors import carve, empty, laid_, lies_as
+from convwright.tensors import aligned_bytes, carve, empty, laid_, lies_as
 from convwright.tuning.listing import build
 
 # The tensors of one run by their place; None before they are computed and after they are needed.
@@ -40,7 +40,7 @@ class Program:
         plans = [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
         self._layout = _Layout(assignment, plans)
         self.memory_plan = self._layout.plan
-        self.arena = _aligned_bytes(self.memory_plan.nbytes, self.device)
+        self.arena = aligned_bytes(self.memory_plan.nbytes, self.device)
         self._static = self._fixed_values()
         self._steps = [
             (self._runner(number, step, plan), self._dropped(number))
@@ -48,10 +48,9 @@ class Program:
         ]
 
     def take(self, given: Sequence[Tensor]) -> Values:
-        """Values at the beginning of a run: a GPU's steps read inputs from fixed memory, a CPU's where they lie.
-        Without inputs those of before are read again."""
+        """Values at the beginning of a run: a GPU's steps read inputs from fixed memory, a CPU's where they lie."""
         values = list(self._static)
-        for name, tensor in zip(self.assignment.inputs, given, strict=bool(given)):
+        for name, tensor in zip(self.assignment.inputs, given, strict=True):
             held, spec = values[self._places[name]], self.assignment.tensors[name]
             if held is not None:
                 held.copy_(tensor.detach())
@@ -67,6 +66,10 @@ class Program:
             for place in dropped:
                 values[place] = None
         return values
+
+    def rerun(self) -> Values:
+        """The same on the inputs that fixed memory holds."""
+        return self.run(list(self._static))
 
     def outputs(self, values: Values, given: Sequence[Tensor], *, replayed: bool) -> list[Tensor]:
         """What the model returns, in memory that the next run does not write to."""
@@ -124,8 +127,7 @@ class Program:
         out, missing = self._static[self._places[name]], [role for role, held in operands.items() if held is None]
         if out is not None and not missing:
             there = {role: held for role, held in operands.items() if held is not None}
-            call = bind(plan, {**there, step.operation.outputs[-1]: out}, workspace)
-            return lambda values: _ignored(call())
+            return _calling(bind(plan, {**there, step.operation.outputs[-1]: out}, workspace))
         places = dict(zip(dict(step.reads), reads, strict=True))
         if isinstance(plan, RolePlan):
             given = operands if out is None else {**operands, step.operation.outputs[-1]: out}
@@ -167,7 +169,7 @@ class _Layout:
             Buffer(_workspace_of(number), plan.workspace_bytes, number, number)
             for number, plan in enumerate(plans) if plan is not None and plan.workspace_bytes
         ]  # fmt: skip
-        self.buffers, self.plan = tuple(buffers), plan_memory(buffers)
+        self.plan = plan_memory(buffers)
         self._dynamic = {name for step in assignment.steps for name in step.writes} - first.keys()
 
     def root(self, name: str) -> str:
@@ -180,7 +182,7 @@ class _Layout:
 
 
 class _Calling:
-    """A convolution with an operand or a result that lies elsewhere at each run."""
+    """A convolution whose operands or result are in other memory at each run."""
 
     def __init__(
         self, plan: Plan, operands: Mapping[str, Tensor | None], places: Mapping[str, int],
@@ -240,16 +242,12 @@ def _calling_pytorch(operation: Foreign, reads: tuple[int, ...], writes: tuple[i
     return run
 
 
-def _ignored(_: object) -> None:
-    """A step that wrote to its output."""
+def _calling(call: Callable[[], object]) -> _Run:
+    def run(values: Values) -> None:
+        call()
+
+    return run
 
 
 def _workspace_of(number: int) -> str:
     return f"workspace of step {number}"
-
-
-def _aligned_bytes(nbytes: int, device: torch.device) -> Tensor:
-    """Memory that begins at a multiple of the alignment, which on a CPU PyTorch's own allocations need not."""
-    raw = torch.empty(nbytes + ALIGNMENT_BYTES, dtype=torch.uint8, device=device)
-    start = -raw.data_ptr() % ALIGNMENT_BYTES
-    return raw[start : start + nbytes]

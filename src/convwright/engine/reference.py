@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from convwright.backends.torch_native.own import FORWARD
-from convwright.core.direction import Direction
+from convwright.core.direction import Role
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
@@ -19,15 +18,15 @@ from convwright.engine.network import Network
 from convwright.errors import Refused
 from convwright.graph.graph import Node
 from convwright.graph.operations import Foreign, Operation, View
+from convwright.measuring.checking.reference import whole_convolution
 from convwright.tensors import activate
 from convwright.torch_operators import compiled
-
-_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
 
 def reference(network: Network, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The outputs in float64."""
-    return tuple(values(network, inputs)[name] for name in network.graph.outputs)
+    known = values(network, inputs)
+    return tuple(known[name] for name in network.graph.outputs)
 
 
 def values(network: Network, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -64,27 +63,5 @@ def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Ten
         added = sum((operands[role] for role in ("residual", "bias") if role in operands), start=sums)
         return (activate(added, operation.epilogue.activation),)
     if isinstance(operation, ConvProblem):
-        return (_convolution(operation, operands),)
+        return (whole_convolution(operation, {Role(role): tensor for role, tensor in operands.items()}),)
     raise Refused(f"a network has no operation of the kind {operation.kind}")
-
-
-def _convolution(problem: ConvProblem, operands: Mapping[str, Tensor]) -> Tensor:
-    w, per_channel = operands["w"], (-1, *(1,) * problem.rank)
-    if problem.direction is Direction.BACKWARD_DATA:
-        padding = tuple(low for low, _ in problem.padding)
-        added = [
-            axis.size - ((axis.out - 1) * axis.stride + axis.reach - low - low)
-            for axis, low in zip(problem.axes, padding, strict=True)
-        ]
-        return _TRANSPOSED[problem.rank](
-            operands["dy"], w, None, problem.stride, padding, added, problem.groups, problem.dilation
-        )
-    x = F.pad(operands["x"], [side for pair in reversed(problem.padding) for side in pair])
-    y = FORWARD[problem.rank](x, w, None, problem.stride, 0, problem.dilation, problem.groups)
-    if "scale" in operands:
-        y = y * operands["scale"].view(per_channel)
-    if "residual" in operands:
-        y = y + operands["residual"]
-    if "bias" in operands:
-        y = y + operands["bias"].view(per_channel)
-    return activate(y, problem.epilogue.activation)

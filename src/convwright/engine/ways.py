@@ -20,9 +20,9 @@ from convwright.core.tensor_spec import Layout
 from convwright.engine.alternates import alternates
 from convwright.engine.export.foreign import compute, prepared
 from convwright.errors import ConvwrightError, Refused
+from convwright.graph.choice import Place
 from convwright.graph.graph import Graph
 from convwright.graph.groups import Group
-from convwright.graph.joint_choice import Place
 from convwright.graph.layouts import dense, laid, layouts_of
 from convwright.graph.operations import Foreign, Operation, View
 from convwright.measuring.timer import measure
@@ -30,7 +30,7 @@ from convwright.prediction.physics import own_call_us
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES
 from convwright.store.store import Store
-from convwright.tensors import empty, spec_of, torch_dtype
+from convwright.tensors import empty, spec_of
 from convwright.tuning.find import find
 from convwright.tuning.trials.search_input import Progress
 from convwright.tuning.unmeasured import unmeasured
@@ -178,8 +178,7 @@ def _laid(group: Group, graph: Graph) -> Iterator[tuple[Operation, tuple[Place, 
             return
         operation = _possible(group.operation, layouts)
         if operation is not None:
-            constants = set(graph.constants)
-            reads = {value: layouts[role] for role, value in group.reads if value not in constants}
+            reads = {value: layouts[role] for role, value in group.reads if value not in graph.constants}
             writes = tuple((value, layouts[str(role)]) for role, value in zip(
                 group.operation.outputs, group.writes, strict=True
             ))  # fmt: skip
@@ -198,11 +197,7 @@ def _possible(operation: Operation, layouts: Mapping[str, Layout]) -> Operation 
 
 def _lies_so(operation: Foreign) -> bool:
     """Whether PyTorch's operator, given operands that lie so, gives results that do."""
-    given = [
-        torch.empty_strided(spec.shape, spec.strides, dtype=torch_dtype(spec.dtype), device="meta")
-        for spec in operation.inputs
-    ]
     if all(spec.layout is Layout.NCHW for spec in (*operation.inputs, *operation.results)):
         return True  # or else it is copied
-    results = compute(operation, given)
+    results = compute(operation, [empty(spec, "meta") for spec in operation.inputs])
     return all(spec_of(result).strides == spec.strides for result, spec in zip(results, operation.results, strict=True))

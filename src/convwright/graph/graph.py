@@ -84,10 +84,9 @@ class Graph(Record):
                 found.setdefault(value, []).append(node)
         return {value: tuple(nodes) for value, nodes in found.items()}
 
-    def with_nodes(self, nodes: Iterable[Node], values: Mapping[str, TensorSpec] | None = None) -> Graph:
-        """The graph with other nodes, and ``values`` beside those that it has. Nodes, constants and values that nothing
-        needs any more are left out."""
-        return replace(self, nodes=tuple(nodes), values={**self.values, **(values or {})}).needed()
+    def with_nodes(self, nodes: Iterable[Node]) -> Graph:
+        """The graph with other nodes. Nodes, constants and values that nothing needs any more are left out."""
+        return replace(self, nodes=tuple(nodes)).needed()
 
     def needed(self) -> Graph:
         """The graph without nodes, constants and values that no output needs."""

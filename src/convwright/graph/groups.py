@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from string import ascii_lowercase
 
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation
 from convwright.core.kinds.expression import Apply, Cast, Expression, Operand
 from convwright.core.kinds.linear import LinearProblem
-from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pointwise import OPERAND_NAMES, PointwiseProblem
 from convwright.core.problem import ConvProblem
 from convwright.core.record import Record
-from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph, Node
+from convwright.graph.layouts import dense
 from convwright.graph.operations import Operation
 
 # Of one output so many groups at most, and no more operands in one: a kernel reads each from memory.
 _MOST_GROUPS, _MOST_OPERANDS = 32, 8
-# Names of operands: y is the output.
-_NAMES = tuple(letter for letter in ascii_lowercase if letter != "y")
 Product = ConvProblem | LinearProblem
+_Around = tuple[Mapping[str, Node], Mapping[str, tuple[Node, ...]]]  # writers and readers of each value
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +42,16 @@ class Group(Record):
 
 def groups(graph: Graph) -> tuple[Group, ...]:
     """Every node by itself, and all that can be merged with what its operands are computed from."""
-    return tuple(group for node in graph.nodes for group in _ending_at(node, graph))
+    around = graph.writers, graph.readers
+    place = {node.name: number for number, node in enumerate(graph.nodes)}
+    return tuple(group for node in graph.nodes for group in _ending_at(node, graph, around, place))
 
 
-def _ending_at(node: Node, graph: Graph) -> Iterator[Group]:
+def _ending_at(node: Node, graph: Graph, around: _Around, place: Mapping[str, int]) -> Iterator[Group]:
     yield Group((node.name,), node.operation, node.reads, node.writes)
     if not isinstance(node.operation, PointwiseProblem) or node.operation.row:
         return
-    writers, readers = graph.writers, graph.readers
-    place = {each.name: number for number, each in enumerate(graph.nodes)}
-    for nodes in _sets(node, graph, writers, readers):
+    for nodes in _sets(node, graph, *around):
         merged = _merged(sorted(nodes, key=lambda each: place[each.name]), node, graph)
         if merged is not None:
             yield merged
@@ -106,7 +104,7 @@ def _merged(nodes: list[Node], root: Node, graph: Graph) -> Group | None:
     assert isinstance(root.operation, PointwiseProblem)
     if product is not None:
         return _with_epilogue(names, product, tree, leaves, root, graph)
-    inputs = tuple((name, _dense(graph.values[value])) for value, name in leaves.items())
+    inputs = tuple((name, dense(graph.values[value])) for value, name in leaves.items())
     try:
         problem = PointwiseProblem(tree, inputs, root.operation.y)
     except BadInput:
@@ -130,7 +128,7 @@ def _tree(node: Node, inside: Mapping[str, Node], leaves: dict[str, str]) -> Exp
         else:
             if value not in leaves and len(leaves) == _MOST_OPERANDS:
                 return None
-            arguments[role] = Operand(leaves.setdefault(value, _NAMES[len(leaves)]))
+            arguments[role] = Operand(leaves.setdefault(value, OPERAND_NAMES[len(leaves)]))
     return _replaced(node.operation.expression, arguments)
 
 
@@ -171,7 +169,3 @@ def _with_epilogue(
     epilogue = replace(problem.epilogue, residual=residual is not None, activation=activation)
     fused = replace(problem, epilogue=epilogue)
     return Group(names, fused, tuple(reads.items()), root.writes)
-
-
-def _dense(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(spec.shape, spec.dtype)

@@ -6,61 +6,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
-from math import fsum, inf, isfinite
+from math import inf
 from typing import Any
 from zlib import crc32
 
-from convwright.errors import BackendError, BadInput, Refused
-
-State = str  # the layout, and later the precision, in which a value lies, for example "nchw"
-Place = tuple[str, State]  # a value in one state
+from convwright.errors import BackendError, Refused
+from convwright.graph.choice import (
+    ChoiceProblem,
+    Copy,
+    JointChoice,
+    Option,
+    Place,
+    State,
+    check_choice,
+    copies_into,
+    nothing_covers,
+    option_key,
+    plan_of,
+)
 
 _TIES_US = 1e-4  # what all names together add to the costs: a tenth of a nanosecond
 _INFEASIBLE = 2  # the status that scipy gives
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One way to compute some nodes at once, in microseconds. Values between its nodes exist nowhere else."""
-
-    name: str
-    covers: frozenset[str]
-    reads: tuple[Place, ...]
-    writes: tuple[Place, ...]
-    cost: float
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A value in a second state, in microseconds. All who read that state share it."""
-
-    value: str
-    source: State
-    target: State
-    cost: float
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceProblem:
-    """``copies`` are those that are possible, ``given`` what lies there before, ``wanted`` what has to lie there after.
-
-    A value is either given or written by options, and a copy starts from where it was given or written.
-    """
-
-    nodes: tuple[str, ...]
-    options: tuple[Option, ...]
-    copies: tuple[Copy, ...]
-    given: tuple[Place, ...]
-    wanted: tuple[Place, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class JointChoice:
-    """What is run, in the order of the problem, and its cost in microseconds."""
-
-    options: tuple[Option, ...]
-    copies: tuple[Copy, ...]
-    cost: float
 
 
 def solve(problem: ChoiceProblem) -> JointChoice:
@@ -77,21 +43,8 @@ def solve(problem: ChoiceProblem) -> JointChoice:
     """
     found = _solved(problem)
     if found is None:
-        raise _nothing_covers(problem)
+        raise nothing_covers(problem)
     return found
-
-
-def greedy(problem: ChoiceProblem) -> JointChoice:
-    """Node by node in the order of the problem, the way that is cheapest with the copies that it needs.
-
-    A way is taken only when all that it reads is there. Where nothing is left for a node, the latest of the ways that
-    are to blame gives way to its next best.
-    """
-    _check(problem)
-    walk = _Walk(problem)
-    while not walk.ended():
-        walk.step()
-    return _plan(problem, [step.option for step in walk.steps])
 
 
 def uniform(problem: ChoiceProblem) -> JointChoice | None:
@@ -131,63 +84,15 @@ def _in_one_state(problem: ChoiceProblem, state: State, several: dict[str, set[S
     return replace(problem, options=options)
 
 
-def _check(problem: ChoiceProblem) -> None:
-    """That the problem is one: costs are numbers, and options cover what is there."""
-    nodes = set(problem.nodes)
-    for option in problem.options:
-        if not isfinite(option.cost) or option.cost < 0:
-            raise BadInput(
-                f"the way {option.name} costs {option.cost} us; expected a finite number that is not below 0"
-            )
-        if not option.covers or not option.covers <= nodes:
-            strange = sorted(option.covers - nodes) or ["nothing"]
-            raise BadInput(f"the way {option.name} covers {', '.join(strange)}; expected nodes of the network")
-    for copy in problem.copies:
-        if not isfinite(copy.cost) or copy.cost < 0:
-            asked = f"the copy of {copy.value} from {copy.source} to {copy.target}"
-            raise BadInput(f"{asked} costs {copy.cost} us; expected a finite number that is not below 0")
-
-
-def _nothing_covers(problem: ChoiceProblem) -> Refused:
-    covered = {node for option in problem.options for node in option.covers}
-    for node in problem.nodes:
-        if node not in covered:
-            return Refused(f"no way computes {node}, a node of the network")
-    return Refused("no set of ways covers the network: every one leaves a node out or a value where it is not read")
-
-
-def _plan(problem: ChoiceProblem, chosen: Sequence[Option]) -> JointChoice:
-    """The options in the order of the problem, with the cheapest copies that they need."""
-    there = set(problem.given).union(*(option.writes for option in chosen))
-    needed = set(problem.wanted).union(*(option.reads for option in chosen)) - there
-    into = _copies_into(problem)
-    copies = {next(copy for copy in into[place] if (copy.value, copy.source) in there) for place in needed}
-    options = set(chosen)
-    run = tuple(option for option in dict.fromkeys(problem.options) if option in options)
-    copied = tuple(copy for copy in dict.fromkeys(problem.copies) if copy in copies)
-    return JointChoice(run, copied, fsum([*(option.cost for option in run), *(copy.cost for copy in copied)]))
-
-
-def _copies_into(problem: ChoiceProblem) -> dict[Place, list[Copy]]:
-    """The copies to each place, the cheapest first."""
-    into: dict[Place, list[Copy]] = {}
-    for copy in sorted(problem.copies, key=lambda copy: (copy.cost, copy.source)):
-        into.setdefault((copy.value, copy.target), []).append(copy)
-    return into
-
-
-# The exact solution.
-
-
 def _solved(problem: ChoiceProblem) -> JointChoice | None:
-    _check(problem)
+    check_choice(problem)
     options = _undominated(problem.options)
     model = _modelled(problem, options)
     while (taken := model.optimum(len(options))) is not None:
         chosen = [options[column] for column in taken]
         circles = list(_circles(chosen))
         if not circles:
-            return _plan(problem, chosen)
+            return plan_of(problem, chosen)
         for circle in circles:
             alike = {_outline(chosen[member]) for member in circle}
             columns = [column for column, option in enumerate(options) if _outline(option) in alike]
@@ -198,13 +103,9 @@ def _solved(problem: ChoiceProblem) -> JointChoice | None:
 def _undominated(options: Iterable[Option]) -> list[Option]:
     """The cheapest of those that cover, read and write the same, sorted by their names."""
     cheapest: dict[object, Option] = {}
-    for option in sorted(options, key=lambda each: (each.cost, *_key(each))):
+    for option in sorted(options, key=lambda each: (each.cost, *option_key(each))):
         cheapest.setdefault((option.covers, frozenset(option.reads), frozenset(option.writes)), option)
-    return sorted(cheapest.values(), key=_key)
-
-
-def _key(option: Option) -> tuple[Any, ...]:
-    return option.name, sorted(option.covers), option.reads, option.writes
+    return sorted(cheapest.values(), key=option_key)
 
 
 def _outline(option: Option) -> object:
@@ -297,14 +198,14 @@ def _modelled(problem: ChoiceProblem, options: Sequence[Option]) -> _Model:
     covering: dict[str, list[int]] = {node: [] for node in problem.nodes}
     writing: dict[Place, list[int]] = {}
     for option in options:
-        column = model.column(option.cost, repr(_key(option)))
+        column = model.column(option.cost, repr(option_key(option)))
         for node in sorted(option.covers):
             covering[node].append(column)
         for place in dict.fromkeys(option.writes):
             writing.setdefault(place, []).append(column)
     for columns in covering.values():
         model.row(columns, (), lower=1, upper=1)
-    into = _copies_into(problem)
+    into = copies_into(problem)
     for value, demands in _demands(problem, options).items():
         _supply(model, value, demands, writing, set(problem.given), into)
     return model
@@ -321,7 +222,7 @@ class _Demand:
 def _demands(problem: ChoiceProblem, options: Sequence[Option]) -> dict[str, list[_Demand]]:
     """What is asked of each value. Ways of one node share a demand, and so do those of groups that hold it."""
     given = set(problem.given)
-    # One that reads a value in two states makes two demands: readers are told apart by how often they have read it.
+    # An option that reads one value in two states makes two demands: that of its first read and that of its second.
     reading: dict[tuple[str, int], list[tuple[int, State]]] = {}
     for column, option in enumerate(options):
         seen: dict[str, int] = {}
@@ -389,110 +290,3 @@ def _supply(
         for source, flows in leaving.items():
             if (value, source) not in given:
                 model.row(flows, writing[value, source], upper=0)
-
-
-# The greedy solution.
-
-
-@dataclass(slots=True)
-class _Step:
-    option: Option
-    others: list[Option]  # what else could have been taken, the next best last
-    blamed: set[int]  # the earlier steps without which something else could have been taken, too
-
-
-class _Walk:
-    """A plan as it grows, a way at a time, and how to go back to the step that is to blame for a dead end."""
-
-    def __init__(self, problem: ChoiceProblem) -> None:
-        self._problem = problem
-        self._into = _copies_into(problem)
-        self._covering: dict[str, list[Option]] = {node: [] for node in problem.nodes}
-        self._writing: dict[Place, list[Option]] = {}
-        for option in sorted(problem.options, key=_key):
-            for node in sorted(option.covers):
-                self._covering[node].append(option)
-            for place in option.writes:
-                self._writing.setdefault(place, []).append(option)
-        self._start([])
-
-    def _start(self, steps: Sequence[_Step]) -> None:
-        self.steps: list[_Step] = []
-        self._covered: dict[str, int] = {}  # by which step
-        self._there = set(self._problem.given)
-        self._copied: set[Place] = set()
-        for step in steps:
-            self._take(step)
-
-    def ended(self) -> bool:
-        """Whether all nodes are covered and all that is wanted is there. Goes back where it cannot be there."""
-        if len(self._covered) < len(self._covering):
-            return False
-        for place in self._problem.wanted:
-            if self._supply(place) is None:
-                self._go_back(self._to_blame(place))
-                return False
-        return True
-
-    def step(self) -> None:
-        """Cover the next node."""
-        node = next((node for node in self._problem.nodes if node not in self._covered), None)
-        if node is None:
-            return
-        possible: list[tuple[float, Option]] = []
-        blamed: set[int] = set()
-        for option in self._covering[node]:
-            reasons = self._reasons_against(option)
-            if reasons:  # one is enough, and the earliest goes back furthest
-                blamed |= min(reasons, key=lambda steps: sorted(steps, reverse=True))
-            else:
-                copies = [copy for place in set(option.reads) for copy in self._supply(place) or ()]
-                possible.append((fsum((option.cost, *(copy.cost for copy in copies))), option))
-        if possible:
-            others = [option for _, option in sorted(possible, key=lambda each: each[0])][::-1]
-            self._take(_Step(others.pop(), others, blamed))
-        else:
-            self._go_back(blamed)
-
-    def _take(self, step: _Step) -> None:
-        for place in step.option.reads:
-            if self._supply(place):
-                self._copied.add(place)
-        self._there.update(step.option.writes)
-        self._covered.update(dict.fromkeys(step.option.covers, len(self.steps)))
-        self.steps.append(step)
-
-    def _supply(self, place: Place) -> tuple[Copy, ...] | None:
-        """The copy by which a place is had, none if it is there; None if it cannot be had."""
-        if place in self._there or place in self._copied:
-            return ()
-        copies = self._into.get(place, ())
-        return next(((copy,) for copy in copies if (copy.value, copy.source) in self._there), None)
-
-    def _reasons_against(self, option: Option) -> list[set[int]]:
-        """For each of the reasons for which an option cannot be taken, the steps that are to blame."""
-        reasons = [{self._covered[node]} for node in option.covers if node in self._covered]
-        return reasons + [self._to_blame(place) for place in set(option.reads) if self._supply(place) is None]
-
-    def _to_blame(self, place: Place) -> set[int]:
-        """The steps that were taken in place of those from which a place could be had.
-
-        Ways that cover nothing yet covered are for later, whatever was taken.
-        """
-        sources = (place, *((copy.value, copy.source) for copy in self._into.get(place, ())))
-        writers = [option for source in sources for option in self._writing.get(source, ())]
-        taken = ([self._covered[node] for node in option.covers if node in self._covered] for option in writers)
-        return {min(steps) for steps in taken if steps}
-
-    def _go_back(self, blamed: set[int]) -> None:
-        """Take the next best at the latest of some steps, or what is to blame for its having none, and so on."""
-        while blamed:
-            latest = max(blamed)
-            step = self.steps[latest]
-            self._start(self.steps[:latest])
-            rest = step.blamed | (blamed - {latest})
-            if step.others:
-                self._take(_Step(step.others.pop(), step.others, rest))
-                return
-            blamed = rest
-        raise _nothing_covers(self._problem)

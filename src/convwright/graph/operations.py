@@ -1,4 +1,4 @@
-"""What a node computes where no kind of problem stands for it: an operator of PyTorch's, or a view."""
+"""The operations of a graph that are no problems: operators of PyTorch, which are called as they are, and views."""
 
 from __future__ import annotations
 

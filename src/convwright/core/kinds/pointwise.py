@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from string import ascii_lowercase
 from typing import ClassVar
 
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
@@ -18,6 +19,8 @@ from convwright.errors import BadInput
 from convwright.naming import by
 
 OUTPUT = "y"
+# What operands are called where nobody says.
+OPERAND_NAMES = tuple(letter for letter in ascii_lowercase if letter != OUTPUT)
 # Words that a text form uses otherwise.
 _RESERVED = frozenset({OUTPUT, "out", "workspace", "before", "db", "dt", "tag", "dir", "ep", "row"})
 # What products of small errors add to a bound that counts them one by one.

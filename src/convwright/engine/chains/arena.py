@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from convwright.engine.chains.steps import Step
-from convwright.graph.memory_plan import ALIGNMENT_BYTES, Buffer, plan_memory
-from convwright.tensors import carve
+from convwright.graph.memory_plan import Buffer, plan_memory
+from convwright.tensors import aligned_bytes, carve
 
 
 def buffers_of(steps: Sequence[Step]) -> tuple[Buffer, ...]:
@@ -46,7 +46,7 @@ class Arena:
     def __init__(self, steps: Sequence[Step], device: torch.device) -> None:
         self.buffers = buffers_of(steps)
         self.plan = plan_memory(self.buffers)
-        self.memory = _aligned_bytes(self.plan.nbytes, device)
+        self.memory = aligned_bytes(self.plan.nbytes, device)
         offsets = self.plan.offsets
         self.activations = [
             carve(self.memory, offsets[activation(number)], step.problem.y) for number, step in enumerate(steps[:-1])
@@ -58,10 +58,3 @@ class Arena:
 
     def _bytes(self, offset: int, nbytes: int) -> Tensor:
         return self.memory[offset : offset + nbytes]
-
-
-def _aligned_bytes(nbytes: int, device: torch.device) -> Tensor:
-    """Memory that begins at a multiple of the alignment, which on a CPU PyTorch's own allocations need not."""
-    raw = torch.empty(nbytes + ALIGNMENT_BYTES, dtype=torch.uint8, device=device)
-    start = -raw.data_ptr() % ALIGNMENT_BYTES
-    return raw[start : start + nbytes]

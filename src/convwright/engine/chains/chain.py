@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from convwright.core.policy import Objective, Policy, Weights
@@ -14,6 +12,7 @@ from convwright.engine.chains.arena import Arena
 from convwright.engine.chains.layer import ConvLayer
 from convwright.engine.chains.steps import Step, steps_of
 from convwright.engine.cuda_graph import CudaGraph
+from convwright.engine.undisturbed import undisturbed
 from convwright.errors import BadInput
 from convwright.graph.memory_plan import Buffer, MemoryPlan
 from convwright.tensors import empty
@@ -29,6 +28,7 @@ class Chain:
     ``chain(x)`` returns ``chain.output``, which keeps its values until the next call; ``chain(x, out=y)`` copies them
     out. It may be called on any stream, by one thread at a time, and must outlive the work that was started with it.
 
+    >>> import torch
     >>> from convwright.engine.chains.layer import ConvLayer
     >>> layers = [ConvLayer(torch.ones(2, 1, 3, 3), padding=1), ConvLayer(torch.ones(1, 2, 1, 1), activation="relu")]
     >>> chain = Chain(layers, torch.ones(1, 1, 3, 3), algorithm="reference/gemm")
@@ -48,7 +48,7 @@ class Chain:
         policy = replace(policy, weights=Weights.CONSTANT)
         if policy.objective is Objective.TIME:  # in a captured graph nobody waits for the host
             policy = replace(policy, objective=Objective.DEVICE_TIME)
-        with _undisturbed(example.device):
+        with undisturbed(example.device):
             self._steps = steps_of(layers, example, policy, _one_each(algorithm, len(layers)))
             self._arena = Arena(self._steps, example.device)
             self.input = empty(self._steps[0].problem.x, example.device).copy_(example)
@@ -67,7 +67,7 @@ class Chain:
         if self._captured is not None:
             self._captured.replay()
         else:
-            with _undisturbed(self.input.device):
+            with undisturbed(self.input.device):
                 self._run()
         return self.output if out is None else out.copy_(self.output)
 
@@ -111,13 +111,6 @@ class Chain:
     def _run(self) -> None:
         for step, x, out, workspace in self._calls:
             step.run(x, out, workspace)
-
-
-@contextmanager
-def _undisturbed(device: torch.device) -> Iterator[None]:
-    """No gradients and no autocast; tensors made here may be written to outside of inference mode too."""
-    with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield
 
 
 def _check_parts(layers: Sequence[ConvLayer], example: Tensor) -> None:

@@ -21,8 +21,10 @@ class Unknown(Exception):
 
 
 class Builder:
-    """``value`` is the name of the value that stands for a node of PyTorch's. All values between nodes are dense with
-    the last dimension innermost: how they lie is decided later."""
+    """Makes a graph while PyTorch's nodes are read in their order, and keeps the name of each node's value.
+
+    All values between nodes are dense in the order of their dimensions. Their layouts are chosen later.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, TensorSpec] = {}

@@ -19,7 +19,8 @@ _WORDS: dict[str, type] = {_DTYPE: torch.dtype, _LAYOUT: torch.layout, _FORMAT: 
 
 
 def written(args: Sequence[Any], kwargs: dict[str, Any], place_of: Callable[[Any], int | None]) -> str:
-    """Arguments as strict JSON; ``place_of`` gives the place of what stands for a tensor, None for anything else."""
+    """Arguments as strict JSON. ``place_of`` gives the place of a tensor, as which it is written, and None for any
+    other argument."""
 
     def word(argument: Any) -> Any:
         place = place_of(argument)

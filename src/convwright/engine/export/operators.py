@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from math import prod
-from string import ascii_lowercase
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from convwright.core.epilogue import Epilogue
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.expression import Apply, Expression, Operand
 from convwright.core.kinds.linear import LinearProblem
-from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pointwise import OPERAND_NAMES, PointwiseProblem
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.core.window import all_sides, per_axis
@@ -24,12 +23,11 @@ from convwright.engine.export import expressions
 from convwright.engine.export.builder import Builder, Unknown
 from convwright.engine.export.foreign import written
 from convwright.errors import ConvwrightError
+from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign
 
 # From a node of PyTorch's to nodes of the graph; False where it is one that only PyTorch's operator computes.
 Translation = Callable[[Builder, Any], bool]
-# Names of operands: y is the output.
-_NAMES = tuple(letter for letter in ascii_lowercase if letter != "y")
 
 
 def arguments(node: Any) -> dict[str, Any]:
@@ -135,7 +133,7 @@ def pointwise(builder: Builder, node: Any) -> bool:
             return argument
         value = builder.value(argument)
         known = next((name for name, read in operands.items() if read == value), None)
-        name = known or _NAMES[len(operands)]
+        name = known or OPERAND_NAMES[len(operands)]
         operands[name] = value
         return Operand(name)
 
@@ -165,13 +163,9 @@ def _computed(
     for operand, value in operands.items():
         shape = builder.spec(value).shape
         reads[operand] = builder.view(f"{name}_{operand}", value, (*(1,) * (rank - len(shape)), *shape))
-    inputs = tuple((operand, _dense(builder.spec(value))) for operand, value in reads.items())
+    inputs = tuple((operand, dense(builder.spec(value))) for operand, value in reads.items())
     problem = PointwiseProblem(tree, inputs, TensorSpec(y.shape, y.dtype), row)
     return builder.compute(name, problem, {operand: reads[operand] for operand, _ in problem.inputs})
-
-
-def _dense(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(spec.shape, spec.dtype)
 
 
 def mean(builder: Builder, node: Any) -> bool:
@@ -225,7 +219,7 @@ def padding(builder: Builder, node: Any) -> bool:
     spec, sides = builder.spec(x), given["pad"]
     pairs = [(sides[place], sides[place + 1]) for place in range(0, len(sides), 2)][::-1]
     margins = (*((0, 0),) * (len(spec.shape) - len(pairs)), *pairs)
-    problem = CopyProblem(_dense(spec), builder.result(node), margins)
+    problem = CopyProblem(dense(spec), builder.result(node), margins)
     return builder.is_(node, builder.compute(builder.name(node), problem, {"x": x}))
 
 
@@ -240,7 +234,7 @@ def same(builder: Builder, node: Any) -> bool:
     value, result = builder.value(node.args[0]), builder.result(node)
     if builder.spec(value).dtype is result.dtype:
         return builder.is_(node, value)
-    problem = CopyProblem(_dense(builder.spec(value)), result)
+    problem = CopyProblem(dense(builder.spec(value)), result)
     return builder.is_(node, builder.compute(builder.name(node), problem, {"x": value}))
 
 
@@ -261,7 +255,7 @@ def foreign(builder: Builder, node: Any) -> None:
         return read.setdefault(builder.value(argument), len(read)) if isinstance(argument, torch.fx.Node) else None
 
     text = written(node.args, dict(node.kwargs), place_of)
-    inputs = tuple(_dense(builder.spec(value)) for value in read)
+    inputs = tuple(dense(builder.spec(value)) for value in read)
     reads = {f"x{place}": value for place, value in enumerate(read)}
     results = builder.results(node)
     operation = Foreign(str(node.target), text, inputs, results)

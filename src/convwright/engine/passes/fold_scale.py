@@ -92,7 +92,7 @@ def _channels_of(node: Node, value: str, network: Network) -> _Affine | None:
 
 
 def _per_channel(tensor: Tensor, channels: int) -> Tensor | None:
-    """A constant's number for each channel, in float64; None where it differs elsewhere."""
+    """A constant as one number for each channel, in float64; None if it differs within a channel."""
     if tensor.dim() < 2 or tensor.numel() != tensor.shape[1] or tensor.shape[1] not in (1, channels):
         return None
     return tensor.double().reshape(-1).expand(channels)

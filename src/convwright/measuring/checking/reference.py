@@ -140,6 +140,13 @@ class Reference:
         return cls(problem, Whole(), *bias_sums(problem, tensors), Role.DB)
 
 
+def whole_convolution(problem: ConvProblem, exact: Mapping[Role, Tensor]) -> Tensor:
+    """The whole result for operands in float64, without its scale."""
+    first, second = (exact[role] for role in problem.direction.operands)
+    sums = _PRODUCT[problem.direction](problem, first, second, problem.groups)
+    return behind(problem, sums, sums, {role: _met(role, tensor, sums) for role, tensor in exact.items()})[0]
+
+
 def readable(tensor: Tensor) -> Tensor:
     """The tensor, or one of fp32 where it is stored as fp8, of which PyTorch can do little but make others."""
     return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
