@@ -18,7 +18,6 @@ import convwright as cw
 from convwright import flags
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.eager.running import workspace
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning import listing
@@ -62,7 +61,6 @@ class Memory:
 
     def give(self) -> None:
         self._held.clear()
-        workspace._held.on_gpu.clear()
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

@@ -20,7 +20,7 @@ from convwright.tuning.upcoming import Upcoming
 from tuning.made import CPU, chosen
 from tuning.made_backend import Made, Way
 
-PROBLEMS = [ConvProblem.parse(f"ic4ih{size}oc4kh3ph1") for size in range(6, 16)]
+PROBLEMS = [ConvProblem.parse(f"ic4ih{size}oc4kh3ph1") for size in range(6, 26)]
 
 
 class Compiler:
@@ -64,8 +64,8 @@ def test_quick_searches_have_kernels_and_so_have_the_next_ones(compiler: Compile
             found = find(problem, CPU, Policy(), mode=Mode.QUICK, store=store)
             assert chosen(found) == "compiled/kernel-3", "the fastest of the four that were compiled"
         compile_queue().wait_for_all()
-    assert compiler.problems() == PROBLEMS[:8], "those of the two, and of six after them"
-    assert len(compiler.asked) == 8 * 4
+    assert compiler.problems() == PROBLEMS[:14], "those of the two, and of twelve after them"
+    assert len(compiler.asked) == 14 * 4
 
 
 def test_what_is_searched_now_comes_before_what_is_next(compiler: Compiler) -> None:
@@ -80,12 +80,35 @@ def test_what_is_searched_now_comes_before_what_is_next(compiler: Compiler) -> N
     assert max(of_it) <= 6, "two were begun when it was asked for"
 
 
+def test_what_is_ready_is_searched_first(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = PROBLEMS[0]
+
+    def slowly(self: Any, task: str, kernel: Any, device: object, **how: object) -> None:
+        if kernel.problem == slow:
+            assert compiler.may_go_on.wait(20)
+        compiler.asked.append((kernel.problem, kernel.algorithm))
+
+    monkeypatch.setattr(workers.WorkerPool, "ask", slowly)
+    compile_queue().most = 6
+    compiler.may_go_on.clear()
+    order = []
+    with of(Mode.QUICK).compiling() as following:
+        for problem in following.in_turn():
+            order.append(problem)
+            if len(order) == 5:
+                compiler.may_go_on.set()
+                compile_queue().wait_for_all()
+    assert slow not in order[:5]
+    assert order[5] == slow
+    assert sorted(order, key=PROBLEMS.index) == PROBLEMS
+
+
 def test_a_long_search_has_more_and_what_was_left_out_is_not_compiled(compiler: Compiler) -> None:
     with of(Mode.FULL).compiling() as following:
         following.at(PROBLEMS[3])
         compile_queue().wait_for_all()
-    assert compiler.problems() == PROBLEMS[3:]
-    assert len(compiler.asked) == 7 * 6
+    assert compiler.problems() == PROBLEMS[3:16]
+    assert len(compiler.asked) == 13 * 6
 
 
 def test_nothing_is_begun_after_it(compiler: Compiler) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from convwright.api.finding import refuse_ignored
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy, check_policy
 from convwright.eager.calls.call import forget
 from convwright.engine.capture.distinct import Posed, distinct
@@ -182,25 +183,26 @@ def tune(
     tell, begun = progress_to(progress), perf_counter()
     recording = record(Subject.of(model, example), backward=backward)
     facts = where(device, recording)
-    policy, found = policy or Policy(), []
+    policy, found = policy or Policy(), dict[Problem, TunedProblem]()
     everything = distinct(recording.layers, lambda each: (*each.problems(), *each.fused_problems(policy, facts)))
-    problems = [each.problem for each in everything]
+    posed: dict[Problem, Posed] = {each.problem: each for each in everything}
     with (
         using(store) as kept,
-        Upcoming(problems, facts, policy, mode=wanted, store=kept, budget_us=budget_us).compiling() as upcoming,
+        Upcoming(posed, facts, policy, mode=wanted, store=kept, budget_us=budget_us).compiling() as upcoming,
     ):
-        for done, posed in enumerate(everything):
-            tell(done, len(everything), f"{', '.join(posed.names)}: {compact(posed.problem)}")
-            start, problem = perf_counter(), posed.problem
-            upcoming.at(problem)
+        for done, problem in enumerate(upcoming.in_turn()):
+            tell(done, len(posed), f"{', '.join(posed[problem].names)}: {compact(posed[problem].problem)}")
+            start = perf_counter()
             findings = find(problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us)
-            found.append(TunedProblem(posed, findings, perf_counter() - start))
-        nothing_new = wanted is Mode.HEURISTIC or (kept.reads_file and all(each.known for each in found))
+            found[problem] = TunedProblem(posed[problem], findings, perf_counter() - start)
+        nothing_new = wanted is Mode.HEURISTIC or (kept.reads_file and all(each.known for each in found.values()))
         unkept = None if nothing_new else kept.unkept
-    tell(len(everything), len(everything), "")
+    tell(len(posed), len(posed), "")
     session().forget()  # so that calls that were decided before are decided anew, with what is known now
     forget()
-    return Tuned(facts, wanted, tuple(found), recording.left_out, perf_counter() - begun, unkept)
+    return Tuned(
+        facts, wanted, tuple(found[problem] for problem in posed), recording.left_out, perf_counter() - begun, unkept
+    )
 
 
 def _check_present(facts: DeviceFacts) -> None:

@@ -92,9 +92,8 @@ class Timed:
         with ExitStack() as stack:
             coming = Upcoming(order, self._device, self._policy, mode=self._mode, store=self._store)
             upcoming = stack.enter_context(coming.compiling())
-            for done, problem in enumerate(order):
+            for done, problem in enumerate(upcoming.in_turn()):
                 progress("searching", done, len(order))
-                upcoming.at(problem)
                 self._known[problem] = self._found(problem)
 
     def _found(self, problem: Problem) -> tuple[_Timed, ...]:

@@ -170,11 +170,13 @@ def _for_a_short_search(
 ) -> list[Candidate]:
     """Where it is made ``afresh``, what was fastest before; then what promises most of the problem's own, or of
     problems inside rewrites where it has none."""
-    own = promising(search, direct) or worth_compiling(search, direct, most_chains)
-    ranked = list(dict.fromkeys([*(_fastest_before(search, direct) if afresh else ()), *own]))
-    is_one_of_several = any(compile_queue().is_wanted(kernel, search.device) for kernel in ranked[:QUICK])
-    is_alone = not (in_call or is_one_of_several)
-    return ranked[: max(QUICK, min(QUICK_ALONE, compile_queue().most)) if is_alone else QUICK]
+    own, queue = promising(search, direct) or worth_compiling(search, direct, most_chains), compile_queue()
+    before = _fastest_before(search, direct) if afresh else []
+    begun = [] if in_call else [kernel for kernel in own if queue.is_wanted(kernel, search.device)]
+    ranked = list(dict.fromkeys([*before, *begun, *own]))
+    if in_call or begun:  # by several searches, of which each gets less
+        return ranked[:QUICK]
+    return ranked[: max(QUICK, min(QUICK_ALONE, queue.most))]
 
 
 def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: int | None = None) -> list[Candidate]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from time import perf_counter
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -14,17 +15,17 @@ from convwright.settings import BUDGETS_US, Mode
 from convwright.store.store import Store
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
-from convwright.tuning.kernels import QUICK, likely
+from convwright.tuning.kernels import QUICK, WAITED_S, likely
 from convwright.tuning.search import search_for
 
 # Kernels of a problem, the most promising ones, and of so many problems after the one that is searched.
-_MOST, _PROBLEMS = {Mode.QUICK: QUICK, Mode.FULL: 12}, 6
+_MOST, _PROBLEMS = {Mode.QUICK: QUICK, Mode.FULL: 12}, 12
 # With fewer processors whatever compiles disturbs what is timed.
 _FEWEST_PROCESSORS = 4
 
 
 class Upcoming:
-    """Problems that are searched one after the other, in this order or with some left out."""
+    """Problems that are searched one after the other, in about this order or with some left out."""
 
     def __init__(
         self,
@@ -50,15 +51,40 @@ class Upcoming:
         finally:
             compile_queue().drop((kernel for kernels in self._wanted.values() for kernel in kernels), self._device)
 
+    def in_turn(self) -> Iterator[Problem]:
+        """Every problem, each once its kernels are there: nobody waits while another could be searched."""
+        left = list(self._order)
+        while left:
+            problem = self._first_ready(left[: 1 + _PROBLEMS])
+            left.remove(problem)
+            yield problem
+
     def at(self, problem: Problem) -> None:
-        """To be said right before ``problem`` is searched."""
+        """To be said right before ``problem`` is searched, where the order is not to be changed."""
+        place = self._order.index(problem)
+        self._want(self._order[place : place + 1 + _PROBLEMS])
+
+    def _want(self, problems: Iterable[Problem]) -> None:
         if self._mode not in _MOST or not self._device.present or processors() < _FEWEST_PROCESSORS:
             return
-        place = self._order.index(problem)
-        for each in self._order[place : place + 1 + _PROBLEMS]:
+        for each in problems:
             if each not in self._wanted:
                 kernels = self._wanted[each] = self._promising(each)[: _MOST[self._mode]]
                 compile_queue().want(kernels, self._device, Priority.NEXT, loads=False)
+
+    def _first_ready(self, problems: Sequence[Problem]) -> Problem:
+        self._want(problems)
+        if self._mode is Mode.QUICK:  # a full search goes on while its kernels are compiled
+            compile_queue().wait(lambda: any(map(self._is_ready, problems)), perf_counter() + WAITED_S)
+        return next(filter(self._is_ready, problems), problems[0])
+
+    def _is_ready(self, problem: Problem) -> bool:
+        """Whether nothing is being compiled for it."""
+        queue = compile_queue()
+        return not any(
+            queue.came(kernel, self._device) is None and queue.is_wanted(kernel, self._device)
+            for kernel in self._wanted.get(problem, ())
+        )
 
     def _promising(self, problem: Problem) -> list[Candidate]:
         """The most promising kernels of a problem that was not searched before."""
