@@ -35,7 +35,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     monkeypatch.setattr(waiting, "waited_ns", lambda: {"made": int(fresh.waited_us * 1e3)})
     monkeypatch.setattr(waiting, "now_ns", lambda: int(fresh.time() * 1e3))
     monkeypatch.setattr(find, "warm_up", lambda device, store: None)
-    monkeypatch.setattr(find, "was_asked", lambda problem, device: True)
     monkeypatch.setattr(workers.WorkerPool, "ask", lambda self, task, *asked, **how: None)
     registry.backend.cache_clear()
     queues.compile_queue.cache_clear()

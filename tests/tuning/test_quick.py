@@ -177,24 +177,15 @@ def test_one_cold_look_that_was_slow_does_not_keep_the_others_from_being_timed(
     assert chosen(search()) == OWN
 
 
-@pytest.mark.parametrize("was_asked", [True, False])
-def test_where_listing_took_all_of_the_budget_pytorchs_own_call_is_timed(
-    was_asked: bool, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unless it is the first of its kind in this process, for which libraries load what answers."""
-
+def test_listing_takes_nothing_of_the_budget(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     def direct(*asked: Any) -> Any:
         made.time.now_us += 250_000.0
         return listed(*asked)
 
     listed = listing.direct
     monkeypatch.setattr("convwright.tuning.listing.direct", direct)
-    monkeypatch.setattr("convwright.tuning.find.was_asked", lambda problem, device: was_asked)
     made.quick = {"fast": Way(500.0)}
-    found = search()
-    assert chosen(found) == (OWN if was_asked else "quick/fast")
-    if was_asked:
-        assert reasons(found)["quick/fast"] == "was not tried: the budget was spent"
+    assert chosen(search()) == "quick/fast"
 
 
 def test_no_garbage_is_looked_for_meanwhile(made: Made) -> None:

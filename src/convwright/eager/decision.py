@@ -31,6 +31,7 @@ from convwright.eager.running.bound import (
     call_runner,
     direction_runner,
     either_runner,
+    own_runner,
     torchs_functions,
     torchs_own,
 )
@@ -44,12 +45,14 @@ _captured: _Pick = attrgetter("captured")
 
 
 class Decision(NamedTuple):
-    """``run`` None is PyTorch's own function, called with the caller's own arguments. ``choice`` is what computes the
-    call, None where nothing was chosen; a decision that does not last is made again at a later call."""
+    """``run`` None is PyTorch's own function, called with the caller's own arguments; then ``in_graph`` is what runs
+    instead while a CUDA graph is captured, where that is something else. ``choice`` is what computes the call, None
+    where nothing was chosen; a decision that does not last is made again at a later call."""
 
     run: Run | None
     choice: Choice | None = None
     lasts: bool = True
+    in_graph: Run | None = None
 
 
 def decide(call: Call) -> Decision:
@@ -62,7 +65,10 @@ def decide(call: Call) -> Decision:
         return Decision(torchs_own(call))
     if call.trains and activation_named(call.request.activation) not in FROM_OUTPUT:
         inner = decide(replace(call, request=call.request._replace(activation=None)))
-        return inner._replace(run=activated(inner.run, call))
+        run = activated(inner.run, call)
+        if inner.in_graph is not None:
+            run = either_runner(run, activated(inner.in_graph, call))
+        return inner._replace(run=run, in_graph=None)
     answers = _answers(problem, call)
     lasts = all(answer is None or answer.lasts for answer in answers)
     captured = _step(problem, answers, _captured, call) if call.x.is_cuda else None
@@ -70,10 +76,11 @@ def decide(call: Call) -> Decision:
     is_captured = captured is not None and torch_api.is_capturing()
     eager = captured if is_captured else _step(problem, answers, _eager, call)
     assert eager is not None
-    run = _ready(problem, eager, call)
-    if captured is not None and captured != eager:
-        run = either_runner(run, _ready(problem, captured, call), call)
-    return Decision(run, eager.main, lasts)
+    in_eager = _ready(problem, eager, call)
+    in_graph = None if captured is None or captured == eager else _ready(problem, captured, call)
+    if in_eager is None or captured is None or captured == eager:
+        return Decision(in_eager, eager.main, lasts, in_graph)
+    return Decision(either_runner(in_eager, in_graph or own_runner(call)), eager.main, lasts)
 
 
 def choices_for(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Answer:

@@ -144,7 +144,7 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
     passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, deterministic, tracing = flags.tf32_allowed, torch_api.deterministic, torch_api.is_tracing
-    forward_level, modes = torch_api.forward_gradient_level, torch_api.function_modes
+    forward_level, modes, capturing = torch_api.forward_gradient_level, torch_api.function_modes, torch_api.is_capturing
 
     def look(
         input: Tensor,  # noqa: A002
@@ -193,8 +193,11 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
                         break  # which has no strides to compare
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
-                            if len(slots) == 1 and policy is None:
-                                rest(known)
+                            if slot.in_graph is None:
+                                if len(slots) == 1 and policy is None:
+                                    rest(known)
+                            elif capturing():
+                                break
                             is_torchs = True
                             break
                     elif (

@@ -41,7 +41,7 @@ def slow_path(call: Call) -> Tensor:
             return _of_one_image(call)
         slot = call.form.slots.matching(w, request, call.tensors, call.extra)
         if slot is not None:
-            return _run(slot.run, call)
+            return _run(slot.runs_now, call)
     elif any(map(is_proxy, call.operands)):
         return noted(call)
     if request.algorithm == AUTO:
@@ -79,13 +79,14 @@ def decided(call: Call) -> Run | None:
         latest.choice = decision.choice or before
     # What serves inside a capture was not chosen; where there was news in the meantime, the next call decides again.
     capturing = call.x.is_cuda and torch_api.is_capturing()
+    slot = Slot(call.tensors, call.request, decision.run, call.extra, decision.in_graph)
     if capturing or slots.forgotten != forgotten:
-        return decision.run
+        return slot.runs_now
     if decision.lasts:
-        slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, decision.run, call.extra))
-    elif decision.run is None and call.request.policy is None:
+        slots.remember(call.w, call.tensors, slot)
+    elif slot.is_torchs and call.request.policy is None:
         slots.rest(id(call.w))  # a call now and then asks again
-    return decision.run
+    return slot.runs_now
 
 
 def _lowered(call: Call) -> Decision:
@@ -93,9 +94,11 @@ def _lowered(call: Call) -> Decision:
     given = call.x, call.w, call.bias
     x, w, bias = cast(*given)
     decision = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
-    if decision.run is None:
-        return decision
-    return decision._replace(run=lowering(decision.run, given, per_call(call.form, call.request, first_call)))
+    anew = per_call(call.form, call.request, first_call)
+    run, in_graph = (
+        None if each is None else lowering(each, given, anew) for each in (decision.run, decision.in_graph)
+    )
+    return decision._replace(run=run, in_graph=in_graph)
 
 
 def _run(run: Run | None, call: Call) -> Tensor:
@@ -122,7 +125,7 @@ def _of_one_image(call: Call) -> Tensor:
     batch = Call(form, call.x.unsqueeze(0), w, bias, as_batch(call.residual), as_batch(call.out), request)
     if call.extra is None:
         slot = slots.matching(w, request, batch.tensors, None)
-        if slot is not None and slot.run is None:
+        if slot is not None and slot.is_torchs:
             slots.remember_image(w, call.tensors, request)
             return call.torchs_own()
     y = slow_path(batch)

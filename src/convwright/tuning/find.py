@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -81,9 +80,8 @@ def find(
 
 def _found(search: Search, then: Callable[[], None] | None) -> Findings:
     problem, device, budget = search.problem, search.device, search.budget
-    with budget.paused():
+    with budget.paused():  # to ask for what there is takes up to 100 ms (H200)
         listing.load(device)
-    with nullcontext() if was_asked(problem, device) else budget.paused():
         direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
     if not search.runs:
@@ -97,18 +95,6 @@ def _found(search: Search, then: Callable[[], None] | None) -> Findings:
     # Autocast around the caller would cast what is measured.
     with torch.autocast(device.kind, enabled=False), as_current(device):
         return _measured(search, candidates, refusals, then)
-
-
-_asked: set[tuple[object, ...]] = set()
-
-
-def was_asked(problem: Problem, device: DeviceFacts) -> bool:
-    """Whether this process has asked what there is for the likes of ``problem``. The first time libraries load what
-    answers, which is no cost of the problem that happens to come first."""
-    kind = device.torch_name or device.key, problem.kind, problem.dtype, problem.outputs[-1]
-    was = kind in _asked
-    _asked.add(kind)
-    return was
 
 
 def _measured(

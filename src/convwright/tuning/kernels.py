@@ -22,8 +22,8 @@ from convwright.tuning.chains import chains
 from convwright.tuning.compile_queue import NO_THREAD, Priority, compile_queue, is_compiled_apart
 from convwright.tuning.search import Search
 
-# Kernels that a search with no time for compilers wants, where it is one of several, and where it is alone.
-QUICK, QUICK_ALONE = 4, 8
+# Kernels that a search with no time for compilers wants: in a call, as one of several searches, and alone.
+_IN_CALL, IN_SERIES, _ALONE = 4, 3, 8
 # A search that has less has no time for compilers.
 _LONG_US = 1e6
 # Shares of the budget of one that has: until when kernels may be begun and are waited for, and the first of all.
@@ -174,9 +174,9 @@ def _for_a_short_search(
     before = _fastest_before(search, direct) if afresh else []
     begun = [] if in_call else [kernel for kernel in own if queue.is_wanted(kernel, search.device)]
     ranked = list(dict.fromkeys([*before, *begun, *own]))
-    if in_call or begun:  # by several searches, of which each gets less
-        return ranked[:QUICK]
-    return ranked[: max(QUICK, min(QUICK_ALONE, queue.most))]
+    if in_call or begun:
+        return ranked[: _IN_CALL if in_call else max(IN_SERIES, len(begun))]
+    return ranked[: max(_IN_CALL, min(_ALONE, queue.most))]
 
 
 def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: int | None = None) -> list[Candidate]:

@@ -15,11 +15,11 @@ from convwright.settings import BUDGETS_US, Mode
 from convwright.store.store import Store
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
-from convwright.tuning.kernels import QUICK, WAITED_S, likely
+from convwright.tuning.kernels import IN_SERIES, WAITED_S, likely
 from convwright.tuning.search import search_for
 
 # Kernels of a problem, the most promising ones, and of so many problems after the one that is searched.
-_MOST, _PROBLEMS = {Mode.QUICK: QUICK, Mode.FULL: 12}, 12
+_MOST, _PROBLEMS = {Mode.QUICK: IN_SERIES, Mode.FULL: 12}, 12
 # With fewer processors whatever compiles disturbs what is timed.
 _FEWEST_PROCESSORS = 4
 

@@ -21,6 +21,14 @@ def fault_of(problem: ConvProblem) -> str | None:
     return beyond_32_bits(problem)
 
 
-def fault_of_compiled(problem: ConvProblem) -> str | None:
-    """The same of engines that are compiled at run time (7, 71)."""
-    return "computes wrong results where a tap meets padding alone" if problem.has_idle_taps else None
+def fault_of_engine(problem: ConvProblem, index: int, *, compiles: bool) -> str | None:
+    """Why one engine is not used, by its number and whether its kernels are compiled at run time (7, 71)."""
+    if compiles and problem.has_idle_taps:
+        return "computes wrong results where a tap meets padding alone"
+    is_uneven = any(low != high for low, high in problem.padding)
+    if index in _UNEVENLY_WRONG and problem.direction is Direction.BACKWARD_WEIGHT and is_uneven:
+        return "computes wrong results of some weight gradients with uneven padding"
+    return None
+
+
+_UNEVENLY_WRONG = (1, 20)

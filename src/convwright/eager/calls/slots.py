@@ -17,7 +17,7 @@ from torch import Tensor
 from convwright import flags
 from convwright.core.policy import Policy, Weights
 from convwright.eager.asking import ambient
-from convwright.torch_api import TensorGuards, address_of, forward_gradient_level, is_watched
+from convwright.torch_api import TensorGuards, address_of, forward_gradient_level, is_capturing, is_watched
 
 if TYPE_CHECKING:
     from convwright.eager.calls.call import Request
@@ -31,7 +31,8 @@ _MOST_KINDS = 1 << 16
 
 
 class Slot:
-    """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments.
+    """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments, or
+    ``in_graph`` while a CUDA graph is captured.
 
     PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
     checked, which bear on the choice. The request's fields are repeated here, since an ``is`` beside each is the
@@ -41,8 +42,8 @@ class Slot:
 
     __slots__ = (
         "activation", "algorithm", "alike", "ambient", "decision", "dilation", "extra", "flags", "grad", "groups",
-        "input_alike", "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request", "run", "same",
-        "state", "stride", "tf32",
+        "in_graph", "input_alike", "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request",
+        "run", "same", "state", "stride", "tf32",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +52,7 @@ class Slot:
         request: Request,
         run: Run | None,
         extra: object = None,
+        in_graph: Run | None = None,
     ) -> None:
         self.alike = guard(tensors)
         self.input_alike = guard(tensors[:1])
@@ -65,7 +67,16 @@ class Slot:
         self.tf32 = flags.tf32_allowed() if tensors[0].is_cuda and tensors[0].dtype is torch.float32 else None
         self.state = flags.state if tensors[0].is_cuda else flags.state_on_cpu
         self.flags = self.state()
-        self.run = run
+        self.run, self.in_graph = run, in_graph
+
+    @property
+    def is_torchs(self) -> bool:
+        """Whether PyTorch's own function serves, also while a CUDA graph is captured."""
+        return self.run is None and self.in_graph is None
+
+    @property
+    def runs_now(self) -> Run | None:
+        return self.in_graph if self.in_graph is not None and is_capturing() else self.run
 
     def _ask(self, request: Request) -> None:
         self.request, self.same = request, request.same
@@ -95,7 +106,7 @@ class Slot:
             and self.ambient is ambient.current()
             and self.alike(*tensors)
             and self.flags == self.state()
-            and (self.run is None or (forward_gradient_level() < 0 and not is_watched()))
+            and (self.is_torchs or (forward_gradient_level() < 0 and not is_watched()))
         )
 
 
@@ -161,7 +172,7 @@ class Slots:
         """Let PyTorch's own functions serve the calls of a layer for which nothing is chosen, with few looks at them
         where its function for a convolution is all that they take."""
         known = self.latest.get(id(weight), ())
-        is_own = slot.request.policy is None and all(each.run is None for each in (slot, *known))
+        is_own = slot.request.policy is None and all(each.is_torchs for each in (slot, *known))
         if len(known) < _MOST_AT_FIRST_LOOK or (slot.run is None and not is_own):
             self.remember(weight, tensors, slot)  # a layer of many shapes needs no slot for each
         if is_own:

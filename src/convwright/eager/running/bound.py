@@ -46,7 +46,7 @@ def torchs_own(call: Call) -> Run | None:
     return torchs_functions(call) if call.has_more else None
 
 
-def _own_runner(call: Call) -> Runner:
+def own_runner(call: Call) -> Runner:
     """PyTorch's own functions, called as a candidate is."""
     if call.has_more:
         return torchs_functions(call)
@@ -54,11 +54,10 @@ def _own_runner(call: Call) -> Runner:
     return lambda x, w, bias=None, _residual=None, _out=None: own(x, w, bias, *window)
 
 
-def either_runner(eager: Run | None, captured: Run | None, call: Call) -> Runner:
+def either_runner(eager: Run, captured: Run) -> Runner:
     """``captured`` while the current stream is captured, and ``eager`` otherwise."""
-    is_capturing, ours = torch_api.is_capturing, eager or _own_runner(call)
-    in_graph = captured or _own_runner(call)
-    return lambda *operands: (in_graph if is_capturing() else ours)(*operands)
+    is_capturing = torch_api.is_capturing
+    return lambda *operands: (captured if is_capturing() else eager)(*operands)
 
 
 def _is_demanded(direction: Direction, call: Call) -> bool:
