@@ -65,7 +65,7 @@ def refusals(problem: ConvProblem, device: DeviceFacts = H200) -> list[Refusal]:
     [
         (
             "g4ic8ih9oc64kh3 tag:nhwc dt:fp16",
-            "at least 8 input and 8 output channels, got 2 and 16; direct serves",
+            "at least 8 input and 1 output channels, got 2 and 16; direct serves",
         ),
         ("g4ic64ih9oc16kh3 dt:fp16", "at least 8 input and 8 output channels, got 16 and 4; direct serves"),
         ("ic8ih9oc8kh3 tag:nhwc dt:fp64", "computes fp16, bf16, fp32, int8, fp8_e4m3, fp8_e5m2, not fp64"),

@@ -58,6 +58,13 @@ def test_a_depthwise_convolution_would_be_too_much_work() -> None:
     assert [*PAD.arguments(problem, device_facts("cpu"))] == [Refusal("pad-c", reason)]
 
 
+def test_groups_of_an_image_of_one_pixel_are_left_as_they_are() -> None:
+    why = "leaves groups of an image of one pixel as they are"
+    for text in ("g3mb1ic6oc6iw1kw2pw1 dt:fp16", "g5ic15oc10ih1kh1 dt:fp16"):
+        assert refused("pad-c", ConvProblem.parse(text)) == [Refusal("pad-c", why)]
+    assert arguments_of("pad-c", ConvProblem.parse("g3mb1ic6oc6iw2kw2pw1 dt:fp16"))
+
+
 def test_the_inner_problem_is_padded_in_each_group() -> None:
     problem = ConvProblem.of((2, 6, 9, 9), (20, 3, 3, 3), groups=2, layout=Layout.NHWC, epilogue="bias")
     inner = PAD.inner(problem, to(8))

@@ -38,12 +38,12 @@ def shape_reason(
     return None
 
 
-def group_reason(problem: ConvProblem) -> str | None:
+def group_reason(problem: ConvProblem, *, least_outputs: int = LEAST_OF_A_GROUP) -> str | None:
     """Why matrix products cannot compute each group of ``problem`` by itself, or None where they can."""
     inputs, outputs = group_sizes(problem)
-    least = LEAST_OF_A_GROUP
-    if problem.groups > 1 and min(inputs, outputs) < least:
-        return f"serves groups of at least {least} input and {least} output channels, got {inputs} and {outputs}"
+    if problem.groups > 1 and (inputs < LEAST_OF_A_GROUP or outputs < least_outputs):
+        least = f"at least {LEAST_OF_A_GROUP} input and {least_outputs} output channels"
+        return f"serves groups of {least}, got {inputs} and {outputs}"
     return None
 
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 import torch
 
-from convwright.backends.cudnn.faults import fault_of_engine
+from convwright.backends.cudnn.faults import fault_of_compiled
 from convwright.backends.cudnn.graph.attributes import Attribute, Kind, NumericalNote
 from convwright.backends.cudnn.graph.descriptor import Descriptor
 from convwright.backends.cudnn.graph.device import Target, target
@@ -203,7 +203,7 @@ def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool)
     On a device that is present that would load or compile each engine's kernels, 7 to 60 ms for each on an H200; so
     there it is left to whoever builds the candidate.
     """
-    fault = fault_of_engine(problem, engine.index, compiles=engine.compiles)
+    fault = fault_of_compiled(problem) if engine.compiles else None
     if fault is not None:
         return Refusal(engine_id(engine.index, _config(engine.knobs)), fault)
     candidate = Candidate(

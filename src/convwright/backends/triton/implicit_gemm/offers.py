@@ -31,6 +31,7 @@ from convwright.backends.triton.multiprocessor import (
     sm_count,
 )
 from convwright.backends.triton.operands import (
+    LEAST_OF_A_GROUP,
     depth_constants,
     group_constants,
     group_reason,
@@ -106,7 +107,9 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
     if problem.direction is not Direction.FORWARD:
         return f"computes the forward direction, not {problem.direction}"
-    few, elsewhere = group_reason(problem), "" if problem.dtype.narrow else "; direct serves groups of few"
+    # With channels last direct serves no group of that many inputs, however few its outputs are.
+    few = group_reason(problem, least_outputs=1 if is_channels_last(problem.x) else LEAST_OF_A_GROUP)
+    elsewhere = "" if problem.dtype.narrow else "; direct serves groups of few"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, (*DTYPES, *NARROW_DTYPES), groups=True, volumes=True, scaled=problem.dtype.narrow)
