@@ -9,18 +9,19 @@ from typing import Any
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Interval
 from convwright.core.record import Record
-from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.ways import CopyWay, Way
 from convwright.graph.choice import ChoiceProblem, Copy, JointChoice, Option, Place
 from convwright.graph.graph import Graph
-from convwright.graph.layouts import dense, layouts_of
-from convwright.graph.operations import Operation
+from convwright.graph.operations import Join, Operation
+from convwright.graph.states import State, States
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Record):
     """One operation. ``reads`` and ``writes`` name tensors: a constant by its name, any other by its value and layout.
-    ``candidate`` is None for a view and for an operator of PyTorch's."""
+    ``candidate`` is None for an operator of PyTorch's and for what is not run: a view, and tensors joined where they
+    lie."""
 
     name: str
     operation: Operation
@@ -33,14 +34,16 @@ class Step(Record):
 @dataclass(frozen=True, slots=True)
 class Assignment(Record):
     """``tensors`` are all that steps read and write, but for constants; ``inputs`` and ``outputs`` are some of them, in
-    the order of the network's. ``modelled_us`` is the sum of all steps' times, ``greedy_us`` and ``uniform_us`` those
-    of simpler choices."""
+    the order of the network's. ``slices`` are those that lie in a larger one of ``wholes``, and from which byte on.
+    ``modelled_us`` is the sum of all steps' times, ``greedy_us`` and ``uniform_us`` those of simpler choices."""
 
     tensors: dict[str, TensorSpec] = field(hash=False)
     steps: tuple[Step, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: dict[str, TensorSpec] = field(hash=False)
+    slices: dict[str, tuple[str, int]] = field(hash=False)
+    wholes: dict[str, TensorSpec] = field(hash=False)
     modelled_us: float
     greedy_us: float | None = None
     uniform_us: float | None = None
@@ -55,92 +58,88 @@ class Assignment(Record):
         return last | dict.fromkeys(self.outputs, len(self.steps))
 
 
-def choice_problem(graph: Graph, ways: Iterable[Way], copies: Iterable[CopyWay]) -> ChoiceProblem:
+def choice_problem(graph: Graph, states: States, ways: Iterable[Way], copies: Iterable[CopyWay]) -> ChoiceProblem:
     """What the joint choice decides, in its own words."""
     return ChoiceProblem(
         nodes=tuple(node.name for node in graph.nodes),
         options=tuple(
             Option(way.name, frozenset(way.group.nodes), way.reads, way.writes, way.time_us.value) for way in ways
         ),
-        copies=tuple(
-            Copy(each.value, each.problem.x.layout, each.problem.y.layout, max(each.time_us.value, 0.0))
-            for each in copies
-        ),
-        given=tuple(ends(graph, graph.inputs)),
-        wanted=tuple(ends(graph, graph.outputs)),
+        copies=tuple(Copy(each.value, each.source, each.target, max(each.time_us.value, 0.0)) for each in copies),
+        given=tuple(ends(graph, states, graph.inputs)),
+        wanted=tuple(ends(graph, states, graph.outputs)),
     )
 
 
-def ends(graph: Graph, values: Iterable[str]) -> Iterable[Place]:
-    """Inputs or outputs with the layouts that they have for the caller, each once; constants are not among them."""
+def ends(graph: Graph, states: States, values: Iterable[str]) -> Iterable[Place]:
+    """Inputs or outputs in the states that they have for the caller, each once; constants are not among them."""
     for value in dict.fromkeys(values):
         if value not in graph.constants:
-            yield value, given_layout(graph.values[value])
+            yield value, given_state(value, graph, states).name
 
 
-def given_layout(spec: TensorSpec) -> Layout:
-    """The layout of an input or an output. One that is in none is copied to one."""
-    return spec.layout if spec.layout in layouts_of(spec) else Layout.NCHW
+def given_state(value: str, graph: Graph, states: States) -> State:
+    """The state of an input or an output. One that lies in no layout is copied to one."""
+    return states.dense(value, graph.values[value].layout)
 
 
 def assignment(
-    graph: Graph, chosen: JointChoice, ways: Iterable[Way], copies: Iterable[CopyWay], **others: Any
+    graph: Graph, states: States, chosen: JointChoice, ways: Iterable[Way], copies: Iterable[CopyWay], **others: Any
 ) -> Assignment:
     """The steps of a joint choice. They run in the order of the graph's nodes, and each copy right before its first
     reader."""
-    by_name, made = {way.name: way for way in ways}, _Steps(graph, copies, chosen.copies)
+    by_name, made = {way.name: way for way in ways}, _Steps(graph, states, copies, chosen.copies)
     place = {node.name: number for number, node in enumerate(graph.nodes)}
     for way in sorted((by_name[option.name] for option in chosen.options), key=lambda way: place[way.group.nodes[-1]]):
         made.add(way)
-    outputs = tuple(made.end(value) for value in graph.outputs)
-    inputs = tuple(_tensor(value, given_layout(graph.values[value]), graph) for value in graph.inputs)
+    outputs, inputs = (
+        tuple(make(value, given_state(value, graph, states).name) for value in values)
+        for make, values in ((made.there, graph.outputs), (made.named, graph.inputs))
+    )
+    tensors = {name: states.named(*place).spec for name, place in made.places.items()}
+    slices, wholes = dict[str, tuple[str, int]](), dict[str, TensorSpec]()
+    for name, (value, state_name) in made.places.items():
+        state = states.named(value, state_name)
+        if state.slice is not None:
+            whole = states.dense(state.slice.whole, state.layout)
+            slices[name] = f"parts of {state.slice.whole}@{state.layout}", state.offset_bytes
+            wholes[slices[name][0]] = whole.spec
     constants = {name: graph.values[name] for name in graph.constants}
-    tensors = {name: dense(graph.values[value], layout) for name, (value, layout) in made.places.items()}
-    tensors |= {name: dense(graph.values[value], given_layout(graph.values[value])) for name, value in zip(
-        inputs, graph.inputs, strict=True
-    )}  # fmt: skip
     modelled_us = sum(step.time_us.value for step in made.steps)
-    return Assignment(tensors, tuple(made.steps), inputs, outputs, constants, modelled_us, **others)
-
-
-def _tensor(value: str, layout: str, graph: Graph) -> str:
-    """The name of a value in one layout."""
-    if value in graph.constants:
-        return value
-    return f"{value}@{layout}" if len(layouts_of(graph.values[value])) > 1 else value
+    return Assignment(tensors, tuple(made.steps), inputs, outputs, constants, slices, wholes, modelled_us, **others)
 
 
 class _Steps:
-    def __init__(self, graph: Graph, ways: Iterable[CopyWay], chosen: Iterable[Copy]) -> None:
-        by_place = {(each.value, each.problem.x.layout, each.problem.y.layout): each for each in ways}
+    def __init__(self, graph: Graph, states: States, ways: Iterable[CopyWay], chosen: Iterable[Copy]) -> None:
+        by_place = {(each.value, each.source, each.target): each for each in ways}
         self.steps: list[Step] = []
-        self.places: dict[str, tuple[str, Layout]] = {}
-        self._graph = graph
-        self._copies = {
-            (each.value, each.target): by_place[each.value, Layout(each.source), Layout(each.target)] for each in chosen
-        }
+        self.places: dict[str, Place] = {}
+        self._graph, self._states = graph, states
+        self._copies = {(each.value, each.target): by_place[each.value, each.source, each.target] for each in chosen}
 
     def add(self, way: Way) -> None:
-        states = dict(way.reads)
-        reads = tuple((role, self._there(value, states.get(value, Layout.NCHW))) for role, value in way.group.reads)
-        writes = tuple(self._named(value, state) for value, state in way.writes)
+        states = iter(way.reads) if isinstance(way.operation, Join) else None
+        known = dict(way.reads)
+        reads = tuple(
+            (role, self.there(value, known.get(value, "") if states is None else next(states)[1]))
+            for role, value in way.group.reads
+        )
+        writes = tuple(self.named(value, state) for value, state in way.writes)
         self.steps.append(Step(way.group.name, way.operation, reads, writes, way.candidate, way.time_us))
 
-    def end(self, value: str) -> str:
-        """An output in the layout that the caller expects."""
-        return self._there(value, given_layout(self._graph.values[value]))
-
-    def _named(self, value: str, state: str) -> str:
-        name = _tensor(value, state, self._graph)
-        if value not in self._graph.constants:
-            self.places[name] = value, Layout(state)
+    def named(self, value: str, state: str) -> str:
+        """The name of a value in a state; constants have one state."""
+        if value in self._graph.constants:
+            return value
+        name = f"{value}@{state}" if len(tuple(self._states.all(value))) > 1 else value
+        self.places[name] = value, state
         return name
 
-    def _there(self, value: str, state: str) -> str:
-        """A value in a layout, after it was copied there where that was chosen."""
-        name, copy = self._named(value, state), self._copies.pop((value, state), None)
+    def there(self, value: str, state: str) -> str:
+        """A value in a state, after it was copied there where that was chosen."""
+        name, copy = self.named(value, state), self._copies.pop((value, state), None)
         if copy is not None:
-            source = self._named(value, copy.problem.x.layout)
+            source = self.named(value, copy.source)
             self.steps.append(Step(
                 f"copy of {value}", copy.problem, (("x", source),), (name,), copy.candidate, copy.time_us
             ))  # fmt: skip

@@ -7,10 +7,11 @@ from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment, assignment, choice_problem, ends
 from convwright.engine.costs import Costs
 from convwright.engine.network import Network
-from convwright.engine.ways import Timed, copies, ways
+from convwright.engine.ways import CopyWay, Timed, Way, copies, ways
 from convwright.graph.greedy_choice import greedy
 from convwright.graph.groups import groups
 from convwright.graph.joint_choice import solve, uniform
+from convwright.graph.states import States
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.trials.search_input import NO_HOOKS, Progress
@@ -28,20 +29,32 @@ class Planner:
         mode: Mode,
         store: Store,
         progress: Progress = NO_HOOKS.progress,
+        sliced: bool | None = None,
     ) -> None:
         self.network, graph = network, network.graph
+        # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation.
+        self._states = States(graph, sliced=device.kind == "cuda" if sliced is None else sliced)
         timed = Timed(device, policy, mode, store)
-        self._ways = ways(graph, groups(graph), timed, progress)
-        places = [*ends(graph, graph.inputs), *ends(graph, graph.outputs)]
+        self._ways = ways(graph, groups(graph), self._states, timed, progress)
+        places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways for place in (*way.reads, *way.writes)]
-        self._copies = copies(graph, places, timed, progress)
+        self._copies = copies(places, self._states, timed, progress)
 
     def assignment(self, costs: Costs) -> Assignment:
         """The cheapest assignment, beside simpler choices."""
         found, between = tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, self._copies))
-        problem = choice_problem(self.network.graph, found, between)
-        best, in_one_layout = solve(problem), uniform(problem)
+        graph, states = self.network.graph, self._states
+        problem = choice_problem(graph, states, found, between)
+        dense = choice_problem(graph, states, filter(self._is_dense, found), filter(self._is_dense, between))
+        best, in_one_layout = solve(problem), uniform(dense)
         return assignment(
-            self.network.graph, best, found, between,
+            graph, states, best, found, between,
             greedy_us=greedy(problem).cost, uniform_us=None if in_one_layout is None else in_one_layout.cost,
         )  # fmt: skip
+
+    def _is_dense(self, way: Way | CopyWay) -> bool:
+        """Whether it reads and writes no slices."""
+        places = (
+            (*way.reads, *way.writes) if isinstance(way, Way) else ((way.value, way.source), (way.value, way.target))
+        )
+        return all(self._states.named(*place).slice is None for place in places)

@@ -18,7 +18,7 @@ from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import prepared
 from convwright.graph.memory_plan import Buffer, plan_memory
-from convwright.graph.operations import Foreign, View
+from convwright.graph.operations import Foreign, Join, View
 from convwright.tensors import aligned_bytes, carve, empty, laid_, lies_as
 from convwright.tuning.listing import build
 
@@ -105,6 +105,9 @@ class Program:
         for name, offset in self.memory_plan.offsets.items():
             if name in self.assignment.tensors:
                 values[self._places[name]] = carve(self.arena, offset, self.assignment.tensors[name])
+        for name, (whole, start) in self.assignment.slices.items():
+            offset = self.memory_plan.offsets[whole] + start
+            values[self._places[name]] = carve(self.arena, offset, self.assignment.tensors[name])
         return values
 
     def _dropped(self, number: int) -> tuple[int, ...]:
@@ -115,6 +118,8 @@ class Program:
         reads = tuple(self._places[name] for _, name in step.reads)
         if isinstance(step.operation, View):
             return _viewing(reads[0], self._places[step.writes[0]], step.operation.y)
+        if isinstance(step.operation, Join):
+            return _nothing
         if isinstance(step.operation, Foreign):
             return _calling_pytorch(step.operation, reads, tuple(self._places[name] for name in step.writes))
         assert plan is not None
@@ -125,10 +130,18 @@ class Program:
             for (role, _), place in zip(step.reads, reads, strict=True)
         }
         out, missing = self._static[self._places[name]], [role for role, held in operands.items() if held is None]
+        if out is not None and not plan.writes_out:
+            return _copied(self._computing(plan, step, operands, None, workspace), self._places[name], out)
         if out is not None and not missing:
             there = {role: held for role, held in operands.items() if held is not None}
             return _calling(bind(plan, {**there, step.operation.outputs[-1]: out}, workspace))
-        places = dict(zip(dict(step.reads), reads, strict=True))
+        return self._computing(plan, step, operands, out, workspace)
+
+    def _computing(
+        self, plan: Plan, step: Step, operands: Mapping[str, Tensor | None], out: Tensor | None,
+        workspace: Tensor | None,
+    ) -> _Run:  # fmt: skip
+        places, (name,) = {role: self._places[value] for role, value in step.reads}, step.writes
         if isinstance(plan, RolePlan):
             given = operands if out is None else {**operands, step.operation.outputs[-1]: out}
             return _ComputingByRole(plan, given, places, workspace, self._places[name])
@@ -151,26 +164,26 @@ class _Layout:
     """Which tensors lie in the arena and where, and when each is needed for the last time."""
 
     def __init__(self, assignment: Assignment, plans: Sequence[Plan | None]) -> None:
-        self._root: dict[str, str] = {}  # of a view: the tensor whose memory it is
-        self._last = assignment.last_uses()
+        # Of a view: the tensor whose memory it is; of a slice: the whole.
+        self._root = {name: whole for name, (whole, _) in assignment.slices.items()}
+        self._last, specs = assignment.last_uses(), assignment.tensors | assignment.wholes
         first: dict[str, int] = {}
         for number, (step, plan) in enumerate(zip(assignment.steps, plans, strict=True)):
             if isinstance(step.operation, View):
                 read = step.reads[0][1]
                 self._root[step.writes[0]] = self.root(read)
-            elif plan is not None and plan.writes_out:
-                first[step.writes[0]] = number
+            elif plan is not None and (plan.writes_out or step.writes[0] in assignment.slices):
+                first.setdefault(self.root(step.writes[0]), number)
         for view, root in self._root.items():
-            self._last[root] = max(self._last[root], self._last[view])
-        buffers = [
-            Buffer(name, assignment.tensors[name].span_bytes, start, self._last[name]) for name, start in first.items()
-        ]
+            self._last[root] = max(self._last.get(root, -1), self._last[view])
+        buffers = [Buffer(name, specs[name].span_bytes, start, self._last[name]) for name, start in first.items()]
         buffers += [
             Buffer(_workspace_of(number), plan.workspace_bytes, number, number)
             for number, plan in enumerate(plans) if plan is not None and plan.workspace_bytes
         ]  # fmt: skip
         self.plan = plan_memory(buffers)
-        self._dynamic = {name for step in assignment.steps for name in step.writes} - first.keys()
+        written = {name for step in assignment.steps for name in step.writes}
+        self._dynamic = written - first.keys() - assignment.slices.keys()
 
     def root(self, name: str) -> str:
         """The tensor whose memory it is."""
@@ -220,6 +233,22 @@ class _ComputingByRole:
     def __call__(self, values: Values) -> None:
         operands: dict[str, Any] = {**self._fixed, **{role: values[place] for role, place in self._places}}
         values[self._result] = self._plan.compute(operands, self._workspace)
+
+
+def _nothing(values: Values) -> None:
+    """What is joined where it lies."""
+
+
+def _copied(run: _Run, place: int, out: Tensor) -> _Run:
+    """A plan that makes its own output, where that is to lie in a slice."""
+
+    def copied(values: Values) -> None:
+        run(values)
+        result = values[place]
+        assert result is not None
+        values[place] = out.copy_(result)
+
+    return copied
 
 
 def _viewing(read: int, write: int, spec: TensorSpec) -> _Run:

@@ -17,7 +17,7 @@ from convwright.engine.export.foreign import compute
 from convwright.engine.network import Network
 from convwright.errors import Refused
 from convwright.graph.graph import Node
-from convwright.graph.operations import Foreign, Operation, View
+from convwright.graph.operations import Foreign, Join, Operation, View
 from convwright.measuring.checking.reference import whole_convolution
 from convwright.tensors import activate
 from convwright.torch_operators import compiled
@@ -52,6 +52,8 @@ def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Ten
         return compute(operation, [operands[f"x{place}"] for place in range(len(operation.inputs))])
     if isinstance(operation, View):
         return (operands["x"].reshape(operation.y.shape),)
+    if isinstance(operation, Join):
+        return (torch.cat([operands[f"x{place}"] for place in range(len(operation.inputs))], operation.dim),)
     if isinstance(operation, PointwiseProblem):
         made = compiled(operation.expression, torch.float64, operation.row)(operands)
         return (made.expand(operation.y.shape),)

@@ -20,7 +20,7 @@ from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.engine import Engine
 from convwright.errors import BackendError, BadInput, ConvwrightError, Refused
-from convwright.graph.operations import Foreign, Operation, View
+from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, View
 from convwright.measuring.hardware.machine import device_facts
 from convwright.strict_json import JsonError
 from convwright.tuning import listing
@@ -96,6 +96,8 @@ def _written(assignment: Assignment) -> dict[str, Any]:
         "modelled_us": assignment.modelled_us,
         "tensors": {name: _spec_text(spec) for name, spec in assignment.tensors.items()},
         "constants": {name: _spec_text(spec) for name, spec in assignment.constants.items()},
+        "slices": assignment.slices,
+        "wholes": {name: _spec_text(spec) for name, spec in assignment.wholes.items()},
         "steps": [
             {
                 "name": step.name,
@@ -117,6 +119,8 @@ def _read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
         tuple(plan["inputs"]),
         tuple(plan["outputs"]),
         {name: _spec(data) for name, data in plan["constants"].items()},
+        {name: (str(whole), int(start)) for name, (whole, start) in plan["slices"].items()},
+        {name: _spec(data) for name, data in plan["wholes"].items()},
         float(plan["modelled_us"]),
     )
 
@@ -125,7 +129,7 @@ def _step(data: Mapping[str, Any], device: DeviceFacts) -> Step:
     operation = _operation(data["operation"])
     candidate = None
     if data["candidate"] is not None:
-        assert not isinstance(operation, Foreign | View)
+        assert not isinstance(operation, NO_PROBLEM)
         candidate = named(data["candidate"], operation, device, resolved(Policy(), operation, device))
     time_us = Interval(*(float(data["time_us"][name]) for name in ("value", "low", "high")))
     reads = tuple((str(role), str(name)) for role, name in data["reads"].items())
@@ -141,6 +145,10 @@ def _operation_text(operation: Operation) -> Any:
         }  # fmt: skip
     if isinstance(operation, View):
         return {"view": _spec_text(operation.x), "as": _spec_text(operation.y)}
+    if isinstance(operation, Join):
+        return {
+            "join": [_spec_text(spec) for spec in operation.inputs], "as": _spec_text(operation.y), "dim": operation.dim
+        }  # fmt: skip
     return operation.key
 
 
@@ -149,6 +157,8 @@ def _operation(data: Any) -> Operation:
         return parse(data)
     if "view" in data:
         return View(_spec(data["view"]), _spec(data["as"]))
+    if "join" in data:
+        return Join(tuple(map(_spec, data["join"])), _spec(data["as"]), int(data["dim"]))
     inputs, results = (tuple(map(_spec, data[name])) for name in ("inputs", "results"))
     return Foreign(str(data["target"]), str(data["arguments"]), inputs, results)
 

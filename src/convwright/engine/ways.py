@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 
 import torch
@@ -18,13 +19,14 @@ from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.tensor_spec import Layout
 from convwright.engine.alternates import alternates
-from convwright.engine.export.foreign import compute, prepared
+from convwright.engine.export.foreign import compute, concatenation, prepared
 from convwright.errors import ConvwrightError, Refused
 from convwright.graph.choice import Place
 from convwright.graph.graph import Graph
 from convwright.graph.groups import Group
-from convwright.graph.layouts import dense, laid, layouts_of
-from convwright.graph.operations import Foreign, Operation, View
+from convwright.graph.layouts import laid, layouts_of
+from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, View
+from convwright.graph.states import MOST_SLICES, State, States
 from convwright.measuring.timer import measure
 from convwright.prediction.physics import own_call_us
 from convwright.settings import Mode
@@ -61,9 +63,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class CopyWay:
-    """A copy of a value from one layout to another."""
+    """A copy of a value from one state to another."""
 
     value: str
+    source: str
+    target: str
     problem: CopyProblem
     candidate: Candidate
     time_us: Interval
@@ -113,7 +117,7 @@ class Timed:
 
     def candidates(self, operation: Operation) -> tuple[_Timed, ...]:
         """The candidates that are worth a way with their times, the fastest first."""
-        if isinstance(operation, View):
+        if isinstance(operation, View | Join):
             return ((None, _NOTHING),)
         if isinstance(operation, Foreign):
             if operation not in self._foreign:
@@ -138,57 +142,102 @@ class Timed:
             return None
 
 
-def ways(graph: Graph, groups: Sequence[Group], timed: Timed, progress: Progress) -> tuple[Way, ...]:
+def ways(graph: Graph, groups: Sequence[Group], states: States, timed: Timed, progress: Progress) -> tuple[Way, ...]:
     """Every group in every layout in which something computes it."""
-    possible = [(group, *each) for group in groups for each in _laid(group, graph)]
-    timed.search((operation for _, operation, _, _ in possible if not isinstance(operation, Foreign | View)), progress)
+    possible = [(group, *each) for group in groups for each in _possible(group, graph, states)]
+    timed.search((operation for _, operation, _, _ in possible if not isinstance(operation, NO_PROBLEM)), progress)
     made = []
     for group, operation, reads, writes in possible:
         made += [Way(group, operation, reads, writes, *each) for each in timed.candidates(operation)]
     return tuple(made)
 
 
-def copies(graph: Graph, used: Iterable[Place], timed: Timed, progress: Progress) -> tuple[CopyWay, ...]:
-    """Every change of layout that ways which read and write ``used`` may need."""
-    states: dict[str, list[str]] = {}
+def copies(used: Iterable[Place], states: States, timed: Timed, progress: Progress) -> tuple[CopyWay, ...]:
+    """Every copy to another state that ways which read and write ``used`` may need."""
+    by_value: dict[str, list[str]] = {}
     for value, state in dict.fromkeys(used):
-        states.setdefault(value, []).append(state)
+        by_value.setdefault(value, []).append(state)
     posed = [
-        (value, CopyProblem(dense(graph.values[value], Layout(source)), dense(graph.values[value], Layout(target))))
-        for value, both in states.items() for source in both for target in both if source != target
+        (value, source, target, CopyProblem(states.named(value, source).spec, states.named(value, target).spec))
+        for value, both in by_value.items() for source in both for target in both if source != target
     ]  # fmt: skip
-    timed.search((problem for _, problem in posed), progress)
+    timed.search((problem for *_, problem in posed), progress)
     found = []
-    for value, problem in posed:
+    for value, source, target, problem in posed:
         candidate, time_us = next(iter(timed.candidates(problem)), (None, _NOTHING))
         if candidate is not None:
-            found.append(CopyWay(value, problem, candidate, time_us))
+            found.append(CopyWay(value, source, target, problem, candidate, time_us))
     return tuple(found)
 
 
-def _laid(group: Group, graph: Graph) -> Iterator[tuple[Operation, tuple[Place, ...], tuple[Place, ...]]]:
-    """A group's operation in each combination of layouts, and in which states it reads and writes values."""
-    roles = dict(group.reads) | dict(zip(map(str, group.operation.outputs), group.writes, strict=True))
-    for wanted in (Layout.NCHW, Layout.NHWC):
-        layouts = {
-            role: wanted if wanted in layouts_of(graph.values[value]) else Layout.NCHW for role, value in roles.items()
-        }
-        if wanted is Layout.NHWC and Layout.NHWC not in layouts.values():
-            return
-        operation = _possible(group.operation, layouts)
+_Possible = Iterator[tuple[Operation, tuple[Place, ...], tuple[Place, ...]]]
+
+
+def _possible(group: Group, graph: Graph, states: States) -> _Possible:
+    """A group's operation with its operands in each combination of states, and which values it reads and writes in
+    which."""
+    seen = set()
+    each_way = _ways_to_join(group, states) if isinstance(group.operation, Join) else _ways_to_lie(group, graph, states)
+    for operation, reads, writes in each_way:
+        if (operation, reads, writes) not in seen:
+            seen.add((operation, reads, writes))
+            yield operation, reads, writes
+
+
+def _ways_to_lie(group: Group, graph: Graph, states: States) -> _Possible:
+    """All operands in one layout, those that are read and those that are written in slices or not."""
+    makes_its_own = isinstance(group.operation, Foreign | View)
+    in_slices = (None, *range(MOST_SLICES))
+    for layout, read, written in product((Layout.NCHW, Layout.NHWC), in_slices, in_slices):
+        if makes_its_own and written is not None:
+            continue
+        given = {role: _state(value, layout, None if value in graph.constants else read, states)
+                 for role, value in group.reads}  # fmt: skip
+        made = [_state(value, layout, written, states) for value in group.writes]
+        roles = given | dict(zip(map(str, group.operation.outputs), made, strict=True))
+        operation = _lying(group.operation, roles)
         if operation is not None:
-            reads = {value: layouts[role] for role, value in group.reads if value not in graph.constants}
-            writes = tuple((value, layouts[str(role)]) for role, value in zip(
-                group.operation.outputs, group.writes, strict=True
-            ))  # fmt: skip
-            yield operation, tuple(reads.items()), writes
+            reads = {value: given[role].name for role, value in group.reads if value not in graph.constants}
+            yield (
+                operation,
+                tuple(reads.items()),
+                tuple((value, state.name) for value, state in zip(group.writes, made, strict=True)),
+            )
 
 
-def _possible(operation: Operation, layouts: Mapping[str, Layout]) -> Operation | None:
-    """The operation in these layouts; None where it does not go."""
+def _state(value: str, layout: Layout, place: int | None, states: States) -> State:
+    sliced = () if place is None else states.sliced(value, layout)
+    return sliced[place] if place is not None and place < len(sliced) else states.dense(value, layout)
+
+
+def _ways_to_join(group: Group, states: States) -> _Possible:
+    """Nothing to do where all parts lie in a slice of the whole, or PyTorch's operator, which copies."""
+    operation, (whole,), parts = group.operation, group.writes, [value for _, value in group.reads]
+    assert isinstance(operation, Join)
+    for layout in layouts_of(operation.y):
+        for place in states.slices.get(whole, ()):
+            reads = [
+                (value, states.within(value, replace(place, start=place.start + start), layout).name)
+                for value, start in zip(parts, operation.starts, strict=True)
+            ]
+            if all(states.knows(*each) for each in reads):
+                yield operation, tuple(reads), ((whole, states.within(whole, place, layout).name),)
+        given, made = [states.dense(value, layout) for value in parts], states.dense(whole, layout)
+        copying = concatenation([state.spec for state in given], made.spec, operation.dim)
+        if _lies_so(copying):
+            yield (
+                copying,
+                tuple((value, state.name) for value, state in dict(zip(parts, given, strict=True)).items()),
+                ((whole, made.name),),
+            )
+
+
+def _lying(operation: Operation, states: Mapping[str, State]) -> Operation | None:
+    """The operation on operands in these states; None where it does not go."""
     if isinstance(operation, View):
-        return operation if set(layouts.values()) == {Layout.NCHW} else None
-    made = laid(operation, layouts)
+        is_plain = all(state.slice is None and state.layout is Layout.NCHW for state in states.values())
+        return operation if is_plain else None
+    made = laid(operation, {role: state.spec for role, state in states.items()})
     if isinstance(made, Foreign) and not _lies_so(made):
         return None
     return made

@@ -1,4 +1,4 @@
-"""In which layouts values can lie, and an operation on operands that lie so."""
+"""In which layouts values can lie, and an operation on operands that lie in given ways."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.graph.operations import Foreign, Operation
 
-Layouts = Mapping[str, Layout]  # by role
+Specs = Mapping[str, TensorSpec]  # by role
 
 
 def layouts_of(spec: TensorSpec) -> tuple[Layout, ...]:
@@ -31,21 +31,26 @@ def dense(spec: TensorSpec, layout: Layout = Layout.NCHW) -> TensorSpec:
     return spec.dense(layout if layout in layouts_of(spec) else Layout.NCHW)
 
 
-def laid(operation: Operation, layouts: Layouts) -> Operation:
-    """The operation with its operands in these layouts, by role. A weight lies as what it is multiplied with."""
+def laid(operation: Operation, specs: Specs) -> Operation:
+    """The operation with operands that lie so, by role. A weight lies as what it is multiplied with."""
     if isinstance(operation, ConvProblem):
-        first, output = (layouts[role] for role in (operation.direction.operands[0], operation.direction.output))
+        first, output = (specs[role] for role in (operation.direction.operands[0], operation.direction.output))
         x, y = (first, output) if operation.direction.output == "y" else (output, first)
-        return replace(operation, x=dense(operation.x, x), w=dense(operation.w, first), y=dense(operation.y, y))
+        return replace(operation, x=x, w=dense(operation.w, _layout_of(first)), y=y)
     if isinstance(operation, PointwiseProblem):
-        inputs = tuple((name, dense(spec, layouts[name])) for name, spec in operation.inputs)
-        return replace(operation, inputs=inputs, y=dense(operation.y, layouts["y"]))
+        inputs = tuple((name, specs[name]) for name, _ in operation.inputs)
+        return replace(operation, inputs=inputs, y=specs["y"])
     if isinstance(operation, CopyProblem):
-        return replace(operation, x=dense(operation.x, layouts["x"]), y=dense(operation.y, layouts["y"]))
+        return replace(operation, x=specs["x"], y=specs["y"])
     if isinstance(operation, Foreign):
         inputs_, results = (
-            tuple(dense(spec, layouts[f"{letter}{place}"]) for place, spec in enumerate(specs))
-            for letter, specs in (("x", operation.inputs), ("y", operation.results))
+            tuple(specs[f"{letter}{place}"] for place in range(len(given)))
+            for letter, given in (("x", operation.inputs), ("y", operation.results))
         )
         return replace(operation, inputs=inputs_, results=results)
     return operation
+
+
+def _layout_of(spec: TensorSpec) -> Layout:
+    """The layout whose order of dimensions the spec has."""
+    return Layout.NHWC if spec.strides[1] == 1 and spec.layout is not Layout.NCHW else Layout.NCHW

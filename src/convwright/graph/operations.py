@@ -1,9 +1,11 @@
-"""The operations of a graph that are no problems: operators of PyTorch, which are called as they are, and views."""
+"""The operations of a graph that are no problems: operators of PyTorch, which are called as they are, views, and
+concatenation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import ClassVar
 
@@ -67,4 +69,46 @@ class View(Record):
         return ("y",)
 
 
-Operation = Problem | Foreign | View
+@dataclass(frozen=True, slots=True)
+class Join(Record):
+    """``y`` is the ``inputs`` one after the other along a dimension."""
+
+    kind: ClassVar[str] = "join"
+
+    inputs: tuple[TensorSpec, ...]
+    y: TensorSpec
+    dim: int
+
+    def __post_init__(self) -> None:
+        shapes = [each.shape for each in self.inputs]
+        rest = {(*shape[: self.dim], *shape[self.dim + 1 :]) for shape in (*shapes, self.y.shape)}
+        together = sum(shape[self.dim] for shape in shapes)
+        if (
+            len(rest) != 1
+            or together != self.y.shape[self.dim]
+            or {each.dtype for each in self.inputs} != {self.y.dtype}
+        ):
+            raise BadInput(f"{shapes} along dimension {self.dim} are no {self.y.dtype} {self.y.shape}")
+
+    @property
+    def key(self) -> str:
+        return f"join {'+'.join(str(each.shape[self.dim]) for each in self.inputs)} of {self.y.shape}, {self.dim}"
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each input begins in the output."""
+        sizes = [each.shape[self.dim] for each in self.inputs]
+        return tuple(accumulate(sizes[:-1], initial=0))
+
+    @property
+    def operands(self) -> Mapping[str, TensorSpec]:
+        return {f"x{place}": spec for place, spec in enumerate(self.inputs)} | {"y": self.y}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("y",)
+
+
+Operation = Problem | Foreign | View | Join
+# What runs no candidate.
+NO_PROBLEM = (Foreign, View, Join)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from convwright import strict_json, torch_api
+from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput, Refused
 from convwright.graph.operations import Foreign
 
@@ -38,6 +39,12 @@ def written(args: Sequence[Any], kwargs: dict[str, Any], place_of: Callable[[Any
         raise Refused(f"{type(argument).__name__} cannot be written as an argument of an operator")
 
     return strict_json.dumps([word(list(args)), {name: word(each) for name, each in kwargs.items()}], compact=True)
+
+
+def concatenation(inputs: Sequence[TensorSpec], result: TensorSpec, dim: int) -> Foreign:
+    """PyTorch's own ``cat``."""
+    listed = [{_TENSOR: place} for place in range(len(inputs))]
+    return Foreign("aten.cat.default", strict_json.dumps([[listed, dim], {}], compact=True), tuple(inputs), (result,))
 
 
 def read(arguments: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:

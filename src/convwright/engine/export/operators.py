@@ -24,7 +24,7 @@ from convwright.engine.export.builder import Builder, Unknown
 from convwright.engine.export.foreign import written
 from convwright.errors import ConvwrightError
 from convwright.graph.layouts import dense
-from convwright.graph.operations import Foreign
+from convwright.graph.operations import Foreign, Join
 
 # From a node of PyTorch's to nodes of the graph; False where it is one that only PyTorch's operator computes.
 Translation = Callable[[Builder, Any], bool]
@@ -266,6 +266,19 @@ def foreign(builder: Builder, node: Any) -> None:
         builder.is_(node, builder.compute(builder.name(node), operation, reads))
 
 
+def joined(builder: Builder, node: Any) -> bool:
+    """Concatenation of what is computed; PyTorch's promotes dtypes and skips what is empty, which stays with it."""
+    given = arguments(node)
+    values = [builder.value(each) for each in given["tensors"]]
+    inputs, result = tuple(dense(builder.spec(value)) for value in values), builder.result(node)
+    plain = all(spec.dtype is result.dtype and len(spec.shape) == len(result.shape) for spec in inputs)
+    if not plain or 0 in result.shape or builder.held.keys() & set(values):
+        return False
+    operation = Join(inputs, dense(result), given["dim"] % len(result.shape))
+    reads = {f"x{place}": value for place, value in enumerate(values)}
+    return builder.is_(node, builder.compute(builder.name(node), operation, reads))
+
+
 _VIEWS = ("view.default", "reshape.default", "unsafe_view.default", "_unsafe_view.default", "flatten.using_ints",
           "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims")  # fmt: skip
 _SAME = ("clone.default", "alias.default", "detach.default", "contiguous.default", "dropout.default",
@@ -275,7 +288,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     **dict.fromkeys((f"aten.{name}" for name in _FORWARD), convolution),
     "aten.conv_transpose1d.default": transposed_convolution,
     **dict.fromkeys((f"aten.conv_transpose{rank}d.input" for rank in (2, 3)), transposed_convolution),
-    "aten.linear.default": linear,
+    "aten.linear.default": linear, "aten.cat.default": joined,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
     "aten.mean.dim": mean,
     **dict.fromkeys((f"aten.adaptive_avg_pool{rank}d.default" for rank in (1, 2, 3)), global_average),

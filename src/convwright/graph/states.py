@@ -1,0 +1,120 @@
+"""In which states the values of a graph can lie: dense in a layout, or in a slice of a larger value's memory.
+
+What is concatenated may be written where the whole will lie. Then nothing is copied, and a whole that is itself a part
+of a larger one, or begins like it, lies in the memory of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from convwright.core.once import once
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.graph.graph import Graph, Node
+from convwright.graph.layouts import dense, layouts_of
+from convwright.graph.operations import Join
+
+# A value that is a part of several wholes has slices of so many at most.
+MOST_SLICES = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slice:
+    """A part of a value: along one dimension, from ``start`` on."""
+
+    whole: str
+    dim: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How a value lies. ``slice`` is where in a larger one, from ``offset_bytes`` of its memory on."""
+
+    layout: Layout
+    spec: TensorSpec
+    slice: Slice | None = None
+    offset_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """What the joint choice calls it.
+
+        >>> from convwright.core.dtype import DType
+        >>> State(Layout.NHWC, TensorSpec((1, 8), DType.FP32), Slice("cat", 1, 16)).name
+        'nhwc in cat from 16'
+        """
+        part = self.slice
+        return str(self.layout) if part is None else f"{self.layout} in {part.whole} from {part.start}"
+
+
+class States:
+    """The states of each value of a graph; ``sliced`` says whether slices are among them."""
+
+    def __init__(self, graph: Graph, *, sliced: bool = True) -> None:
+        self._graph, self._sliced = graph, sliced
+
+    def dense(self, value: str, layout: Layout) -> State:
+        """In a layout or, where a value has one only, in that."""
+        spec = dense(self._graph.values[value], layout)
+        return State(spec.layout if spec.layout in layouts_of(spec) else Layout.NCHW, spec)
+
+    def sliced(self, value: str, layout: Layout) -> tuple[State, ...]:
+        """In slices of larger values that lie in a layout."""
+        return tuple(self.within(value, part, layout) for part in self.slices.get(value, ()))
+
+    def within(self, value: str, part: Slice, layout: Layout) -> State:
+        spec, whole = self._graph.values[value], dense(self._graph.values[part.whole], layout)
+        offset = part.start * whole.strides[part.dim] * spec.dtype.nbytes
+        lies = replace(spec, strides=whole.strides, alignment=_alignment(offset))
+        return State(layout, lies, part, offset)
+
+    def named(self, value: str, name: str) -> State:
+        return self._by_name[value, name]
+
+    def knows(self, value: str, name: str) -> bool:
+        return (value, name) in self._by_name
+
+    @once
+    def _by_name(self) -> Mapping[tuple[str, str], State]:
+        return {(value, state.name): state for value in self._graph.values for state in self.all(value)}
+
+    def all(self, value: str) -> Iterator[State]:
+        layouts = layouts_of(self._graph.values[value])
+        yield from (self.dense(value, layout) for layout in layouts)
+        for layout in Layout.NCHW, Layout.NHWC:
+            yield from self.sliced(value, layout)
+
+    @once
+    def slices(self) -> Mapping[str, tuple[Slice, ...]]:
+        """Of each value that is a part, or that is concatenated: where it can lie."""
+        found: dict[str, tuple[Slice, ...]] = {}
+        joins: list[Node] = []
+        if not self._sliced:
+            return found
+        for node in reversed([each for each in self._graph.nodes if isinstance(each.operation, Join)]):
+            operation, (whole,), parts = node.operation, node.writes, [value for _, value in node.reads]
+            assert isinstance(operation, Join)
+            inside = [*found.get(whole, ()), *(each for join in joins for each in _begun_by(node, join, found))]
+            places = tuple(dict.fromkeys(each for each in inside if each.dim == operation.dim))[:MOST_SLICES]
+            found[whole] = places or (Slice(whole, operation.dim, 0),)
+            for value, start in zip(parts, operation.starts, strict=True):
+                here = (replace(place, start=place.start + start) for place in found[whole])
+                found[value] = tuple(dict.fromkeys([*found.get(value, ()), *here]))[:MOST_SLICES]
+            joins.append(node)
+        return found
+
+
+def _begun_by(node: Node, larger: Node, found: Mapping[str, tuple[Slice, ...]]) -> Iterator[Slice]:
+    """Where the parts of ``node`` follow one another in a larger concatenation."""
+    assert isinstance(larger.operation, Join)
+    parts, others = ([value for _, value in each.reads] for each in (node, larger))
+    for first in range(len(others) - len(parts) + 1):
+        if others[first : first + len(parts)] == parts:
+            for place in found[larger.writes[0]]:
+                yield replace(place, start=place.start + larger.operation.starts[first])
+
+
+def _alignment(offset_bytes: int) -> int:
+    return next(each for each in (16, 8, 4, 2, 1) if offset_bytes % each == 0)

@@ -1,0 +1,148 @@
+"""Concatenation by writing parts where the whole lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from convwright import torch_api
+from convwright.core.policy import Policy
+from convwright.engine.costs import Costs
+from convwright.engine.engine import Engine
+from convwright.engine.export.exported import exported
+from convwright.engine.passes.listed import passed
+from convwright.engine.planned import Planner
+from convwright.engine.saved import load, save
+from convwright.graph.operations import Foreign, Join
+from convwright.measuring.hardware.machine import device_facts
+from convwright.settings import Mode
+from convwright.store.store import Store
+from engine.random_network import RandomNetwork
+
+
+def engine(model: nn.Module, *inputs: Tensor) -> Engine:
+    """Planned with slices, where each step costs as much as any other."""
+    captured, facts = exported(model.eval(), inputs, inputs), device_facts("cpu")
+    network = passed(captured.network).network
+    planner = Planner(network, facts, Policy(), mode=Mode.HEURISTIC, store=Store.open(None), sliced=True)
+    costs = Costs()
+    costs.step_us = 1e3
+    return Engine(planner.assignment(costs), network.constants, facts, captured.structure)
+
+
+def joins(made: Engine) -> list[type]:
+    steps = [step for step in made.assignment.steps if step.name.startswith("cat")]
+    return [type(step.operation) for step in steps]
+
+
+class Convolutions(nn.Module):
+    """A forward pass over some convolutions of four channels and more."""
+
+    def __init__(self, forward: Callable[[nn.ModuleList, Tensor], Tensor], *inputs: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convs = nn.ModuleList(nn.Conv2d(channels, 4, 3, padding=1) for channels in inputs)
+        self._forward = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._forward(self.convs, x)
+
+
+def dense_block(convs: nn.ModuleList, x: Tensor) -> Tensor:
+    found = [F.relu(x)]
+    for conv in convs:
+        found.append(conv(torch.cat(found, 1)))
+    return torch.cat(found, 1).relu()
+
+
+def skip(convs: nn.ModuleList, x: Tensor) -> Tensor:
+    kept = convs[0](x).relu()
+    deep = F.interpolate(convs[1](F.max_pool2d(kept, 2)), scale_factor=2)
+    return convs[2](torch.cat([kept, deep], 1))
+
+
+def twice(convs: nn.ModuleList, x: Tensor) -> Tensor:
+    y = convs[0](x)
+    return convs[1](torch.cat([y, x, y], 1))
+
+
+def images_in_a_row(convs: nn.ModuleList, x: Tensor) -> Tensor:
+    return convs[1](torch.cat([convs[0](x), x.relu()], 0)).relu()
+
+
+def rows(convs: nn.ModuleList, x: Tensor) -> Tensor:
+    return convs[1](torch.cat([convs[0](x), x.relu()], 2)).relu()
+
+
+def check(made: Engine, model: nn.Module, x: Tensor) -> None:
+    with torch.no_grad():
+        expected = torch_api.flatten(model(x))[0]
+    for _ in range(2):
+        for got, right in zip(torch_api.flatten(made(x))[0], expected, strict=True):
+            assert_close(got, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [(dense_block, (4, 8, 12, 16)), (images_in_a_row, (4, 4)), (rows, (4, 4))],
+)
+def test_nothing_is_copied_where_parts_lie_in_the_whole(
+    forward: Callable[[nn.ModuleList, Tensor], Tensor], inputs: tuple[int, ...]
+) -> None:
+    model, x = Convolutions(forward, *inputs), torch.randn(2, 4, 8, 8)
+    made = engine(model, x)
+    assert set(joins(made)) == {Join}
+    assert made.assignment.slices
+    check(made, model, x)
+
+
+def test_all_of_a_dense_block_lies_in_one_whole() -> None:
+    model, x = Convolutions(dense_block, 4, 8, 12, 16), torch.randn(2, 4, 8, 8)
+    made = engine(model, x)
+    (whole,) = made.assignment.wholes
+    assert made.memory_plan.lower_bound <= 2 * made.assignment.wholes[whole].nbytes
+
+
+@pytest.mark.parametrize(("forward", "inputs"), [(skip, (4, 4, 8)), (twice, (4, 12))])
+def test_parts_may_be_copied(forward: Callable[[nn.ModuleList, Tensor], Tensor], inputs: tuple[int, ...]) -> None:
+    """What PyTorch's operator makes, and what comes twice."""
+    model, x = Convolutions(forward, *inputs), torch.randn(2, 4, 8, 8)
+    check(engine(model, x), model, x)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_networks_compute_the_same_in_slices(seed: int) -> None:
+    model, x = RandomNetwork(seed), torch.randn(2, 4, 8, 8)
+    check(engine(model, x), model, x)
+
+
+def test_a_concatenation_of_what_the_model_holds_stays_pytorchs() -> None:
+    held = torch.randn(2, 3, 8, 8)
+
+    class WithConstant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("held", held)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x.relu(), self.held], 1).sigmoid()
+
+    model, x = WithConstant(), torch.randn(2, 4, 8, 8)
+    made = engine(model, x)
+    assert joins(made) == [Foreign]
+    check(made, model, x)
+
+
+def test_slices_are_saved(tmp_path: Path) -> None:
+    model, x = Convolutions(dense_block, 4, 8, 12, 16), torch.randn(2, 4, 8, 8)
+    made = engine(model, x)
+    save(made, tmp_path)
+    again = load(tmp_path, "cpu")
+    assert again.assignment.slices == made.assignment.slices
+    assert torch.equal(again(x), made(x))
