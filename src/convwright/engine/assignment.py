@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from convwright.core.candidate import Candidate
@@ -47,6 +47,14 @@ class Assignment(Record):
     modelled_us: float
     greedy_us: float | None = None
     uniform_us: float | None = None
+
+    def taking(self, times_us: Sequence[float]) -> Assignment:
+        """The same with the times that its steps took in the network."""
+        steps = tuple(
+            replace(step, time_us=Interval(time_us, time_us, time_us))
+            for step, time_us in zip(self.steps, times_us, strict=True)
+        )
+        return replace(self, steps=steps, modelled_us=sum(times_us))
 
     def last_uses(self) -> dict[str, int]:
         """The last step that needs each tensor; outputs are needed after all."""

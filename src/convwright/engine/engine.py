@@ -13,6 +13,7 @@ from convwright.core.device import DeviceFacts
 from convwright.engine.assignment import Assignment
 from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.program import Program, Values
+from convwright.engine.step_times import step_times
 from convwright.engine.structure import Structure, filled
 from convwright.engine.undisturbed import undisturbed
 from convwright.errors import BadInput
@@ -62,9 +63,9 @@ class Engine:
         return self.memory_plan.nbytes
 
     def step_times(self, inputs: Sequence[Tensor]) -> list[float]:
-        """What each step takes in a run on a CPU, in microseconds: the median of several runs."""
+        """What each step takes in a run, in microseconds."""
         with undisturbed(self.device):
-            return self._program.step_times(inputs)
+            return step_times(self._program, inputs)
 
     def _compute(self) -> None:
         self._values = self._program.rerun()

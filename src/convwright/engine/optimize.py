@@ -68,11 +68,7 @@ def optimize(
         for layer in _LAYER_ERRORS:
             allowed = replace(policy, max_error=layer * policy.max_error)
             planner = Planner(network, facts, allowed, mode=mode, store=kept, progress=progress)
-            best = (
-                fastest_in_place(planner, engine, tensors)
-                if facts.kind == "cpu"
-                else engine(planner.assignment(Costs()))
-            )
+            best = fastest_in_place(planner, engine, tensors)
             wrong = objection(torch_api.flatten(best(*inputs))[0], own, exact, policy.max_error)
             if wrong is None:
                 return best

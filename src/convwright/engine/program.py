@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -25,8 +23,6 @@ from convwright.tuning.listing import build
 # The tensors of one run by their place; None before they are computed and after they are needed.
 Values = list[Tensor | None]
 _Run = Callable[[Values], None]
-# Steps are timed in so many runs at least, and for so long.
-_FEWEST_RUNS, _PROFILING_S = 7, 0.3
 
 
 class Program:
@@ -59,17 +55,22 @@ class Program:
                 values[self._places[name]] = tensor.detach() if lies else empty(spec, self.device).copy_(tensor)
         return values
 
-    def run(self, values: Values) -> Values:
-        """The tensors after all steps, of those that are still needed."""
+    def run(self, values: Values, at: Callable[[], object] | None = None) -> Values:
+        """The tensors after all steps, of those that are still needed. ``at`` is called before, between and after the
+        steps."""
         for step, dropped in self._steps:
+            if at is not None:
+                at()
             step(values)
             for place in dropped:
                 values[place] = None
+        if at is not None:
+            at()
         return values
 
-    def rerun(self) -> Values:
+    def rerun(self, at: Callable[[], object] | None = None) -> Values:
         """The same on the inputs that fixed memory holds."""
-        return self.run(list(self._static))
+        return self.run(list(self._static), at)
 
     def outputs(self, values: Values, given: Sequence[Tensor], *, replayed: bool) -> list[Tensor]:
         """What the model returns, in memory that the next run does not write to."""
@@ -80,20 +81,6 @@ class Program:
             is_kept = replayed or root in inputs or self._static[self._places[root]] is not None
             own[name] = inputs[name] if name in inputs else value.clone() if is_kept else value
         return [own[name] for name in self.assignment.outputs]
-
-    def step_times(self, given: Sequence[Tensor]) -> list[float]:
-        """What each step takes in a run on a CPU, in microseconds: the median of several runs."""
-        taken: list[list[float]] = [[] for _ in self._steps]
-        until_s = perf_counter() + _PROFILING_S
-        while len(taken[0]) < _FEWEST_RUNS or perf_counter() < until_s:
-            values = self.take(given)
-            for times, (step, dropped) in zip(taken, self._steps, strict=True):
-                begun_s = perf_counter()
-                step(values)
-                times.append((perf_counter() - begun_s) * 1e6)
-                for place in dropped:
-                    values[place] = None
-        return [median(times[1:]) for times in taken]
 
     def _fixed_values(self) -> Values:
         """The tensors that lie in the same memory at every run: constants, what is in the arena, inputs of a GPU."""

@@ -1,0 +1,111 @@
+"""Whole networks on a GPU: one CUDA graph, any stream, slices of one buffer, saved and loaded."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from convwright import torch_api
+from convwright.engine.engine import Engine
+from convwright.engine.optimize import optimize
+from convwright.engine.saved import load, save
+from convwright.graph.operations import Join
+from convwright.settings import Mode
+from engine.random_network import RandomNetwork
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
+
+
+@pytest.fixture(autouse=True)
+def _exact_float32() -> None:
+    torch.backends.cudnn.allow_tf32 = False
+
+
+class Dense(nn.Module):
+    """A block in which each layer reads all before it."""
+
+    def __init__(self, layers: int = 4) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Conv2d(32 + 16 * place, 16, 3, padding=1) for place in range(layers))
+        self.last = nn.Conv2d(32 + 16 * layers, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = [F.relu(x)]
+        for layer in self.layers:
+            found.append(F.relu(layer(torch.cat(found, 1))))
+        return self.last(torch.cat(found, 1))
+
+
+def check(engine: Engine, model: nn.Module, x: Tensor, *, times: float = 4.0) -> None:
+    """Errors against float64, at most so many times those of the model itself."""
+    with torch.no_grad():
+        own = torch_api.flatten(model(x))[0]
+        exact = torch_api.flatten(copy.deepcopy(model).double()(x.double()))[0]
+    for _ in range(2):
+        got = torch_api.flatten(engine(x))[0]
+        for mine, theirs, right in zip(got, own, exact, strict=True):
+            scale = right.abs().max().item() or 1.0
+            allowed = times * (theirs - right).abs().max().item() + torch.finfo(x.dtype).eps * scale
+            assert (mine - right).abs().max().item() <= allowed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks(seed: int) -> None:
+    model, x = RandomNetwork(seed).cuda(), torch.randn(2, 4, 8, 8, device="cuda")
+    check(optimize(model, x, mode=Mode.HEURISTIC), model, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_dense_block_lies_in_one_buffer(dtype: torch.dtype) -> None:
+    model, x = Dense().cuda().to(dtype).eval(), torch.randn(4, 32, 64, 64, device="cuda", dtype=dtype)
+    engine = optimize(model, x)
+    check(engine, model, x)
+    joined = [step for step in engine.assignment.steps if step.name.startswith("cat")]
+    assert any(isinstance(step.operation, Join) for step in joined)
+
+
+def test_any_stream_and_inputs_one_after_the_other() -> None:
+    model = Dense(2).cuda().eval()
+    inputs = [torch.randn(4, 32, 32, 32, device="cuda") for _ in range(6)]
+    engine, stream = optimize(model, inputs[0], mode=Mode.HEURISTIC), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    outputs = []
+    for place, x in enumerate(inputs):
+        with torch.cuda.stream(stream if place % 2 else torch.cuda.current_stream()):
+            outputs.append(engine(x))
+    torch.cuda.synchronize()
+    with torch.no_grad():
+        for x, y in zip(inputs, outputs, strict=True):
+            torch.testing.assert_close(y, model(x), rtol=1e-3, atol=1e-4)
+
+
+def test_step_times_add_up_to_the_run() -> None:
+    model, x = Dense().cuda().half().eval(), torch.randn(16, 32, 128, 128, device="cuda", dtype=torch.float16)
+    engine = optimize(model, x, mode=Mode.HEURISTIC)
+    times_us, graph = engine.step_times([x]), torch.cuda.CUDAGraph()
+    assert all(time_us >= 0 for time_us in times_us)
+    with torch.cuda.graph(graph):
+        y = engine(x)
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    graph.replay()
+    begun.record()
+    for _ in range(20):
+        graph.replay()
+    ended.record()
+    ended.synchronize()
+    assert y.shape == (16, 8, 128, 128)
+    # The input's copy and the output's come on top.
+    assert sum(times_us) <= 1.1 * begun.elapsed_time(ended) * 1e3 / 20
+
+
+def test_the_same_bits_from_a_folder(tmp_path: Path) -> None:
+    model, x = Dense().cuda().half().eval(), torch.randn(4, 32, 64, 64, device="cuda", dtype=torch.float16)
+    engine = optimize(model, x)
+    save(engine, tmp_path)
+    assert torch.equal(load(tmp_path, "cuda")(x), engine(x))
