@@ -42,7 +42,7 @@ class Engine:
         given, _ = torch_api.flatten(inputs)
         self._check(given)
         with undisturbed(self.device):
-            if self._captured is None:
+            if self._captured is None or torch_api.is_capturing():  # inside a user's graph steps are a part of that
                 values = self._program.run(self._program.take(given))
             else:
                 self._captured.join()
