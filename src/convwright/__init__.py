@@ -14,6 +14,8 @@
     with cw.enabled(): model(x)                           # every F.conv* and nn.Conv* of any library, unmodified
     cw.convert(model, choices={"stem": "cudnn/gemm"})     # its layers, each by the algorithm that is named
     cw.tune(model, example)                               # every convolution of a model, remembered
+    cw.optimize(model, example)                           # a whole network, planned and run as one; .save(folder)
+    cw.load(folder)                                       # the same in another process
     cw.quantize(model, samples)                           # its convolutions in int8, and what each costs in accuracy
     cw.plan("ic64ih56oc64kh3ph1")                         # one candidate made ready, on tensors or on addresses
     cw.conv2d_into(buffer[:, 8:12], x, w)                 # into a slice of a larger buffer
@@ -53,6 +55,9 @@ _HOMES = {
     "why": "convwright.api.finding",
     "advise": "convwright.advising.advise",
     "tune": "convwright.advising.tuned",
+    "optimize": "convwright.engine.optimize",
+    "load": "convwright.engine.loaded",
+    "Engine": "convwright.engine.engine",
     "quantize": "convwright.quantizing.quantize",
     "last_choice": "convwright.api.finding",
     "conv1d": "convwright.eager.functional",
@@ -114,6 +119,9 @@ if TYPE_CHECKING:
     from convwright.emit.any_sizes import emit_c_dynamic as emit_c_dynamic
     from convwright.emit.emitted import EmittedC as EmittedC
     from convwright.emit.one import emit_c as emit_c
+    from convwright.engine.engine import Engine as Engine
+    from convwright.engine.loaded import load as load
+    from convwright.engine.optimize import optimize as optimize
     from convwright.errors import BackendError as BackendError
     from convwright.errors import BadInput as BadInput
     from convwright.errors import ConvwrightError as ConvwrightError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from convwright.engine.explained import explained
 from convwright.engine.optimize import optimize
 from convwright.settings import Mode
 
@@ -13,7 +12,7 @@ from convwright.settings import Mode
 def test_each_step_has_a_row_and_the_sums_agree() -> None:
     model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)).eval()
     engine = optimize(model, torch.randn(1, 4, 8, 8), mode=Mode.HEURISTIC)
-    text = explained(engine)
+    text = engine.explain()
     for step in engine.assignment.steps:
         assert any(line.startswith(step.name) for line in text.splitlines())
     assert f"{len(engine.assignment.steps)} steps, 1 of them convolutions" in text

@@ -17,11 +17,11 @@ from torch.testing import assert_close
 from convwright import torch_api
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
+from convwright.engine.loaded import load
 from convwright.engine.network import Network
 from convwright.engine.optimize import optimize
 from convwright.engine.passes.listed import PASSES, passed
 from convwright.engine.reference import reference
-from convwright.engine.saved import load, save
 from convwright.errors import BadInput, ConvwrightError, Refused
 from convwright.settings import Mode
 from engine.random_network import RandomNetwork
@@ -72,7 +72,7 @@ def test_random_networks_compute_what_the_model_computes(seed: int) -> None:
 def test_a_saved_engine_computes_the_same_bits(seed: int, tmp_path: Path) -> None:
     model, x = RandomNetwork(seed), torch.randn(2, 4, 8, 8)
     made = engine(model, x)
-    save(made, tmp_path / "engine")
+    made.save(tmp_path / "engine")
     again = load(tmp_path / "engine", "cpu")
     assert again.assignment.steps == made.assignment.steps
     for mine, theirs in zip(flat(again(x)), flat(made(x)), strict=True):
@@ -212,7 +212,7 @@ def test_integers_between_layers_are_refused() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save(engine(nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU()), IMAGE), tmp_path)
+    engine(nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU()), IMAGE).save(tmp_path)
     return tmp_path
 
 

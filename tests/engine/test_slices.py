@@ -16,9 +16,9 @@ from convwright.core.policy import Policy
 from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
+from convwright.engine.loaded import load
 from convwright.engine.passes.listed import passed
 from convwright.engine.planned import Planner
-from convwright.engine.saved import load, save
 from convwright.graph.operations import Foreign, Join
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
@@ -142,7 +142,7 @@ def test_a_concatenation_of_what_the_model_holds_stays_pytorchs() -> None:
 def test_slices_are_saved(tmp_path: Path) -> None:
     model, x = Convolutions(dense_block, 4, 8, 12, 16), torch.randn(2, 4, 8, 8)
     made = engine(model, x)
-    save(made, tmp_path)
+    made.save(tmp_path)
     again = load(tmp_path, "cpu")
     assert again.assignment.slices == made.assignment.slices
     assert torch.equal(again(x), made(x))

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from convwright import torch_api
 from convwright.engine.engine import Engine
+from convwright.engine.loaded import load
 from convwright.engine.optimize import optimize
-from convwright.engine.saved import load, save
 from convwright.graph.operations import Join
 from convwright.settings import Mode
 from engine.random_network import RandomNetwork
@@ -107,5 +107,5 @@ def test_step_times_add_up_to_the_run() -> None:
 def test_the_same_bits_from_a_folder(tmp_path: Path) -> None:
     model, x = Dense().cuda().half().eval(), torch.randn(4, 32, 64, 64, device="cuda", dtype=torch.float16)
     engine = optimize(model, x)
-    save(engine, tmp_path)
+    engine.save(tmp_path)
     assert torch.equal(load(tmp_path, "cuda")(x), engine(x))

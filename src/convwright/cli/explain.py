@@ -9,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +29,9 @@ _WIDEST = 110
 
 
 def explain(
-    problem: Annotated[str, typer.Argument(help="The problem, for example mb32ic256ih14oc256kh3ph1.")],
+    problem: Annotated[
+        str, typer.Argument(help="The problem, for example mb32ic256ih14oc256kh3ph1, or the folder of an engine.")
+    ],
     *,
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
@@ -47,6 +50,12 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What would run and why, why nothing else would, and what is not known. Nothing is measured."""
+    if Path(problem).is_dir():
+        from convwright.engine.loaded import load
+
+        print(load(problem, device).explain())
+        return
+
     from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy
 

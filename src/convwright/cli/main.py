@@ -20,7 +20,9 @@ from convwright.cli.emit_c import emit_c
 from convwright.cli.explain import explain
 from convwright.cli.find import find
 from convwright.cli.letters import print_with_what_there_is
+from convwright.cli.optimize import optimize
 from convwright.cli.quantize import quantize
+from convwright.cli.run import run
 from convwright.cli.show_env import show_env
 from convwright.cli.store import store_app
 from convwright.cli.time import time_
@@ -45,7 +47,9 @@ app.command("bench")(bench)
 app.command("emit-c")(emit_c)
 app.command("explain")(explain)
 app.command("find")(find)
+app.command("optimize")(optimize)
 app.command("quantize")(quantize)
+app.command("run")(run)
 app.command("show-env")(show_env)
 app.add_typer(store_app, name="store")
 app.command("time")(time_)

@@ -35,7 +35,8 @@ class Step(Record):
 class Assignment(Record):
     """``tensors`` are all that steps read and write, but for constants; ``inputs`` and ``outputs`` are some of them, in
     the order of the network's. ``slices`` are those that lie in a larger one of ``wholes``, and from which byte on.
-    ``modelled_us`` is the sum of all steps' times, ``greedy_us`` and ``uniform_us`` those of simpler choices."""
+    ``modelled_us`` is what the joint choice reckoned all steps to take, ``greedy_us`` and ``uniform_us`` the same of
+    simpler choices."""
 
     tensors: dict[str, TensorSpec] = field(hash=False)
     steps: tuple[Step, ...]
@@ -54,7 +55,12 @@ class Assignment(Record):
             replace(step, time_us=Interval(time_us, time_us, time_us))
             for step, time_us in zip(self.steps, times_us, strict=True)
         )
-        return replace(self, steps=steps, modelled_us=sum(times_us))
+        return replace(self, steps=steps)
+
+    @property
+    def steps_us(self) -> float:
+        """The sum of all steps' times: those that the model has, or that they took in the network."""
+        return sum(step.time_us.value for step in self.steps)
 
     def last_uses(self) -> dict[str, int]:
         """The last step that needs each tensor; outputs are needed after all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +13,9 @@ from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.engine.assignment import Assignment
 from convwright.engine.cuda_graph import CudaGraph
+from convwright.engine.explained import explained
 from convwright.engine.program import Program, Values
+from convwright.engine.saved import save
 from convwright.engine.step_times import step_times
 from convwright.engine.structure import Structure, filled
 from convwright.engine.undisturbed import undisturbed
@@ -51,6 +54,14 @@ class Engine:
                 values = self._values
             outputs = self._program.outputs(values, given, replayed=self._captured is not None)
         return filled(self.structure, outputs)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""
+        save(Path(folder), self.assignment, self.constants, self.facts, self.structure)
+
+    def explain(self) -> str:
+        """A table of the steps: what runs, in which layout, how long it takes and what the device needs at least."""
+        return explained(self.assignment, self.facts, self.memory_plan)
 
     @property
     def memory_plan(self) -> MemoryPlan:

@@ -23,7 +23,7 @@ def fastest_in_place(planner: Planner, build: Callable[[Assignment], Engine], in
     for _ in range(_ROUNDS):
         planned = planner.assignment(costs)
         if planned.steps in tried or (
-            fastest is not None and planned.modelled_us > (1 - _GAIN) * fastest.assignment.modelled_us
+            fastest is not None and planned.modelled_us > (1 - _GAIN) * fastest.assignment.steps_us
         ):
             break
         tried.append(planned.steps)
@@ -31,7 +31,7 @@ def fastest_in_place(planner: Planner, build: Callable[[Assignment], Engine], in
         times_us = engine.step_times(inputs)
         costs.learn(planned.steps, times_us)
         engine.assignment = planned.taking(times_us)
-        if fastest is None or engine.assignment.modelled_us < fastest.assignment.modelled_us:
+        if fastest is None or engine.assignment.steps_us < fastest.assignment.steps_us:
             fastest = engine
     assert fastest is not None
     return fastest

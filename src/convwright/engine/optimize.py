@@ -22,10 +22,11 @@ from convwright.engine.planned import Planner
 from convwright.engine.reference import reference
 from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
+from convwright.naming import one_of
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.session import using
-from convwright.tuning.trials.search_input import NO_HOOKS, Progress
+from convwright.wording.progress import Progress, progress_to
 
 # How many times the error that is allowed of the network each layer may show: errors of layers average out. Where they
 # do not, less is allowed.
@@ -37,14 +38,25 @@ def optimize(
     example: Any,
     *,
     policy: Policy | None = None,
-    mode: Mode = Mode.QUICK,
+    mode: Mode | str = Mode.QUICK,
     store: Store | Path | str | None = None,
-    progress: Progress = NO_HOOKS.progress,
+    progress: bool | Progress | None = None,
 ) -> Engine:
-    """The engine that computes what ``model`` computes for inputs like ``example``, as fast as is known here.
+    """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
-    Weights are taken as they are now. The model must be in evaluation mode.
+    ``example`` is a tensor, or a tuple of what the model takes. Each layer is searched for in each layout, as ``mode``
+    says ("quick", "full", or "heuristic", which measures nothing); then layouts, candidates and copies are chosen for
+    the whole network together. On a GPU the engine is one CUDA graph. Outputs are held against float64: their error
+    is at most ``policy.max_error`` times the model's own. Weights are taken as they are now. The model must be in
+    evaluation mode.
+
+    >>> import torch
+    >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
+    >>> engine = optimize(model, x, mode="heuristic")
+    >>> bool(torch.allclose(engine(x), model(x), atol=1e-5))
+    True
     """
+    mode, tell = one_of(Mode, "mode", mode, but=Mode.OFF), progress_to(progress)
     inputs = example if isinstance(example, tuple) else (example,)
     tensors, _ = torch_api.flatten(inputs)
     if not tensors or not all(isinstance(each, Tensor) for each in tensors):
@@ -58,16 +70,23 @@ def optimize(
     def engine(assignment: Assignment) -> Engine:
         return Engine(assignment, network.constants, facts, captured.structure)
 
+    def said(what: str, done: int, of: int) -> None:
+        tell(done, of, what)
+
     with using(store) as kept:
         if mode is Mode.HEURISTIC:
-            planner = Planner(network, facts, policy, mode=mode, store=kept, progress=progress)
+            planner = Planner(
+                network, facts, policy, mode=mode, store=kept, progress=lambda what, done, of: tell(done, of, what)
+            )
             return engine(planner.assignment(Costs()))
         exact = reference(captured.network, tensors)
         with torch.no_grad():
             own = torch_api.flatten(model(*inputs))[0]
         for layer in _LAYER_ERRORS:
             allowed = replace(policy, max_error=layer * policy.max_error)
-            planner = Planner(network, facts, allowed, mode=mode, store=kept, progress=progress)
+            planner = Planner(
+                network, facts, allowed, mode=mode, store=kept, progress=lambda what, done, of: tell(done, of, what)
+            )
             best = fastest_in_place(planner, engine, tensors)
             wrong = objection(torch_api.flatten(best(*inputs))[0], own, exact, policy.max_error)
             if wrong is None:

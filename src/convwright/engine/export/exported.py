@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,9 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
     """The network that ``model`` computes from an example, whose tensors in their order are ``tensors``. Its weights
     are the model's own."""
     try:
-        with torch.no_grad():
+        with torch.no_grad(), catch_warnings():
+            # PyTorch's own exporter uses what PyTorch itself calls deprecated.
+            filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
             program = torch.export.export(model, example, strict=False).run_decompositions({})
     except Exception as error:  # whatever a model's own code raises
         raise Refused(f"the model cannot be exported as a whole: {first_line(error)}") from error

@@ -1,0 +1,65 @@
+"""``convwright optimize``: plan a whole network, and keep it in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convwright.cli.advise import LOADING, MAKING, TARGET
+from convwright.cli.interrupt import stoppable
+from convwright.cli.tf32 import Tf32, with_tf32
+from convwright.cli.workspace import MaxWorkspace
+from convwright.errors import BadInput
+
+
+def optimize(
+    target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
+    *,
+    out: Annotated[Path | None, typer.Option(help="The folder to write the engine to.", show_default=False)] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Cast the model and its example to fp16, bf16 or fp32 first.", show_default=False)
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(help="heuristic (nothing is measured), quick (200 ms a problem) or full (30 s a problem).")
+    ] = "quick",
+    max_workspace: MaxWorkspace = None,
+    max_error: Annotated[float, typer.Option(help="Most error, in multiples of the model's own.")] = 2.0,
+    tf32: Tf32 = None,
+    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+) -> None:
+    """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
+
+    Prints what the engine runs. With --out it is written to a folder, which `convwright run` and cw.load read.
+    """
+    from convwright.cli.targets import called, factory, running
+    from convwright.core.policy import Policy
+    from convwright.report.words.progress import progress_bar
+
+    policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
+    kept = stoppable("before the network was planned", kept="searches that were done are remembered")
+    with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
+        import torch
+
+        from convwright.core.dtype import DType
+        from convwright.engine.capture.example import Subject
+        from convwright.engine.optimize import optimize as plan
+        from convwright.tensors import torch_dtype
+
+        bar(0, 0, MAKING)
+        subject = Subject.made(called(target, factory(target)), by=target)
+        model, example = subject.module, subject.args
+        if model is None or subject.kwargs:
+            raise BadInput(f"{target!r} must return an nn.Module and a tensor or a tuple of tensors")
+        if dtype is not None:
+            cast = torch_dtype(DType.parse(dtype))
+            model = model.to(cast)
+            example = tuple(
+                each.to(cast) if isinstance(each, torch.Tensor) and each.is_floating_point() else each
+                for each in example
+            )
+        engine = plan(model.eval(), example, policy=policy, mode=mode, progress=bar)
+        if out is not None:
+            engine.save(out)
+    print(engine.explain())

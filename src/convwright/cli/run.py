@@ -1,0 +1,66 @@
+"""``convwright run``: run an engine from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convwright.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def run(
+    folder: Annotated[Path, typer.Argument(help="The folder of an engine.", show_default=False)],
+    *,
+    given: Annotated[
+        list[Path] | None,
+        typer.Option("--input", help="A .npy file for each input; random numbers by default.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--output", help="The .npz file to write the outputs to.", show_default=False)
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; the best here by default.", show_default=False)
+    ] = None,
+) -> None:
+    """Run an engine once, and say how long a call takes.
+
+    Its inputs come from .npy files, in the order of the model's, or are random.
+    """
+    import numpy
+    import torch
+
+    from convwright import torch_api
+    from convwright.engine.loaded import load
+    from convwright.measuring.timer import measure
+    from convwright.tensors import torch_dtype
+
+    engine = load(folder, device)
+    specs = [engine.assignment.tensors[name] for name in engine.assignment.inputs]
+    if given is None:
+        inputs = [torch.randn(spec.shape).to(engine.device, torch_dtype(spec.dtype)) for spec in specs]
+    elif len(given) != len(specs):
+        raise BadInput(f"the engine takes {len(specs)} inputs, got {len(given)} files")
+    else:
+        inputs = [_read(path).to(engine.device) for path in given]
+    outputs = torch_api.flatten(engine(*inputs))[0]
+    for place, output in enumerate(outputs):
+        print(f"output {place}: {str(output.dtype).removeprefix('torch.')} {tuple(output.shape)}")
+    if out is not None:
+        numpy.savez(out, *(output.float().cpu().numpy() for output in outputs))
+    taken = measure(lambda: engine(*inputs), device=engine.device, budget_us=1e6).call_us
+    print(f"a call takes {taken.value:,.1f} µs [{taken.low:,.1f}, {taken.high:,.1f}]")
+
+
+def _read(path: Path) -> Tensor:
+    import numpy
+    import torch
+
+    try:
+        return torch.from_numpy(numpy.load(path, allow_pickle=False))
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInput(f"{path} cannot be read as a .npy file: {error}") from None

@@ -1,0 +1,102 @@
+"""`convwright optimize`, `run` and `explain` of a folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch.testing import assert_close
+
+import convwright as cw
+from convwright.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+MODEL = """
+import torch
+
+def small():
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1)
+    return torch.nn.Sequential(*layers).eval(), torch.ones(2, 3, 8, 8)
+
+def by_name():
+    model, x = small()
+    return model, {"input": x}
+"""
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Exit code, stdout and stderr of `convwright …`, in a folder that has models."""
+    (tmp_path / "models.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["convwright", *words])
+        with pytest.raises(SystemExit) as done:
+            main()
+        said = capsys.readouterr()
+        return int(done.value.code or 0), said.out, said.err
+
+    return command
+
+
+@pytest.fixture
+def planned(run: Run) -> str:
+    """What was printed when an engine was written to the folder `engine`."""
+    code, out, _ = run("optimize", "models.py:small", "--out", "engine", "--mode", "heuristic")
+    assert code == 0
+    return out
+
+
+def test_an_engine_is_planned_explained_and_run(run: Run, planned: str) -> None:
+    assert "3+4" not in planned
+    assert "arena: " in planned
+    code, out, err = run("explain", "engine", "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == ["step", "runs", "layout", "µs", "limit"]
+    code, out, err = run("run", "engine", "--device", "cpu")
+    assert (code, err) == (0, "")
+    first, last = out.splitlines()
+    assert first == "output 0: float32 (2, 4, 8, 8)"
+    assert last.startswith("a call takes ")
+
+
+def test_inputs_and_outputs_are_files(run: Run, planned: str, tmp_path: Path) -> None:
+    x = torch.randn(2, 3, 8, 8)
+    numpy.save("x.npy", x.numpy())
+    code, _, err = run("run", "engine", "--device", "cpu", "--input", "x.npy", "--output", "y.npz")
+    assert (code, err) == (0, "")
+    written = torch.from_numpy(numpy.load("y.npz")["arr_0"])
+    assert_close(written, cw.load("engine", "cpu")(x))
+
+
+def test_a_model_may_be_cast_first(run: Run) -> None:
+    code, _, _ = run("optimize", "models.py:small", "--out", "half", "--mode", "heuristic", "--dtype", "bf16")
+    assert code == 0
+    assert cw.load("half", "cpu")(torch.ones(2, 3, 8, 8, dtype=torch.bfloat16)).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("run", "nothing"), "nothing holds no plan.json, so it holds no engine"),
+        (("explain", "."), "plan.json, so it holds no engine"),
+        (("run", "engine", "--device", "cpu", "--input", "models.py"), "cannot be read as a .npy file"),
+        (("run", "engine", "--device", "cpu", "--input", "a.npy", "--input", "b.npy"), "takes 1 inputs, got 2 files"),
+        (("optimize", "models.py:by_name"), "must return an nn.Module and a tensor or a tuple of tensors"),
+        (("optimize", "models.py:small", "--mode", "off"), "mode must be one of heuristic, quick, full, got 'off'"),
+        (("optimize", "models.py:small", "--dtype", "fp12"), "fp12"),
+    ],
+)
+def test_a_mistake_is_one_sentence(run: Run, planned: str, words: tuple[str, ...], sentence: str) -> None:
+    code, out, err = run(*words)
+    assert code in (1, 2)
+    assert out == ""
+    assert sentence in err
+    assert "Traceback" not in err
