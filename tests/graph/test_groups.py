@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convwright.graph.groups import Group, groups
+from convwright.graph.groups import Group, groups, inside, largest
 from graph.small_graph import conv, graph, pointwise
 
 
@@ -65,3 +65,21 @@ def test_a_square_of_a_sum_reads_it_once() -> None:
         pointwise("s", "a + b", a="x", b="z"), pointwise("p", "a * b", a="s", b="s"), outputs=("p",), inputs=("x", "z")
     )
     assert merged(groups(made)) == {"s+p": "(a + b) * (a + b)"}
+
+
+def test_the_largest_groups_are_enough() -> None:
+    block = graph(
+        conv("a", "x"), pointwise("p", "relu(a)", a="a"), conv("b", "p"), conv("down", "x"),
+        pointwise("s", "a + b", a="b", b="down"), pointwise("r", "relu(a)", a="s"), outputs=("r",),
+    )  # fmt: skip
+    kept = largest(groups(block), block)
+    assert {group.name for group in kept} == {"a+p", "b+s+r", "down+s+r", "b", "down"}
+    assert {group.name for group in inside(groups(block), kept[:1])} == {"a", "p"}
+
+
+def test_what_is_read_twice_is_computed_by_itself() -> None:
+    made = graph(
+        conv("c", "x"), pointwise("r", "relu(a)", a="c"), conv("d", "r"), pointwise("s", "a + b", a="d", b="r"),
+        outputs=("s", "r"),
+    )  # fmt: skip
+    assert {group.name for group in largest(groups(made), made)} == {"c+r", "d+s"}

@@ -8,8 +8,10 @@ from convwright.engine.assignment import Assignment, assignment, choice_problem,
 from convwright.engine.costs import Costs
 from convwright.engine.network import Network
 from convwright.engine.ways import CopyWay, Timed, Way, copies, ways
+from convwright.errors import Refused
+from convwright.graph.choice import ChoiceProblem
 from convwright.graph.greedy_choice import greedy
-from convwright.graph.groups import groups
+from convwright.graph.groups import groups, inside, largest
 from convwright.graph.joint_choice import solve, uniform
 from convwright.graph.states import States
 from convwright.settings import Mode
@@ -35,10 +37,23 @@ class Planner:
         # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation.
         self._states = States(graph, sliced=device.kind == "cuda" if sliced is None else sliced)
         timed = Timed(device, policy, mode, store)
-        self._ways = ways(graph, groups(graph), self._states, timed, progress)
+        self._ways = self._found(timed, progress)
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways for place in (*way.reads, *way.writes)]
         self._copies = copies(places, self._states, timed, progress)
+
+    def _found(self, timed: Timed, progress: Progress) -> tuple[Way, ...]:
+        """The ways of the largest groups, and of smaller ones where nothing computes a larger."""
+        graph, every = self.network.graph, groups(self.network.graph)
+        wanted = largest(every, graph)
+        while True:
+            found = ways(graph, wanted, self._states, timed, progress)
+            computed = {way.group for way in found}
+            missing = [group for group in wanted if group not in computed]
+            more = [group for group in inside(every, missing) if group not in wanted]
+            if not more:
+                return found
+            wanted = (*wanted, *more)
 
     def assignment(self, costs: Costs) -> Assignment:
         """The cheapest assignment, beside simpler choices."""
@@ -49,7 +64,7 @@ class Planner:
         best, in_one_layout = solve(problem), uniform(dense)
         return assignment(
             graph, states, best, found, between,
-            greedy_us=greedy(problem).cost, uniform_us=None if in_one_layout is None else in_one_layout.cost,
+            greedy_us=_greedy_us(problem), uniform_us=None if in_one_layout is None else in_one_layout.cost,
         )  # fmt: skip
 
     def _is_dense(self, way: Way | CopyWay) -> bool:
@@ -58,3 +73,11 @@ class Planner:
             (*way.reads, *way.writes) if isinstance(way, Way) else ((way.value, way.source), (way.value, way.target))
         )
         return all(self._states.named(*place).slice is None for place in places)
+
+
+def _greedy_us(problem: ChoiceProblem) -> float | None:
+    """None where a choice node by node ends where nothing goes on."""
+    try:
+        return greedy(problem).cost
+    except Refused:
+        return None

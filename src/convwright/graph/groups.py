@@ -5,7 +5,7 @@ A group has one output, and nothing outside reads its inner values, so groups th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from convwright.core.direction import Direction
@@ -45,6 +45,35 @@ def groups(graph: Graph) -> tuple[Group, ...]:
     around = graph.writers, graph.readers
     place = {node.name: number for number, node in enumerate(graph.nodes)}
     return tuple(group for node in graph.nodes for group in _ending_at(node, graph, around, place))
+
+
+def largest(groups: Sequence[Group], graph: Graph) -> tuple[Group, ...]:
+    """Those that are in no larger group with the same output, as far as a network of these needs them.
+
+    A smaller one gains nothing: its operation, and then what is left, is one of the ways to compute the larger.
+    """
+    by_output: dict[str, list[Group]] = {}
+    for group in groups:
+        by_output.setdefault(group.writes[0], []).append(group)
+    by_value = {value: group.writes[0] for group in groups for value in group.writes}
+    found: dict[Group, None] = {}
+    waiting, seen = list(graph.outputs), set[str]()
+    while waiting:
+        output = by_value.get(waiting.pop())
+        if output is None or output in seen:
+            continue
+        seen.add(output)
+        for group in by_output[output]:
+            if not any(set(group.nodes) < set(other.nodes) for other in by_output[output]):
+                found[group] = None
+                waiting += [value for _, value in group.reads]
+    return tuple(group for group in groups if group in found)
+
+
+def inside(groups: Iterable[Group], larger: Iterable[Group]) -> tuple[Group, ...]:
+    """Those that have a part of the nodes of one of the ``larger``."""
+    wholes = [set(group.nodes) for group in larger]
+    return tuple(group for group in groups if any(set(group.nodes) < nodes for nodes in wholes))
 
 
 def _ending_at(node: Node, graph: Graph, around: _Around, place: Mapping[str, int]) -> Iterator[Group]:
