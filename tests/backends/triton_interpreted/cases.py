@@ -92,7 +92,6 @@ WIDE_GROUPS = {
     ),
     "groups of several tiles": Case((1, 16, 3, 4), (180, 8, 1, 1), groups=2, epilogue="bias+relu"),
     "groups in 1-D, flipped": Case((2, 27, 19), (24, 9, 3), (2,), ((2, 1),), (2,), "bias", flip=True, groups=3),
-    "groups of few outputs": Case((2, 36, 5, 6), (12, 9, 3, 3), padding=_SAME, epilogue=_ALL, groups=4),
     "groups of a volume": Case(
         (1, 24, 3, 4, 5), (16, 12, 2, 2, 3), (1, 2, 1), ((1, 0), (1, 1), (0, 2)), (1, 1, 1), _ALL, groups=2
     ),
